@@ -26,7 +26,7 @@ class Arrays:
         Norm of each token state, 0 beyond a prompt's tokens.
     attention : array, shape (N, H), optional
         Mean attention of each head to the first token.
-    spectra : array, shape (N, R), optional
+    spectrum : array, shape (N, R), optional
         Eigenvalues of each prompt's token Gram matrix, zero-padded.
     curvature : array, shape (N,), optional
         In radians, NaN where a prompt has none.
@@ -42,56 +42,26 @@ class Arrays:
         self,
         views: npt.ArrayLike,
         *,
-        spectra: npt.ArrayLike | None = None,
-        norms: npt.ArrayLike | None = None,
-        attention: npt.ArrayLike | None = None,
-        curvature: npt.ArrayLike | None = None,
         n_tokens: npt.ArrayLike | None = None,
-        ends: Sequence[npt.ArrayLike] | None = None,
+        ends: Sequence[npt.ArrayLike] = ((), ()),
         prompts: Sequence[str] | None = None,
+        **arrays: npt.ArrayLike,
     ) -> None:
         array = as_numpy(views)
         self._views = array[None] if array.ndim == 2 else array
         self.n_views, n, self.hidden = self._views.shape
-        self._spectra, self._curvature = spectra, curvature
-        self._ends = () if ends is None else ends
-        self._norms, self._attention = norms, attention
-        self.has_attention = attention is not None
         self._counts = np.ones((self.n_views, n)) if n_tokens is None else as_numpy(n_tokens)
         self.prompts = tuple(map(str, range(n)) if prompts is None else prompts)
+        self.has_attention = "attention" in arrays
+        named = {"views": self._views, "first": ends[0], "last": ends[1], **arrays}
+        for name, values in named.items():
+            found = as_numpy(values)
+            setattr(self, name, lambda *_, found=found: found)
 
     def pooled(self, protocol: str, tokens: str, layer: int, view: int = 0) -> Floats:
         """Pooled embeddings of one view, shape (N, D)."""
         return np.asarray(self._views[view])
 
-    def views(self, *_: object) -> Floats:
-        """Pooled embeddings of all views, shape (V + 1, N, D)."""
-        return self._views
-
-    def spectrum(self, *_: object) -> Floats:
-        """Eigenvalues of each prompt's token Gram matrix, shape (N, R)."""
-        return as_numpy(self._spectra)
-
-    def norms(self, *_: object) -> Floats:
-        """Norm of each token state, shape (N, R)."""
-        return as_numpy(self._norms)
-
-    def attention(self, *_: object) -> Floats:
-        """Mean attention of each head to the first token, shape (N, H)."""
-        return as_numpy(self._attention)
-
-    def curvature(self, *_: object) -> Floats:
-        """Curvature of each prompt in radians, shape (N,)."""
-        return as_numpy(self._curvature)
-
     def n_tokens(self, protocol: str, tokens: str, layer: int, view: int = 0) -> Floats:
         """Number of tokens that count in each prompt, shape (N,)."""
         return np.asarray(self._counts[view])
-
-    def first(self, *_: object) -> Floats:
-        """Pooled embeddings of the first layer, shape (N, D)."""
-        return as_numpy(self._ends[0])
-
-    def last(self, *_: object) -> Floats:
-        """Pooled embeddings of the last layer, shape (N, D)."""
-        return as_numpy(self._ends[-1])

@@ -14,7 +14,6 @@ import torch
 import transformers as hf
 from refused import refused
 
-from layerwise.config.scoring import ScoringSettings
 from layerwise.config.tasks import ChoiceTask, FileQuestions
 from layerwise.models.load import LoadedModel, load
 from layerwise.tasks import choice
@@ -80,7 +79,7 @@ def test_a_model_that_cannot_be_asked_has_rows_with_the_reason(tmp_path: Path) -
     entry = tiny.entry(tiny.save("bert", tmp_path / "bert"))
     loaded = load("m", entry, "main", device="cpu")
     task = ChoiceTask(questions=FileQuestions(file=str(tmp_path / "q.jsonl")), forms=("letter",))
-    scores = QuestionTask(task).scores(loaded, entry, ScoringSettings(), None)
+    scores = QuestionTask(task).scores(loaded, entry, None)
     assert len(scores) == 4 and all(score.main_score is None for score in scores.values())
     assert "next token" in str(scores[0, 0].why)
 

@@ -25,23 +25,15 @@ STEPS = ("step0", "step10", "step200")
 rng = np.random.default_rng(0)
 
 
-def metrics_of(model: str, revision: str, tokens: str = "all", layers: int = LAYERS) -> Any:
-    return tidy_metrics(
-        {"prompt_entropy": rng.normal(size=layers), "curvature": rng.normal(size=layers)},
-        model=model,
-        revision=revision,
-        tokens=tokens,
-    )
+def metrics_of(model: str, revision: str, tokens: str = "all") -> pd.DataFrame:
+    entropy, curvature = rng.normal(size=(2, LAYERS))
+    curves = {"prompt_entropy": entropy, "curvature": curvature}
+    return tidy_metrics(curves, model=model, revision=revision, tokens=tokens)
 
 
 def scores_of(model: str, revision: str, tokens: str = "all") -> pd.DataFrame:
-    return tidy_scores(
-        rng.uniform(0.2, 0.9, size=(3, LAYERS)),
-        model=model,
-        revision=revision,
-        tokens=tokens,
-        types=("STS", "Classification"),
-    )
+    values, types = rng.uniform(0.2, 0.9, size=(3, LAYERS)), ("STS", "Classification")
+    return tidy_scores(values, model=model, revision=revision, tokens=tokens, types=types)
 
 
 class Made:
@@ -57,43 +49,12 @@ class Made:
             (m, r): pd.concat([scores_of(m, r, t) for t in readings])
             for m, r in (points[2], points[3])
         }
-        self.choices = pd.DataFrame(
-            {
-                "model": ["alone"],
-                "revision": ["main"],
-                "corpus": ["wikipedia"],
-                "metric": ["curvature"],
-                "protocol": ["paper"],
-                "tokens": ["all"],
-                "alpha": [np.nan],
-                "normalization": ["raw"],
-                "pooling": ["mean"],
-                "task_type": ["all"],
-                "layer": [4.0],
-                "unreliable": ["too few prompts"],
-                "score": [0.5],
-                "regret": [0.1],
-                "regret_low": [0.0],
-                "regret_high": [0.25],
-                "best_layer": [2],
-                "best_is_output": [False],
-                "best_score": [0.6],
-                "output_score": [0.4],
-                "n_tasks": [3],
-            }
-        )
-        self.associations = self.choices.loc[:, "model":"task_type"].assign(
-            measure="dcor",
-            value=0.625,
-            low=np.nan,
-            high=np.nan,
-            null95=0.875,
-            p=np.nan,
-            reason="one model",
-            n_layers=LAYERS,
-            n_tasks=3,
-            n_models=1,
-        )
+        row = self.of_metric("alone", "main")[:1]
+        row = row.assign(pooling="mean", task_type="all", n_tasks=3, layer=4.0)
+        choices = row.assign(unreliable="too few prompts", regret=0.1)
+        choices = choices.assign(regret_low=0.0, regret_high=0.25)
+        associations = row.assign(measure="dcor", value=0.625, null95=0.875)
+        associations = associations.assign(low=np.nan, high=np.nan, reason="one model")
         source = Source(
             metrics=[
                 (t, folder / "metrics" / m / r / "w.parquet") for (m, r), t in self.metrics.items()
@@ -105,21 +66,21 @@ class Made:
             ],
             # Beside each, what a study of two of the three tasks found, read first.
             associations=[
-                (self.associations.assign(n_tasks=2, value=0.1), folder / "associations" / "few"),
-                (self.associations, folder / "associations" / "x%2Fy.parquet"),
+                (associations.assign(n_tasks=2, value=0.1), folder / "associations" / "few"),
+                (associations, folder / "associations" / "x%2Fy.parquet"),
             ],
             choices=[
-                (self.choices.assign(n_tasks=2, layer=1.0), folder / "choices" / "few.parquet"),
-                (self.choices, folder / "choices" / "c.parquet"),
+                (choices.assign(n_tasks=2, layer=1.0), folder / "choices" / "few.parquet"),
+                (choices, folder / "choices" / "c.parquet"),
             ],
         )
         self.page = folder / "explore.html"
         self.explored = gather([source], Order(("alone", "swept"), {"swept": STEPS}), self.page)
         self.page.write_text(render(self.explored, "A run"), encoding="utf-8")
 
-    def of_metric(self, model: str, revision: str, metric: str, tokens: str = "all") -> Any:
+    def of_metric(self, model: str, revision: str, tokens: str = "all") -> pd.DataFrame:
         table = self.metrics[model, revision]
-        return table[(table["metric"] == metric) & (table["tokens"] == tokens)]
+        return table[(table["metric"] == "curvature") & (table["tokens"] == tokens)]
 
     def of_scores(self, model: str, revision: str, tokens: str = "all") -> np.ndarray:
         """Shape (tasks, layers)."""
@@ -214,7 +175,7 @@ def test_values_in_the_browser_equal_the_tables(made: Made, tmp_path: Path) -> N
     )
     assert len(lines["metric"]) == 4
     for model, revision, tokens, file, points in lines["metric"]:
-        table = made.of_metric(model, revision, "curvature", tokens)
+        table = made.of_metric(model, revision, tokens)
         assert [p["layer"] for p in points] == list(table["layer"])
         np.testing.assert_allclose([p["value"] for p in points], table["value"], rtol=1e-6)
         np.testing.assert_allclose(
@@ -314,14 +275,12 @@ def test_keys_table_and_download(made: Made, tmp_path: Path) -> None:
         const detail = document.getElementById("detail"), shown = [];
         for (const key of ["ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft"]) { press(key); shown.push(detail.textContent); }
         const link = detail.querySelector("a").getAttribute("href");
-        const box = svg.getBoundingClientRect(), mark = document.querySelector("#metric circle");
         return { shown, link, csv: csv(), rows: document.querySelectorAll("#values tbody tr").length,
-                 cells: [...document.querySelectorAll("#values tbody tr")].map((r) => [...r.children].map((c) => c.textContent)),
                  sure: document.querySelector("#sure").textContent,
                  links: [...document.querySelectorAll("#sure a")].map((a) => a.getAttribute("href")),
                  named: [...document.querySelectorAll("input, select, button")].every((e) => e.labels?.length || e.getAttribute("aria-label") || e.textContent) };""",
     )
-    first = made.of_metric("alone", "main", "curvature").iloc[0]
+    first = made.of_metric("alone", "main").iloc[0]
     assert (
         f"Curvature (rad): {first['value']:.4g}".replace("-", "−").rstrip("0") in seen["shown"][0]
     )
@@ -336,7 +295,7 @@ def test_keys_table_and_download(made: Made, tmp_path: Path) -> None:
     values = [
         float(row[6]) for row in rows if row[0].startswith("Curvature") and row[1] == "alone"
     ]
-    expected = made.of_metric("alone", "main", "curvature")["value"]
+    expected = made.of_metric("alone", "main")["value"]
     np.testing.assert_allclose(values, expected, rtol=1e-6)
     assert header[6] == "value"
     assert "unreliable: too few prompts" in seen["sure"]

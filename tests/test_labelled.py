@@ -83,11 +83,11 @@ def test_neighbours_vote_by_cosine() -> None:
 def test_intervals_are_wilsons_and_wider_for_rows_in_groups() -> None:
     right = np.arange(N) % 10 < 7
     expected = stats.binomtest(140, N).proportion_ci(method="wilson")
-    alone = probes._accuracy_interval(right, np.ones(N, bool), 0.95, np.arange(N))
+    alone = probes._accuracy_interval(right, np.ones(N, bool), np.arange(N))
     assert alone == pytest.approx((expected.low, expected.high))
     # Ten equal rows a group tell as much as one.
     grouped = np.repeat(right[:20], 10)
-    low, high = probes._accuracy_interval(grouped, np.ones(N, bool), 0.95, np.arange(N) // 10)
+    low, high = probes._accuracy_interval(grouped, np.ones(N, bool), np.arange(N) // 10)
     few = stats.binomtest(14, 20).proportion_ci(method="wilson")
     assert (low, high) == pytest.approx((few.low, few.high))
 
@@ -145,12 +145,12 @@ def test_pairs_that_share_a_text_are_not_independent() -> None:
     texts = np.stack([np.repeat(np.arange(10), 20), np.arange(10, 210)])
     x = of_text[texts[0]] + rng.normal(size=N) * 0.1
     y = of_text[texts[0]] + rng.normal(size=N)
-    shared = correlate(x, y, texts, 0.95)
-    alone = correlate(x, y, np.arange(2 * N).reshape(2, N), 0.95)
+    shared = correlate(x, y, texts)
+    alone = correlate(x, y, np.arange(2 * N).reshape(2, N))
     assert shared.main_score == alone.main_score
     widths = [score.score_high - score.score_low for score in (shared, alone)]
     assert widths[0] > 1.3 * widths[1]
-    assert correlate(np.zeros(N), y, texts, 0.95).main_score is None
+    assert correlate(np.zeros(N), y, texts).main_score is None
 
 
 def frame(n: int = 40) -> pd.DataFrame:

@@ -218,7 +218,7 @@ def layer_of(views: np.ndarray, protocol: str = "paper", rows: np.ndarray | None
     views = views if rows is None else views[:, rows]
     arrays = Arrays(
         views,
-        spectra=np.abs(views[0]) + 0.1,
+        spectrum=np.abs(views[0]) + 0.1,
         norms=np.abs(views[0]) + 0.1,
         attention=np.abs(views[0]),
         curvature=np.abs(views[0, :, 0]),

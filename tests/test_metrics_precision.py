@@ -119,7 +119,7 @@ def all_values(
 
     arrays = Arrays(
         pooled,
-        spectra=padded("spectrum"),
+        spectrum=padded("spectrum"),
         norms=padded("norm"),
         curvature=[one["curvature"] for one in views[0]],
         n_tokens=[[len(p) for p in prompts]] * 4,

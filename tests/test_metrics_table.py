@@ -432,7 +432,7 @@ def test_each_metric_is_a_function_on_plain_arrays_with_an_example(name: str) ->
     weights = rng.dirichlet(np.ones(5), size=(4, 5))
     arrays = Arrays(
         views,
-        spectra=np.tile(gram_spectrum(Z), (30, 1)),
+        spectrum=np.tile(gram_spectrum(Z), (30, 1)),
         norms=np.tile(np.linalg.norm(Z, axis=1), (30, 1)),
         attention=np.tile(weights[:, :, 0].mean(axis=1), (30, 1)),
         curvature=np.full(30, metrics.curvature(Z)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +23,8 @@ USUAL = {"tokens": "all", "protocols": "paper", "alphas": 1.0, "normalizations":
 def measure(
     loaded: LoadedModel,
     views: Sequence[Sequence[Any]],
-    settings: Mapping[str, Any],
     threads: int = 1,
+    **settings: Any,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Extract in a temporary folder and compute metrics.
 
@@ -32,10 +32,10 @@ def measure(
     ----------
     views : sequence of V + 1 sequences
         The prompts and their augmented copies.
-    settings : dict
+    threads : int
+    **settings
         metrics, tokens, protocols, alphas and normalizations, one or several of each; absent ones
         have the defaults of `layerwise.analyse`.
-    threads : int
 
     Returns
     -------
@@ -51,7 +51,7 @@ def measure(
     from layerwise.section import parse
 
     known, n_views = all_metrics(), len(views) - 1
-    lists = {name: list(several(value)) for name, value in (USUAL | dict(settings)).items()}
+    lists = {name: list(several(value)) for name, value in (USUAL | settings).items()}
     tokens, protocols = lists.pop("tokens"), lists.pop("protocols")
     attention = {name for name, one in known.items() if "attention" in one.inputs}
     lists["metrics"] = lists.get("metrics") or [

@@ -392,14 +392,12 @@ def analyse(
         table, _ = measure(
             loaded,
             [prompts, *(prompts_of(view, column) for view in views)],
-            {
-                "metrics": metrics,
-                "tokens": tokens,
-                "protocols": protocols,
-                "alphas": alphas,
-                "normalizations": normalizations,
-            },
             threads,
+            metrics=metrics,
+            tokens=tokens,
+            protocols=protocols,
+            alphas=alphas,
+            normalizations=normalizations,
         )
         if labels is not None:
             data, normalize = labelled(prompts, labels), normalizes(model, revision)

@@ -84,8 +84,7 @@ class LayerMetrics(TrainerCallback):  # type: ignore[misc]
         network = extract_model_from_parallel(parts["model"], keep_torch_compile=False)
         reader = self.tokenizer or parts.get("processing_class")
         with loaded_model(network, reader) as loaded:
-            settings = {"metrics": self.metrics, "tokens": self.tokens}
-            table, _ = measure(loaded, [self.prompts], settings)
+            table, _ = measure(loaded, [self.prompts], metrics=self.metrics, tokens=self.tokens)
         logs = {
             f"{metric}/layer_{layer:02d}": value
             for metric, layer, value in table[["metric", "layer", "value"]].itertuples(index=False)

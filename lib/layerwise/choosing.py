@@ -121,8 +121,7 @@ def choose_by_metrics(
 
     known = all_metrics()
     wanted = {m: better for m, better in directions().items() if known[m].min_views == 0}
-    settings = {"metrics": list(wanted), "tokens": tokens}
-    metrics, prompts = measure(loaded, [texts], settings, threads)
+    metrics, prompts = measure(loaded, [texts], threads, metrics=list(wanted), tokens=tokens)
     last = loaded.anatomy.n_layers - 1
     sentence = (
         f"No metric reliably beats the model's output; use layer {last} (the output) unless you "

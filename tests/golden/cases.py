@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from layerwise.io.files import sha256_text
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 SHARED = Path(__file__).parents[3] / "shared"
@@ -57,8 +59,6 @@ def place(name: str) -> Path:
 
 def short_hash(*texts: str) -> str:
     """The first digits of a hash of texts."""
-    from layerwise.io.files import sha256_text
-
     return sha256_text(*texts)[:16]
 
 

@@ -9,6 +9,22 @@ import numpy as np
 import pandas as pd
 from cases import CASES, Case, place, short_hash
 
+from layerwise.config.corpora import (
+    FileTexts,
+    Filters,
+    PackageTexts,
+    Perturb,
+    Sample,
+    ViewSettings,
+)
+from layerwise.config.images import ImageCorpus, ImageViews, PackageImages
+from layerwise.corpora import image_sources, image_views, wikipedia
+from layerwise.corpora.perturb import perturb
+from layerwise.corpora.prompts import pictures_of
+from layerwise.corpora.select import select
+from layerwise.corpora.sources import open_texts
+from layerwise.corpora.views import augment
+
 PROSE = [
     "The albedo is an important concept in climatology, astronomy, and sustainable building.",
     "Anarchism is a political philosophy that advocates self-governed societies.",
@@ -25,16 +41,11 @@ PROSE = [
 
 
 def corpus_rows(source: Any, filters: Any, sample: Any) -> pd.DataFrame:
-    from layerwise.corpora.select import select
-    from layerwise.corpora.sources import open_texts
-
     prompts, _ = select(open_texts(*source)[0], filters, sample)
     return prompts.assign(number=range(len(prompts)), text=prompts["text"].map(short_hash))
 
 
 def corpus_of_a_file(kind: str) -> pd.DataFrame:
-    from layerwise.config.corpora import FileTexts, Filters, Sample
-
     path = place("corpora") / f"texts.{kind}"
     if kind == "txt":
         path.write_text("\n".join(PROSE) + "\n", encoding="utf-8")
@@ -48,9 +59,6 @@ def corpus_of_a_file(kind: str) -> pd.DataFrame:
 
 
 def corpus_of_wikipedia() -> pd.DataFrame:
-    from layerwise.config.corpora import Filters, PackageTexts, Sample
-    from layerwise.corpora import wikipedia
-
     path = place("corpora") / "wikipedia.parquet"
     wikipedia.unpack(path)
     source = (PackageTexts(package="wikipedia"), path)
@@ -58,9 +66,6 @@ def corpus_of_wikipedia() -> pd.DataFrame:
 
 
 def views_of_texts(actions: tuple[str, ...]) -> pd.DataFrame:
-    from layerwise.config.corpora import ViewSettings
-    from layerwise.corpora.views import augment
-
     texts = [text for text in dict.fromkeys(PROSE) if len(text) > 30]
     prompts = pd.DataFrame({"prompt_id": [f"p{i}" for i in range(len(texts))], "text": texts})
     views = augment(prompts, ViewSettings(n=4, seed=1, actions=actions))
@@ -68,9 +73,6 @@ def views_of_texts(actions: tuple[str, ...]) -> pd.DataFrame:
 
 
 def perturbed_tokens() -> pd.DataFrame:
-    from layerwise.config.corpora import Perturb
-    from layerwise.corpora.perturb import perturb
-
     ids = [0, *range(20, 45), 1]
     how = {
         "repetition": Perturb(repetition=0.4),
@@ -96,10 +98,6 @@ def perturbed_tokens() -> pd.DataFrame:
 
 @cache
 def digits() -> pd.DataFrame:
-    from layerwise.config.corpora import Sample
-    from layerwise.config.images import ImageCorpus, PackageImages
-    from layerwise.corpora import image_sources
-
     package = PackageImages(package="digits")
     settings = ImageCorpus(images=package, classes=4, sample=Sample(n=12, seed=1))
     return image_sources.choose(image_sources.open_images(package), settings)[0]
@@ -112,10 +110,6 @@ def corpus_of_images() -> pd.DataFrame:
 
 
 def views_of_images() -> pd.DataFrame:
-    from layerwise.config.images import ImageViews
-    from layerwise.corpora import image_views
-    from layerwise.corpora.prompts import pictures_of
-
     settings = ImageViews(n=3, seed=1, size=32)
     rows = []
     images = digits()[:4]

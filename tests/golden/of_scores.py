@@ -9,9 +9,21 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import task_data
 import tiny
+from articles import wikipedia as invented
 from cases import CASES, SHARED, Case, place
 from of_models import entry, model
+
+from layerwise.config.extraction import ExtractSettings
+from layerwise.config.scoring import ScoringSettings
+from layerwise.config.tasks import ChoiceTask, FileQuestions, LabelledTask
+from layerwise.models.load import load
+from layerwise.tasks import quickstart
+from layerwise.tasks.choice import QuestionTask
+from layerwise.tasks.evaluate import evaluate
+from layerwise.tasks.labelled import LabelTask
+from layerwise.tasks.mteb_task import MtebTask
 
 QUICKSTART = (
     "PangLeePolarity",
@@ -29,11 +41,6 @@ SCORES = ("main_score", "score_low", "score_high", "n_runs")
 @cache
 def task_folder(task: str) -> Path:
     """The folder of a task's data."""
-    import task_data
-    from articles import wikipedia as invented
-
-    from layerwise.tasks import quickstart
-
     if task in QUICKSTART:
         root = place("tasks/quickstart")
         quickstart.make_tasks(invented(articles=16, paragraphs=12), root)
@@ -57,10 +64,6 @@ def evaluated(
     normalize: bool = True,
 ) -> pd.DataFrame:
     """The table of scores of a task, `of_model` being the model's entry."""
-    from layerwise.config.extraction import ExtractSettings
-    from layerwise.config.scoring import ScoringSettings
-    from layerwise.tasks.evaluate import evaluate
-
     tokens, poolings, readouts = (tuple(dict.fromkeys(of)) for of in zip(*readings, strict=True))
     root = place("evaluated") / str(len(list(place("evaluated").iterdir())))
     evaluate(
@@ -85,8 +88,6 @@ def mteb_scores(
     prompt: tuple[dict[str, str], bool] | None = None,
 ) -> pd.DataFrame:
     """Scores of a task of mteb's at every layer."""
-    from layerwise.tasks.mteb_task import MtebTask
-
     of_model = entry(family)
     if prompt:
         of_model = of_model.model_copy(update={"prompts": prompt[0], "include_prompt": prompt[1]})
@@ -117,11 +118,6 @@ ALL_READINGS = [
 @cache
 def own_table(kind: str, normalize: bool = True) -> pd.DataFrame:
     """The table of scores of a labelled task."""
-    import task_data
-
-    from layerwise.config.tasks import LabelledTask
-    from layerwise.tasks.labelled import LabelTask
-
     path = task_data.labelled(kind, place("labels"))
     more = {"group": "by"} if kind == "regression" else {}
     task = LabelTask(LabelledTask(file=str(path), kind=kind, **more))
@@ -157,12 +153,6 @@ def own_probes(kind: str) -> pd.DataFrame:
 
 def choices(shots: int) -> pd.DataFrame:
     """Multiple-choice questions answered at each layer by the logit lens."""
-    import task_data
-
-    from layerwise.config.tasks import ChoiceTask, FileQuestions
-    from layerwise.models.load import load
-    from layerwise.tasks.choice import QuestionTask
-
     of_model = tiny.entry(task_data.causal(place("causal")))
     asked = task_data.questions(place("questions"), 24, 31)
     shown = task_data.questions(place("questions"), 3, 32)

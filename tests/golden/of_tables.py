@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import ExitStack
 from functools import cache, partial
 from typing import Any
 
+import made_up
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,22 +15,25 @@ from cases import CASES, KEYS, SHARED, Case, numbers_of
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from of_models import activations
 
+from layerwise import association
+from layerwise.activations.store import Activations
+from layerwise.association import published as module
+from layerwise.association import similarity
+from layerwise.association.order import Order
+from layerwise.association.selection import best_layers, select_layers, summarize
+from layerwise.association.table import associate
+from layerwise.config.studies import Study
+from layerwise.figures.render import draw
+from layerwise.metrics.registry import directions
+
 
 def made_up_order() -> Any:
-    import made_up
-
-    from layerwise.association.order import Order
-
     return Order(list(made_up.LAYERS), made_up.CHECKPOINTS)
 
 
 @cache
 def associations() -> pd.DataFrame:
     """Association of the made-up metrics with the made-up scores."""
-    import made_up
-
-    from layerwise.association.table import associate
-
     found = made_up.tables()
     return associate(found["metrics"], found["scores"], None, made_up_order())
 
@@ -50,8 +55,6 @@ def associated() -> pd.DataFrame:
 
 def measures() -> pd.DataFrame:
     """Measures of association on arrays."""
-    from layerwise import association
-
     rng = np.random.default_rng(4)
     x, y = rng.normal(size=(2, 25))
     pairs = {
@@ -70,11 +73,6 @@ def measures() -> pd.DataFrame:
 @cache
 def chosen() -> pd.DataFrame:
     """The layers that the made-up metrics pick."""
-    import made_up
-
-    from layerwise.association.selection import select_layers
-    from layerwise.metrics.registry import directions
-
     found = made_up.tables()
     # The made-up standard errors have nothing to do with how the curves vary.
     metrics = found["metrics"].assign(stderr=float("nan"))
@@ -95,25 +93,14 @@ def choices_shown() -> pd.DataFrame:
 
 
 def choices_summed_up() -> pd.DataFrame:
-    from layerwise.association.selection import summarize
-
     return numbers_of(summarize(chosen(), made_up_order()))
 
 
 def best() -> pd.DataFrame:
-    import made_up
-
-    from layerwise.association.selection import best_layers
-
     return numbers_of(best_layers(made_up.tables()["scores"]))
 
 
 def similar() -> pd.DataFrame:
-    from contextlib import ExitStack
-
-    from layerwise.activations.store import Activations
-    from layerwise.association import similarity
-
     with ExitStack() as stack:
         files = [
             stack.enter_context(Activations(activations(name))) for name in ("llama", "mamba2")
@@ -123,8 +110,6 @@ def similar() -> pd.DataFrame:
 
 
 def published(what: str) -> pd.DataFrame:
-    from layerwise.association import published as module
-
     files = {"metrics": "metrics.csv.gz", "scores": "mteb_scores.csv.gz"}
     path = SHARED / "published" / files[what]
     if not path.is_file():
@@ -180,11 +165,6 @@ STUDIES: dict[str, dict[str, Any]] = {
 @cache
 def drawn(kind: str) -> Any:
     """A figure of a kind from the made-up tables; a complaint of its layout is an error."""
-    import made_up
-
-    from layerwise.config.studies import Study
-    from layerwise.figures.render import draw
-
     study = Study(kind=kind, **STUDIES[kind])
     found = made_up.tables()
     prompts = made_up.parts_of_blocks() if kind == "sublayers" else found["prompts"]

@@ -25,7 +25,8 @@ def main(wanted: list[str]) -> None:
         if wanted and not name.startswith(tuple(wanted)):
             continue
         started = time.monotonic()
-        path = tables.write(name, case.make())
+        path = tables.FOLDER / f"{name}.csv"
+        tables.write(case.make(), path)
         seconds = time.monotonic() - started
         sys.stdout.write(f"{name}: {path.stat().st_size // 1024} KB, {seconds:.1f} s\n")
 

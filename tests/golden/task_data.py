@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pandas as pd
 import tiny
+import transformers as hf
 from articles import wikipedia
+
+from layerwise.corpora.images import png
 
 ARTICLES = wikipedia(articles=4, paragraphs=12)
 TEXTS = [row.text for row in ARTICLES]
@@ -46,10 +50,6 @@ def _same(row: int) -> list[int]:
 
 def images(folder: Path) -> Path:
     """Images of three colours with noise, as the files of MTEB's task CIFAR10."""
-    import datasets
-
-    from layerwise.corpora.images import png
-
     features = datasets.Features(
         {"img": datasets.Image(), "label": datasets.ClassLabel(names=list("abc"))}
     )
@@ -121,15 +121,4 @@ def questions(folder: Path, n: int, seed: int) -> Path:
 
 def causal(folder: Path) -> Path:
     """A tiny Llama with its unembedding."""
-    import torch
-    import transformers as hf
-
-    from layerwise.models import nano
-
-    torch.manual_seed(3)
-    model = hf.LlamaForCausalLM(tiny.FAMILIES["llama"]())
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.2) if parameter.ndim > 1 else None
-    model.save_pretrained(folder)
-    nano.train_tokenizer(tiny.WORDS, tiny.VOCABULARY).save_pretrained(folder)
-    return folder
+    return tiny.save("llama", folder, seed=3, kind=hf.AutoModelForCausalLM)

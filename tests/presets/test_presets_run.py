@@ -1,8 +1,7 @@
 """Every preset, from models to figures, by the real workflow, on stand-ins (see `hub`).
 
 A preset is run unchanged except for sizes (`SIZES`): numbers of prompts, views, checkpoints, tasks
-and models of a family, and threads. All figures of a preset are put on one sheet,
-``sheets/{preset}.png`` in pytest's folder.
+and models of a family, and threads.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import pandas as pd
 import pytest
 import yaml
 from conftest import ROOT
-from PIL import Image
 from project import snakemake
 
 from layerwise.config import Config
@@ -42,36 +40,25 @@ TRAINING = {
     "layers": 3,
 }
 
+SWEEP = {
+    "revisions": {"pythia-410m": ["step1", "step512", "step143000"]},
+    "tasks": ["EmotionClassification", "STSBenchmark"],
+}
+TASKS = ["EmotionClassification", "AskUbuntuDupQuestions", "STSBenchmark"]
 # Smaller settings of a preset, besides prompts and views.
 SIZES: dict[str, dict[str, Any]] = {
-    "published": {},
-    "pythia_sweep": {
-        "revisions": {"pythia-410m": ["step1", "step512", "step143000"]},
-        "tasks": ["EmotionClassification", "STSBenchmark"],
-    },
+    "pythia_sweep": SWEEP,
     "pythia_suite": {
         "models": ["pythia-14m", "pythia-12b"],
         "revisions": {name: ["step1", "step143000"] for name in ("pythia-14m", "pythia-12b")},
         "tasks": ["STSBenchmark"],
     },
-    "paper_sublayers": {},
-    "extreme_prompts": {},
-    "along_sequence": {},
-    "sinks": {
-        "revisions": {"pythia-410m": ["step1", "step512", "step143000"]},
-        "tasks": ["EmotionClassification", "STSBenchmark"],
-    },
-    "layer_studies": {
-        "revisions": {"pythia-410m": ["step1", "step512", "step143000"]},
-        "tasks": ["EmotionClassification", "STSBenchmark"],
-    },
-    "mteb32": {},
-    "corpora": {},
+    "sinks": SWEEP,
+    "layer_studies": SWEEP,
     "embedding_models": {
         "models": ["e5-base-v2", "bge-base-en-v1.5", "qwen3-embedding-0.6b"],
-        "tasks": ["EmotionClassification", "AskUbuntuDupQuestions", "STSBenchmark"],
+        "tasks": TASKS,
     },
-    "mmlu": {},
     "imagenet": {"models": ["vit-large", "aimv2-large", "imagegpt-medium"]},
     # Its models are in packages: the real ones, on a few prompts and tasks.
     "findings": {
@@ -81,13 +68,9 @@ SIZES: dict[str, dict[str, Any]] = {
     },
     "as_released": {
         "models": ["pythia-14m", "pythia-410m", "mamba-370m", "bert-base"],
-        "tasks": ["EmotionClassification", "AskUbuntuDupQuestions", "STSBenchmark"],
+        "tasks": TASKS,
     },
-    "medical": {},
-    "paper_figures": {
-        "revisions": {"pythia-410m": ["step1", "step512", "step143000"]},
-        "tasks": ["EmotionClassification", "AskUbuntuDupQuestions", "STSBenchmark"],
-    },
+    "paper_figures": {**SWEEP, "tasks": TASKS},
     "models": {
         # The first and the last of a family, and each kind of entry: half type, several GPUs,
         # adapters, attention both ways. The others are loaded, below.
@@ -129,7 +112,7 @@ def _mapping(tasks: Any) -> dict[str, Any]:
 
 def cut(preset: str) -> dict[str, Any]:
     """A preset in a size that takes minutes."""
-    return smaller(read(preset), SIZES[preset])
+    return smaller(read(preset), SIZES.get(preset, {}))
 
 
 def smaller(config: dict[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,25 +178,6 @@ def home(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("hub")
 
 
-def sheet(figures: list[Path], target: Path, width: int = 1100, columns: int = 3) -> None:
-    """Figures side by side on one picture."""
-    columns = min(columns, len(figures))
-    pictures = []
-    for figure in figures:
-        with Image.open(figure) as opened:
-            picture = opened.convert("RGB")
-        picture.thumbnail((width, 4 * width))
-        pictures.append(picture)
-    rows = [pictures[i : i + columns] for i in range(0, len(pictures), columns)]
-    heights = [max(p.height for p in row) + 10 for row in rows]
-    page = Image.new("RGB", (columns * (width + 10), sum(heights)), "white")
-    for number, row in enumerate(rows):
-        for place, picture in enumerate(row):
-            page.paste(picture, (place * (width + 10), sum(heights[:number])))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    page.save(target)
-
-
 def run(name: str, config: dict[str, Any], home: Path, folder: Path) -> None:
     """Run a config to its figures and check its files."""
     checked = Config.of(config)
@@ -226,7 +190,6 @@ def run(name: str, config: dict[str, Any], home: Path, folder: Path) -> None:
     caches = {"HF_HUB_CACHE": home / "hub", "HF_DATASETS_CACHE": home / "datasets"}
     snakemake(place, "--configfile", "preset.yaml", HF_HOME=home, **caches)
     results = place / config.get("results", "results")
-    figures = []
     for study in config["studies"]:
         figure = results / "figures" / f"{study}.png"
         assert figure.stat().st_size > 10_000, study
@@ -234,14 +197,8 @@ def run(name: str, config: dict[str, Any], home: Path, folder: Path) -> None:
         assert len(table), study
         log = (results / "logs" / "figure" / f"{study}.log").read_text()
         assert "layout not applied" not in log, f"{study}: something is cut off"
-        figures.append(figure)
     for scores in results.glob("scores/*/*.parquet"):
         assert set(pd.read_parquet(scores)["model"]) <= set(config["models"])
-    sheet(figures, folder.parent / "sheets" / f"{name}.png")
-
-
-def test_every_preset_is_in_this_suite() -> None:
-    assert set(SIZES) == set(PRESETS), "say in SIZES what to cut a preset to"
 
 
 @pytest.mark.parametrize("preset", PRESETS)

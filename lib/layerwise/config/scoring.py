@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from layerwise.section import Section, Seed, Share, SomeOf, Threads
+from layerwise.section import Section, Seed, SomeOf, Threads
 from layerwise.vocabulary import Pooling, ScoredReadout
 
 
@@ -21,8 +21,6 @@ class ScoringSettings(Section):
     normalize: bool | None = None
     """Scale embeddings to unit length. This changes classification and clustering, not cosine
     similarities. null: if the model's modules.json has a Normalize module."""
-    confidence: Share = 0.95
-    """Confidence of the intervals of scores."""
     threads: Threads = 2
     """Scoring processes of a job."""
     waiting_gb: Annotated[float, Field(gt=0, le=1e6)] = 4.0

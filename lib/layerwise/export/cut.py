@@ -36,15 +36,7 @@ from layerwise.figures.labels import READOUTS
 from layerwise.io.files import disk_fault, memory_fault
 from layerwise.models.architectures import dissect
 from layerwise.models.load import LoadedModel
-
-# Names of the poolings in sentence-transformers.
-POOLING_MODES = {
-    "mean": "mean",
-    "weighted_mean": "weightedmean",
-    "max": "max",
-    "last_token": "lasttoken",
-    "cls": "cls",
-}
+from layerwise.tasks.task import normalized
 
 # Largest difference of a coordinate, relative to the embedding's norm, that counts as rounding.
 ROUNDING = 1e-5
@@ -178,7 +170,8 @@ def export(
         if target.is_dir():
             target.rmdir()
         shutil.move(folder, target)
-    return Exported(target, parameters, _size(loaded.model), difference)
+    whole: int = loaded.model.num_parameters()  # type: ignore[operator]
+    return Exported(target, parameters, whole, difference)
 
 
 def made_up_texts(n: int = 64) -> list[str]:
@@ -212,17 +205,10 @@ def check_target(target: Path) -> None:
         )
 
 
-def _size(model: nn.Module) -> int:
-    return sum(p.numel() for p in model.parameters())
-
-
 def _whole(loaded: LoadedModel, recipe: Recipe, texts: Sequence[str]) -> Array:
     """The whole model's embeddings at the layer, shape (N, D)."""
     found: Array = embed(loaded, texts, [recipe.representation])[0, recipe.layer]
-    if recipe.normalize:
-        norms = np.linalg.norm(found, axis=1, keepdims=True)
-        found = found / np.where(norms > 0, norms, 1)
-    return found
+    return normalized(found) if recipe.normalize else found
 
 
 def _cuts(loaded: LoadedModel, recipe: Recipe) -> list[tuple[int, int | None]]:
@@ -284,28 +270,23 @@ def _save(
     if state is not None:
         # The first of the last two hidden states: the layer's, before the norm.
         weights = nn.Parameter(torch.tensor([1.0, 0.0]), requires_grad=False)
-        chain.append(
-            modules.WeightedLayerPooling(
-                hidden,
-                num_hidden_layers=state + 1,
-                layer_start=state,
-                layer_weights=weights,
-            )
-        )
+        layers = {"num_hidden_layers": state + 1, "layer_start": state}
+        chain.append(modules.WeightedLayerPooling(hidden, **layers, layer_weights=weights))
     if recipe.needs_code:
         from layerwise.export.token_choice import TokenChoice
 
         # sentence-transformers saves the name of a module's file: in the folder, not here.
         saved = type("TokenChoice", (TokenChoice,), {"__module__": TOKEN_MODULE})
         chain.append(saved(recipe.tokens, SINK_RATIO))
-    chain.append(modules.Pooling(hidden, pooling_mode=POOLING_MODES[recipe.pooling]))
+    # sentence-transformers has the same names without underscores: weightedmean, lasttoken.
+    chain.append(modules.Pooling(hidden, pooling_mode=recipe.pooling.replace("_", "")))
     if recipe.normalize:
         chain.append(modules.Normalize())
     SentenceTransformer(modules=chain, device="cpu").save(str(folder))
     if recipe.needs_code:
         source = Path(__file__).with_name("token_choice.py")
         shutil.copy(source, folder / f"{TOKEN_MODULE}.py")
-    return _size(model)
+    return int(model.num_parameters())  # type: ignore[operator]
 
 
 def _encode(folder: Path, loaded: LoadedModel, texts: Sequence[str]) -> Array:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -95,8 +95,7 @@ def draw(
         Models, which fixes their colours, and the checkpoints of each; by default the config's.
         Other models follow, sorted.
     config : Config, optional
-        For the directions of metrics, corpora that are the texts of a task, perturbed corpora, and
-        the level of the intervals in scores.
+        For the directions of metrics, corpora that are the texts of a task, and perturbed corpora.
     ax : matplotlib Axes, optional
         Axes to draw a single panel on, in place of a new figure.
 
@@ -117,16 +116,16 @@ def draw(
             code="missing_file",
         )
     better = declared()
-    settings: dict[str, Any] = {}
+    own_texts: Mapping[str, str] = {}
     if config is not None:
         read = {name: with_labels(table, config.labels()) for name, table in read.items()}
         better |= config.association.directions
-        settings = {"own_texts": config.own_texts, "confidence": config.scoring.confidence}
+        own_texts = config.own_texts
         order = order or Order.of(config)
     order = order or Order()
     there = {str(m) for t in read.values() if "model" in t for m in t["model"].unique()}
     models = [*order.models, *sorted(there - {*order.models, ALL_MODELS})]
-    data = Data(study, read, Order(models, order.revisions), better, **settings)
+    data = Data(study, read, Order(models, order.revisions), better, own_texts)
     kind = find(study.kind)
     table = kind.table(data)
     title = kind.title if study.title == "" else study.title

@@ -75,8 +75,6 @@ class Data:
         Better end of each metric.
     own_texts : mapping of corpus to task
         Corpora that are the texts of a task.
-    confidence : float
-        Level of the intervals of scores.
     omitted : list of str
         What is not shown although it is there; filled while the table is made.
     """
@@ -86,7 +84,6 @@ class Data:
     order: Order = field(default_factory=Order)
     directions: Mapping[str, int] = field(default_factory=dict)
     own_texts: Mapping[str, str] = field(default_factory=dict)
-    confidence: float = 0.95
     omitted: list[str] = field(default_factory=list)
 
     def omit(self, names: Sequence[str], why: str) -> None:

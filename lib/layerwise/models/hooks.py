@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -60,13 +59,14 @@ def run(
         stack.callback(first.remove)
         for layer, block in enumerate(anatomy.blocks, start=1):
             if inner:
-                _Inside(anatomy, layer, inner, give).attach(stack)
+                _look_inside(anatomy, layer, inner, give, stack)
 
             def after(_: nn.Module, __: Any, output: Any, layer: int = layer) -> None:
                 give(layer, BLOCK, first_tensor(output))
 
             stack.callback(block.register_forward_hook(after).remove)
-        return states_out(model(**inputs, **pass_options(model)))
+        states = getattr(model(**inputs, **pass_options(model)), "last_hidden_state", None)
+        return states if isinstance(states, Tensor) else None
 
 
 def pass_options(model: nn.Module) -> dict[str, Any]:
@@ -79,73 +79,57 @@ def pass_options(model: nn.Module) -> dict[str, Any]:
     return options
 
 
-def states_out(output: Any) -> Tensor | None:
-    """The states that a model returns."""
-    states = getattr(output, "last_hidden_state", None)
-    return states if isinstance(states, Tensor) else None
+def _look_inside(
+    anatomy: Anatomy, layer: int, wanted: Sequence[str], hand_over: HandOver, stack: ExitStack
+) -> None:
+    """Put hooks on the sub-layers of a block."""
+    block = anatomy.blocks[layer - 1]
+    seen: dict[str, Tensor] = {}
 
-
-@dataclass
-class _Inside:
-    """The hooks of one block, and the states seen since the block began."""
-
-    anatomy: Anatomy
-    layer: int
-    wanted: Sequence[str]
-    hand_over: HandOver
-    seen: dict[str, Tensor] = field(default_factory=dict)
-
-    def attach(self, stack: ExitStack) -> None:
-        """Put the hooks on."""
-        block = self.anatomy.blocks[self.layer - 1]
-        stack.callback(block.register_forward_pre_hook(self._enter, with_kwargs=True).remove)
-        for name, path in self.anatomy.parts[self.layer - 1].named().items():
-            module = block.get_submodule(path)
-            stack.callback(module.register_forward_hook(self._saw(name)).remove)
-        stack.callback(block.register_forward_hook(self._leave).remove)
-
-    def _enter(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         # Copied, here and below, because some blocks add to their sub-layers' outputs in place.
-        self.seen = {"input": _stream(args, kwargs).clone()}
+        seen["input"] = _stream(args, kwargs).clone()
 
-    def _saw(self, name: str) -> Callable[..., None]:
-        def hook(_: nn.Module, __: Any, output: Any) -> None:
-            # Some MLPs work on (B * T, D).
-            self.seen[name] = first_tensor(output).clone().view_as(self.seen["input"])
-
-        return hook
-
-    def _leave(self, _: nn.Module, __: Any, output: Any) -> None:
-        seen, before = self.seen, self.seen["input"]
+    def leave(_: nn.Module, __: Any, output: Any) -> None:
         if "mixer_residual" not in seen:  # pre-norm
-            seen["mixer_residual"] = before + seen["mixer"]
+            seen["mixer_residual"] = seen["input"] + seen["mixer"]
             # Only once, because it synchronises the device.
-            if self.layer not in self.anatomy.added_up:
-                self._check(first_tensor(output))
-                self.anatomy.added_up.add(self.layer)
+            if layer not in anatomy.added_up:
+                _check(anatomy, layer, seen, first_tensor(output))
+                anatomy.added_up.add(layer)
         for name in SUBLAYERS:
-            if name in self.wanted:
-                self.hand_over(self.layer, name, seen[name])
-        self.seen = {}
+            if name in wanted:
+                hand_over(layer, name, seen[name])
+        seen.clear()
 
-    def _check(self, output: Tensor) -> None:
-        summed = self.seen["mixer_residual"]
-        if "mlp" in self.seen:
-            summed = summed + self.seen["mlp"]
-        change = (output - self.seen["input"]).float()
-        off = torch.linalg.vector_norm((summed - output).float())
-        # Relative to what the block adds, since a sink in the stream would hide any error. In a
-        # large stream, low precision rounds what a block adds, so the stream counts too.
-        size = torch.linalg.vector_norm(change)
-        rounding = torch.finfo(output.dtype).eps * torch.linalg.vector_norm(output.float())
-        if off > TOLERANCE * size + 4 * rounding:
-            raise LayerwiseError(
-                f"The sub-layers of the architecture {self.anatomy.kind!r} do not add up to its "
-                f"block at layer {self.layer}: input + mixer + MLP is off by "
-                f"{float(off / size):.0%} of the block's change; correct its line in PARTS in "
-                "lib/layerwise/models/architectures.py, or ask for no extract.sublayers.",
-                code="unsupported",
-            )
+    stack.callback(block.register_forward_pre_hook(enter, with_kwargs=True).remove)
+    for name, path in anatomy.parts[layer - 1].named().items():
+
+        def saw(_: nn.Module, __: Any, output: Any, name: str = name) -> None:
+            # Some MLPs work on (B * T, D).
+            seen[name] = first_tensor(output).clone().view_as(seen["input"])
+
+        stack.callback(block.get_submodule(path).register_forward_hook(saw).remove)
+    stack.callback(block.register_forward_hook(leave).remove)
+
+
+def _check(anatomy: Anatomy, layer: int, seen: Mapping[str, Tensor], output: Tensor) -> None:
+    """Refuse a pre-norm block whose sub-layers do not add up to its output."""
+    summed = seen["mixer_residual"] + seen.get("mlp", 0)
+    change = (output - seen["input"]).float()
+    off = torch.linalg.vector_norm((summed - output).float())
+    # Relative to what the block adds, since a sink in the stream would hide any error. In a
+    # large stream, low precision rounds what a block adds, so the stream counts too.
+    size = torch.linalg.vector_norm(change)
+    rounding = torch.finfo(output.dtype).eps * torch.linalg.vector_norm(output.float())
+    if off > TOLERANCE * size + 4 * rounding:
+        raise LayerwiseError(
+            f"The sub-layers of the architecture {anatomy.kind!r} do not add up to its block at "
+            f"layer {layer}: input + mixer + MLP is off by {float(off / size):.0%} of the block's "
+            "change; correct its line in PARTS in lib/layerwise/models/architectures.py, or ask "
+            "for no extract.sublayers.",
+            code="unsupported",
+        )
 
 
 def first_tensor(output: Any) -> Tensor:

@@ -10,26 +10,15 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from layerwise.config.models import FolderAdapter, HubAdapter, HubSource, Model
+from layerwise.config.models import HubAdapter, HubSource, Model
 from layerwise.io.files import sha256_file, sha256_text, user_cache
 from layerwise.models.source import AnySource, locate
 
-# Files in a model's folder that nothing reads: pickles, exports to other frameworks, notes.
-UNREAD = {
-    ".bin",
-    ".pt",
-    ".pth",
-    ".ckpt",
-    ".pkl",
-    ".h5",
-    ".msgpack",
-    ".ot",
-    ".onnx",
-    ".tflite",
-    ".lock",
-    ".md",
-    ".log",
-}
+# Files in a model's folder that nothing reads.
+PICKLES = {".bin", ".pt", ".pth", ".ckpt", ".pkl"}
+EXPORTS = {".h5", ".msgpack", ".ot", ".onnx", ".tflite"}
+NOTES = {".lock", ".md", ".log"}
+UNREAD = PICKLES | EXPORTS | NOTES
 
 
 def identity(entry: Model, revision: str = "main") -> str:
@@ -98,8 +87,7 @@ def _identity(source: AnySource, revision: str) -> str:
     if isinstance(source, HubAdapter | HubSource):
         return sha256_text("hub", source.hub, revision, getattr(source, "gguf_file", None) or "")
     location = locate(source, revision)
-    folder = Path(location.name)
-    if not isinstance(source, FolderAdapter) and source.gguf_file:
-        return sha256_text("gguf", cached_sha256(folder / source.gguf_file))
-    hashes = folder_hashes(folder)
+    if location.gguf_file:
+        return sha256_text("gguf", cached_sha256(Path(location.name, location.gguf_file)))
+    hashes = folder_hashes(Path(location.name))
     return sha256_text("folder", *(part for item in hashes.items() for part in item))

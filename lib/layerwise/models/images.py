@@ -21,22 +21,14 @@ from layerwise.corpora.images import Picture, png
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import Anatomy
 
-# config.model_type of models of images and texts -> path of the image tower.
-TOWERS = {
-    "aimv2": "vision_model",
-    "altclip": "vision_model",
-    "chinese_clip": "vision_model",
-    "clip": "vision_model",
-    "metaclip_2": "vision_model",
-    "siglip": "vision_model",
-    "siglip2": "vision_model",
-}
+# Models of images and texts, whose image tower is their `vision_model`.
+TOWERS = ("aimv2", "altclip", "chinese_clip", "clip", "metaclip_2", "siglip", "siglip2")
+# Its tokens are colours of pixels, after a start token.
+OF_COLOURS = "imagegpt"
+# It shuffles the patches, and hides some of them.
+MASKED = "vit_mae"
 # Models with a vocabulary of visual tokens that take only images.
-WITH_VOCABULARY = ("beit",)
-# They shuffle the patches, and hide some of them.
-MASKS = ("vit_mae",)
-# Their tokens are colours of pixels, after a start token.
-OF_COLOURS = ("imagegpt",)
+WITH_VOCABULARY = (OF_COLOURS, "beit")
 # A wide, a high and a square image, which must become inputs of one shape.
 EXAMPLES = ((40, 30), (30, 40), (32, 32))
 
@@ -44,7 +36,7 @@ EXAMPLES = ((40, 30), (30, 40), (32, 32))
 def takes_images(config: Any) -> bool:
     """True if a model takes only images or has an image tower."""
     kind = config.model_type
-    if kind in (*TOWERS, *OF_COLOURS, *WITH_VOCABULARY):
+    if kind in (*TOWERS, *WITH_VOCABULARY):
         return True
     shape = all(hasattr(config, name) for name in ("image_size", "patch_size", "num_channels"))
     return shape and not hasattr(config, "vocab_size") and not hasattr(config, "text_config")
@@ -52,8 +44,8 @@ def takes_images(config: Any) -> bool:
 
 def tower(network: Any) -> Any:
     """The image tower of a model, or the model itself."""
-    path = TOWERS.get(network.config.model_type)
-    return network if path is None else getattr(network, path, network)
+    known = network.config.model_type in TOWERS
+    return getattr(network, "vision_model", network) if known else network
 
 
 class Pixels:
@@ -85,8 +77,6 @@ class Images:
     who : str
         The model and revision, for errors.
     processor : of transformers
-    entry : Model
-        The model's config entry.
     network : Module
         The model, or its image tower.
 
@@ -98,19 +88,16 @@ class Images:
 
     takes = "image"
 
-    def __init__(self, who: str, processor: Any, entry: Model, network: Any) -> None:
+    def __init__(self, who: str, processor: Any, _: Model, network: Any) -> None:
         config = network.config
-        self.who, self.processor, self.special_tokens = who, processor, entry.special_tokens
+        self.who, self.processor = who, processor
         parameter = next(network.parameters())
         self.device, self.dtype = parameter.device, parameter.dtype
         self.kind = str(config.model_type)
         self.pool = ThreadPoolExecutor(max(1, torch.get_num_threads()), "images")
         self.max_length = 0
-        self.start_token = None
-        if self.kind in OF_COLOURS and entry.special_tokens:
-            # As in training: the start token and all pixels except the last.
-            self.start_token = int(config.vocab_size) - 1
-        if self.kind in MASKS:
+        self.start_token = getattr(config, "vocab_size", 0) - 1
+        if self.kind == MASKED:
             config.mask_ratio = 0.0
         self.patch = getattr(config, "patch_size", None)
 
@@ -121,12 +108,9 @@ class Images:
     def read(self, picture: Picture) -> Tensor:
         """The model's input for an image: pixels (3, H, W), or colours (T,)."""
         given = self.processor(images=[picture.pixels()], return_tensors="pt")
-        if self.kind in OF_COLOURS:
-            colours: Tensor = given["input_ids"][0]
-            if self.start_token is None:
-                return colours
-            start = torch.tensor([self.start_token])
-            return torch.cat([start, colours[: len(colours) - 1]])
+        if self.kind == OF_COLOURS:
+            # As in training: the start token and all pixels except the last.
+            return torch.cat([torch.tensor([self.start_token]), given["input_ids"][0][:-1]])
         pixels: Tensor = given["pixel_values"][0]
         return pixels.to(self.dtype)
 
@@ -136,9 +120,9 @@ class Images:
 
     def _named(self, given: Tensor) -> dict[str, Tensor]:
         """The model's inputs for preprocessed images."""
-        if self.kind in OF_COLOURS:
+        if self.kind == OF_COLOURS:
             return {"input_ids": given}
-        if self.kind not in MASKS:
+        if self.kind != MASKED:
             return {"pixel_values": given}
         # The model sorts the patches by these numbers.
         order = torch.arange(self._n_patches(given)).double()
@@ -188,19 +172,16 @@ class Images:
     def fit(self, anatomy: Anatomy, n_tokens: int) -> Anatomy:
         """The anatomy with the tokens in front of the patches, of the example's `n_tokens`."""
         self.max_length = n_tokens
-        if self.kind in OF_COLOURS:
-            return replace(anatomy, prefix=int(self.start_token is not None))
+        if self.kind == OF_COLOURS:
+            return replace(anatomy, prefix=1)
         n_patches = self._n_patches(self._examples())
         return replace(anatomy, prefix=n_tokens - n_patches, has_class=n_tokens > n_patches)
 
     def facts(self) -> dict[str, Any]:
         """Settings of the inputs, for the file's record."""
         settings = {k: v for k, v in self.processor.to_dict().items() if k != "clusters"}
-        return {
-            "special_tokens": self.special_tokens,
-            "max_length": self.max_length,
-            "image_processor": json.dumps(settings, sort_keys=True, default=str),
-        }
+        described = json.dumps(settings, sort_keys=True, default=str)
+        return {"max_length": self.max_length, "image_processor": described}
 
 
 def processor_of(place: str, config: Any, own: Preprocess | None = None, **options: Any) -> Any:

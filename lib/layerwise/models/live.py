@@ -11,7 +11,7 @@ from layerwise.config.models import HubSource, Model
 from layerwise.errors import LayerwiseError
 from layerwise.models import devices
 from layerwise.models.images import processor_of, takes_images
-from layerwise.models.load import DTYPES, LoadedModel, body, prepare
+from layerwise.models.load import LoadedModel, body, prepare
 from layerwise.models.source import quiet
 
 
@@ -48,11 +48,6 @@ def live(model: Any, reader: Any = None, *, name: str = "") -> Iterator[LoadedMo
         max_length, reader = model.max_seq_length, reader or model.tokenizer
     origin = str(network.config.name_or_path or "")
     name = name or origin.rstrip("/").rsplit("/", 1)[-1] or type(network).__name__
-    dtype = str(network.dtype).removeprefix("torch.")
-    if dtype not in DTYPES:
-        raise LayerwiseError(
-            f"{name} computes in {dtype}; expected {', '.join(DTYPES)}.", code="wrong_type"
-        )
     try:
         reader = processor_of(origin, network.config) if reader is None else copy.deepcopy(reader)
     except Exception as error:  # the hub, files and models fail in many ways
@@ -69,7 +64,7 @@ def live(model: Any, reader: Any = None, *, name: str = "") -> Iterator[LoadedMo
             reader,
             Model(source=HubSource(hub=origin or name), max_length=max_length),
             revision="live",
-            dtype=dtype,
+            dtype=str(network.dtype).removeprefix("torch."),
             weights="",
             claim=devices.Claim(network.device),
         )

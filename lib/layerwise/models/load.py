@@ -22,7 +22,7 @@ from layerwise.models.architectures import Anatomy, dissect, settle
 from layerwise.models.failures import why
 from layerwise.models.images import Images, Pixels, processor_of, takes_images, tower
 from layerwise.models.probe import causal, probe
-from layerwise.models.source import Location, locate, quiet
+from layerwise.models.source import locate, quiet
 from layerwise.models.texts import Texts
 
 log = logging.getLogger(__name__)
@@ -103,9 +103,9 @@ class LoadedModel:
             yield ready.result()
 
     def _prompts(self, part: list[Any]) -> tuple[list[Prompt], list[int]]:
-        images = bool(part) and isinstance(part[0], Picture)
-        if part and images != isinstance(self.reader, Images):
-            raise self._other_kind("images" if images else "texts")
+        for one in part[:1]:
+            if isinstance(one, Picture) != isinstance(self.reader, Images):
+                raise self._other_kind("images" if isinstance(one, Picture) else "texts")
         prompts, n_cut = self.reader.prompts(part)
         return list(prompts), n_cut
 
@@ -187,100 +187,12 @@ def load(
         read.
     """
     quiet()
+    from transformers import AutoConfig, AutoModel
+
     location = locate(model.source, revision)
     claim = devices.pick(device, spread=model.device_map is not None)
     log.info("loading %s at %s from %s", name, revision, location.name)
     who = f"Model {name!r} at {revision!r}"
-    network, processor, info = _from_files(who, model, location, dtype)
-    for adapter in model.adapters:
-        adapters.merge(network, adapter)
-    _check_weights(who, network, info)
-    network = body(network)
-    if model.bidirectional:
-        adapters.attend_both_ways(network)
-    network.eval().requires_grad_(False)
-    sha256 = weights_hash(network)
-    if model.device_map is None:
-        network.to(claim.device)
-    return prepare(
-        name,
-        network,
-        processor,
-        model,
-        revision=revision,
-        dtype=dtype,
-        weights=sha256,
-        claim=claim,
-    )
-
-
-def body(network: Any) -> Any:
-    """The part of a model that is read: the encoder of an encoder-decoder, the image tower of a
-    model of images and texts."""
-    return tower(network.get_encoder() if network.config.is_encoder_decoder else network)
-
-
-def prepare(
-    name: str,
-    network: Any,
-    processor: Any,
-    entry: Model,
-    *,
-    revision: str,
-    dtype: str,
-    weights: str,
-    claim: devices.Claim,
-) -> LoadedModel:
-    """Prepare a network on its device for reading, with a short pass.
-
-    Parameters
-    ----------
-    processor
-        Its tokenizer or image processor.
-    entry : Model
-        Settings of its inputs.
-    weights : str
-        Hash of the weights.
-
-    Raises
-    ------
-    LayerwiseError
-        If the layers cannot be read, or the entry has settings of the other kind of model.
-    """
-    settle(network)
-    who = f"Model {name!r} at {revision!r}"
-    images = takes_images(network.config)
-    kind, foreign = (Images, "prompts") if images else (Texts, "preprocess")
-    if getattr(entry, foreign) is not None:
-        raise LayerwiseError(
-            f"{who}: the model takes {kind.takes}s; leave out {foreign}.", code="conflict"
-        )
-    reader = kind(who, processor, entry, network)
-    example = on(reader.device, reader.example())
-    anatomy, n_tokens = probe(name, network, dissect(network), example)
-    return LoadedModel(
-        name=name,
-        revision=revision,
-        model=network,
-        reader=reader,
-        anatomy=reader.fit(anatomy, n_tokens),
-        dtype=dtype,
-        weights=weights,
-        claim=claim,
-    )
-
-
-def on(device: torch.device, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A model's inputs on a device."""
-    return {name: tensor.to(device) for name, tensor in inputs.items()}
-
-
-def _from_files(
-    who: str, model: Model, location: Location, dtype: str
-) -> tuple[Any, Any, dict[str, Any]]:
-    """Read a model, its tokenizer or image processor, and transformers' loading info."""
-    from transformers import AutoConfig, AutoModel
-
     common = {"trust_remote_code": model.trust_remote_code, **location.options()}
     placed = {} if model.device_map is None else {"device_map": model.device_map}
     try:
@@ -301,7 +213,63 @@ def _from_files(
     # Tokenizers are written in Rust, whose panics are not an Exception.
     except BaseException as error:
         raise LayerwiseError(f"{who}: {why(error, location)}", code="unreadable") from error
-    return network, processor, info
+    for adapter in model.adapters:
+        adapters.merge(network, adapter)
+    _check_weights(who, network, info)
+    network = body(network)
+    if model.bidirectional:
+        adapters.attend_both_ways(network)
+    network.eval().requires_grad_(False)
+    sha256 = weights_hash(network)
+    if model.device_map is None:
+        network.to(claim.device)
+    facts: dict[str, Any] = {"dtype": dtype, "weights": sha256, "claim": claim}
+    return prepare(name, network, processor, model, revision=revision, **facts)
+
+
+def body(network: Any) -> Any:
+    """The part of a model that is read: the encoder of an encoder-decoder, the image tower of a
+    model of images and texts."""
+    return tower(network.get_encoder() if network.config.is_encoder_decoder else network)
+
+
+def prepare(
+    name: str, network: Any, processor: Any, entry: Model, *, revision: str, **facts: Any
+) -> LoadedModel:
+    """Prepare a network on its device for reading, with a short pass.
+
+    Parameters
+    ----------
+    processor
+        Its tokenizer or image processor.
+    entry : Model
+        Settings of its inputs.
+    **facts
+        Further attributes of the `LoadedModel`.
+
+    Raises
+    ------
+    LayerwiseError
+        If the layers cannot be read, or the entry has settings of the other kind of model.
+    """
+    settle(network)
+    who = f"Model {name!r} at {revision!r}"
+    images = takes_images(network.config)
+    kind, foreign = (Images, "prompts") if images else (Texts, "preprocess")
+    if getattr(entry, foreign) is not None:
+        raise LayerwiseError(
+            f"{who}: the model takes {kind.takes}s; leave out {foreign}.", code="conflict"
+        )
+    reader = kind(who, processor, entry, network)
+    example = on(reader.device, reader.example())
+    anatomy, n_tokens = probe(name, network, dissect(network), example)
+    anatomy = reader.fit(anatomy, n_tokens)
+    return LoadedModel(name, revision, network, reader, anatomy, **facts)
+
+
+def on(device: torch.device, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A model's inputs on a device."""
+    return {name: tensor.to(device) for name, tensor in inputs.items()}
 
 
 def _check_weights(who: str, network: Any, info: Any) -> None:

@@ -36,7 +36,7 @@ from layerwise.tasks import conll, probes
 from layerwise.tasks.pairs import correlate
 from layerwise.tasks.probes import Split
 from layerwise.tasks.results import Score
-from layerwise.tasks.task import Unit, Vectors, keep_data, normalized
+from layerwise.tasks.task import Task, Unit, Vectors, keep_data, normalized
 from layerwise.vocabulary import WORDS
 
 log = logging.getLogger(__name__)
@@ -165,15 +165,13 @@ def _linked(texts: list[list[str]], group: list[str]) -> list[str]:
     return [named.setdefault(rows[row], text) for row, text in enumerate(texts[0])]
 
 
-def layer_score(data: Labelled, columns: Sequence[Array], confidence: float = 0.95) -> Score:
-    """Score one layer.
+def layer_score(data: Labelled, columns: Sequence[Array]) -> Score:
+    """Score one layer; the 95% interval is over groups of test rows, or over pairs.
 
     Parameters
     ----------
     columns : sequence of arrays, shape (N, D)
         Vectors of `data.texts`, one array for each column.
-    confidence : float
-        Of the interval: over groups of test rows for probes, over pairs for similarities.
     """
     if data.kind != "pairs":
         return probes.probe(
@@ -182,20 +180,19 @@ def layer_score(data: Labelled, columns: Sequence[Array], confidence: float = 0.
             data.splits,
             data.groups,
             seed=data.seed,
-            confidence=confidence,
             types=data.types,
         )
     first, second = map(normalized, columns)
     cosines = np.einsum("nd,nd->n", first, second, dtype=np.float64)
     texts = pd.factorize(pd.Series(data.texts[0] + data.texts[1]))[0].reshape(2, -1)
-    score = correlate(cosines, data.labels, texts, confidence)
+    score = correlate(cosines, data.labels, texts)
     if score.parts is None:
         return score
     return replace(score, parts=np.bincount(pd.factorize(pd.Series(data.groups))[0], score.parts))
 
 
 @dataclass(frozen=True)
-class LabelTask:
+class LabelTask(Task):
     """A task of own labels; see `layerwise.tasks.task.Task`.
 
     Attributes
@@ -212,10 +209,6 @@ class LabelTask:
         """By its kind."""
         return self.entry.task_type
 
-    def instruction(self, prompt_type: str) -> str:  # noqa: ARG002
-        """Empty: own labels come without instructions."""
-        return ""
-
     def units(self, most: int) -> Iterator[Unit]:  # noqa: ARG002
         """All texts at once: probes need them together."""
         pictures = [] if self.images is None else pictures_of(read_corpus(self.images))
@@ -226,11 +219,7 @@ class LabelTask:
         """Score one layer."""
         data = _kept(self)
         columns = [vectors.of("", column) for column in data.texts]
-        return layer_score(data, columns, settings.confidence)
-
-    def scores(self, parts: Sequence[Score], settings: ScoringSettings) -> Sequence[Score]:  # noqa: ARG002
-        """The score of the only unit."""
-        return parts
+        return layer_score(data, columns)
 
 
 @keep_data

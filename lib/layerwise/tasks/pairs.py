@@ -20,10 +20,8 @@ Floats = npt.NDArray[np.float64]
 FEWEST = 10  # pairs; below, a normal law of the estimate is out of reach
 
 
-def correlate(
-    measure: npt.ArrayLike, judged: npt.ArrayLike, texts: npt.ArrayLike, confidence: float
-) -> Score:
-    """Correlate a measure of pairs with their labels.
+def correlate(measure: npt.ArrayLike, judged: npt.ArrayLike, texts: npt.ArrayLike) -> Score:
+    """Correlate a measure of pairs with their labels; the interval is normal on Fisher's scale.
 
     With mid-ranks F and G scaled to (0, 1), ``ρ = a / sqrt(b c)``, a their covariance and b, c
     their variances; the influence of a pair on each is that of a U-statistic of order 3.
@@ -33,8 +31,6 @@ def correlate(
     measure, judged : array, shape (N,)
     texts : array of int, shape (2, N)
         The two texts of each pair.
-    confidence : float
-        Of the interval, which is normal on Fisher's scale.
 
     Returns
     -------
@@ -61,7 +57,7 @@ def correlate(
     influence = of_a / np.sqrt(b * c) - rho / 2 * (of_b / b + of_c / c)
     inside = np.clip(rho, -1 + 1e-12, 1 - 1e-12)
     error = standard_error(influence, np.sort(np.asarray(texts), axis=0))
-    margin = norm.isf((1 - confidence) / 2) * error / (1 - inside**2)
+    margin = norm.isf(0.025) * error / (1 - inside**2)
     low, high = np.tanh(np.arctanh(inside) + margin * np.array([-1, 1]))
     return Score(rho, float(low), float(high), n, parts=(rho + influence) / n)
 

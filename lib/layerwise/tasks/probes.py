@@ -149,13 +149,6 @@ def splits(labels: Array, groups: Sequence[object] | None = None, seed: int = 0)
     """
     strata = labels if _are_classes(labels) else np.zeros(len(labels), int)
     members = np.arange(len(labels)) if groups is None else _factorized(groups)[0]
-    n_groups = len(np.unique(members))
-    if n_groups < FEWEST:
-        raise LayerwiseError(
-            f"The {len(labels)} labelled rows form {n_groups} groups (rows that share a text or "
-            f"a group); a probe needs {FEWEST}.",
-            code="too_few",
-        )
     rng = np.random.default_rng(seed)
     rows = np.arange(len(labels))
     parts = _parts(strata, members, rng)
@@ -165,10 +158,12 @@ def splits(labels: Array, groups: Sequence[object] | None = None, seed: int = 0)
         chosen = rest[_parts(strata[rest], members[rest], rng)[0]]
         made.append(Split(np.setdiff1d(rest, chosen), chosen, test))
     n_classes = len(np.unique(strata))
-    if any(len(np.unique(strata[split.train])) < n_classes for split in made):
+    n_groups = len(np.unique(members))
+    if n_groups < FEWEST or any(len(np.unique(strata[s.train])) < n_classes for s in made):
         raise LayerwiseError(
-            "A class is in too few groups to be in training rows and test rows; label more, or "
-            "leave the class out.",
+            f"The {len(labels)} labelled rows form {n_groups} groups (rows that share a text or a "
+            f"group). A probe needs {FEWEST}, with each class in several; label more, or leave "
+            "rare classes out.",
             code="too_few",
         )
     return made
@@ -184,7 +179,7 @@ def _parts(strata: Array, members: Array, rng: np.random.Generator) -> list[Arra
     first = rarest[np.unique(members[rarest], return_index=True)[1]]
     first = first[rng.permutation(len(first))]
     order = first[np.argsort(strata[first], kind="stable")]
-    part_of = np.empty(members.max() + 1, int)
+    part_of = np.empty(members.max(initial=-1) + 1, int)
     part_of[members[order]] = np.arange(len(order)) % FOLDS
     return [np.flatnonzero(part_of[members] == k) for k in range(FOLDS)]
 
@@ -196,7 +191,6 @@ def probe(
     groups: Sequence[object] | None = None,
     *,
     seed: int = 0,
-    confidence: float = 0.95,
     types: Sequence[object] | None = None,
 ) -> Score:
     """Fit and score the probes of one layer.
@@ -212,20 +206,9 @@ def probe(
         As there.
     seed : int
         Of the shuffled labels.
-    confidence : float
-        Of the intervals.
     types : sequence, length N, optional
         Of words: the word of each row, for the control.
-
-    Raises
-    ------
-    LayerwiseError
-        If a feature is not finite.
     """
-    if not np.isfinite(features).all():
-        raise LayerwiseError(
-            "The vectors hold NaN or infinity; no probe can be fitted to them.", code="not_finite"
-        )
     rng = np.random.default_rng(seed)
     of_classes = _are_classes(labels)
     score = _accuracy if of_classes else _r2
@@ -251,8 +234,8 @@ def probe(
     truth = labels[tested]
     members = pd.factorize(tested if groups is None else _factorized(groups)[0][tested])[0]
     interval = _accuracy_interval if of_classes else _r2_interval
-    low, high = interval(linear, truth, confidence, members)
-    near_low, near_high = interval(near, truth, confidence, members)
+    low, high = interval(linear, truth, members)
+    near_low, near_high = interval(near, truth, members)
     each = linear == truth if of_classes else _r2_parts(linear, truth)
     main, control, baseline = score(linear, truth), float(np.mean(controls)), score(usual, truth)
     return Score(
@@ -342,10 +325,8 @@ def _accuracy(predicted: Array, truth: Array) -> float:
     return float((predicted == truth).mean())
 
 
-def _accuracy_interval(
-    predicted: Array, truth: Array, confidence: float, members: Array
-) -> tuple[float, float]:
-    """Wilson's interval, with the number of rows divided by the design effect of the groups."""
+def _accuracy_interval(predicted: Array, truth: Array, members: Array) -> tuple[float, float]:
+    """Wilson's 95% interval; the number of rows is divided by the design effect of the groups."""
     right = predicted == truth
     share, n = float(right.mean()), float(len(truth))
     if 0 < share < 1:
@@ -353,7 +334,7 @@ def _accuracy_interval(
         n /= max(float(variance / (n * share * (1 - share))), 1.0)
     else:  # The rows of a group may all be one answer.
         n = n**2 / float((np.bincount(members) ** 2).sum())
-    low, high = proportion_confint(share * n, n, alpha=1 - confidence, method="wilson")
+    low, high = proportion_confint(share * n, n, method="wilson")
     return float(low), float(high)
 
 
@@ -368,10 +349,8 @@ def _r2_parts(predicted: Array, truth: Array) -> Array:
     return np.asarray(1 - wrong + wrong.mean() * (spread - 1))
 
 
-def _r2_interval(
-    predicted: Array, truth: Array, confidence: float, members: Array
-) -> tuple[float, float]:
-    """Percentile bootstrap of whole groups."""
+def _r2_interval(predicted: Array, truth: Array, members: Array) -> tuple[float, float]:
+    """95% interval by the percentile bootstrap of whole groups."""
     rng = np.random.default_rng(0)
     terms = (predicted - truth) ** 2, truth**2, truth, np.ones(len(truth))
     sums = np.stack([np.bincount(members, values) for values in terms])
@@ -379,6 +358,5 @@ def _r2_interval(
     drawn = np.array([sums[:, rng.integers(n, size=n)].sum(axis=1) for _ in range(RESAMPLES)])
     means = drawn[:, :3] / drawn[:, 3:]
     variance = (means[:, 1] - means[:, 2] ** 2).clip(1e-300)
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(1 - means[:, 0] / variance, [tail, 1 - tail])
+    low, high = np.quantile(1 - means[:, 0] / variance, [0.025, 0.975])
     return float(low), float(high)

@@ -100,7 +100,7 @@ def runs(scores: Mapping[str, Any], main_score: str) -> list[float]:
 def interval(
     values: Sequence[float], settings: ScoringSettings
 ) -> tuple[float | None, float | None]:
-    """Percentile bootstrap interval of the mean of `values`; (None, None) for fewer than two.
+    """95% percentile bootstrap interval of the mean of `values`; (None, None) for fewer than two.
 
     Efron & Tibshirani 1993, chapter 13. The same resamples are drawn for every layer.
     """
@@ -109,6 +109,5 @@ def interval(
     rng = np.random.default_rng(settings.seed)
     drawn = rng.integers(len(values), size=(RESAMPLES, len(values)))
     means = np.round(values, DECIMALS)[drawn].mean(axis=1)
-    tail = (1 - settings.confidence) / 2
-    low, high = np.quantile(means, [tail, 1 - tail])
+    low, high = np.quantile(means, [0.025, 0.975])
     return float(low), float(high)

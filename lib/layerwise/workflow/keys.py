@@ -94,9 +94,8 @@ class Keys:
         elif getattr(source, "task", None):
             data = self.task_data(source.task)
         described = settings(entry, "views", "perturb")
-        for place in ("source", "images"):
-            described.get(place, {}).pop("file", None)
-            described.get(place, {}).pop("folder", None)
+        for place in {"source", "images"} & described.keys():
+            described[place] = settings(source, "file", "folder")
         return digest("images" if "images" in described else "corpus", corpus, described, data)
 
     @cache

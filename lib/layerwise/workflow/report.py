@@ -44,18 +44,14 @@ def render(config: Config, key: str) -> str:
             shown = same.to_html(index=False, border=0)
             sections.append(f"<h2>Checkpoints with equal weights</h2>{shown}")
     sections += [_figure(results, study) for study in config.studies]
-    return "\n".join(
-        [
-            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-            HTML_KEY.format(key=escape(key)),
-            f"<title>What each layer represents</title><style>{STYLE}</style></head><body>",
-            "<h1>What each layer represents</h1>",
-            '<p>Any metric and score by layer and checkpoint: <a href="explore.html">explorer</a>.'
-            "</p>",
-            *sections,
-            "</body></html>\n",
-        ]
-    )
+    return f"""<!doctype html><html lang="en"><head><meta charset="utf-8">
+{HTML_KEY.format(key=escape(key))}
+<title>What each layer represents</title><style>{STYLE}</style></head><body>
+<h1>What each layer represents</h1>
+<p>Any metric and score by layer and checkpoint: <a href="explore.html">explorer</a>.</p>
+{"".join(sections)}
+</body></html>
+"""
 
 
 def _table(path: Path) -> str:

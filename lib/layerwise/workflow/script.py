@@ -8,7 +8,6 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,15 +45,8 @@ class Plain(logging.Formatter):
         return "\n  ".join(map(printable, super().format(record).splitlines()))
 
 
-class Arguments(argparse.Namespace):
-    """The options of a script, and the config that ``--config`` names."""
-
-    @cached_property
-    def config(self) -> Config:
-        """The config, read when it is needed."""
-        from layerwise.config import read_config
-
-        return read_config(self.config_file)
+Arguments = argparse.Namespace
+"""The options of a script; `config` is read."""
 
 
 def parser(description: str | None, *names: str, **files: str) -> argparse.ArgumentParser:
@@ -79,9 +71,7 @@ def parser(description: str | None, *names: str, **files: str) -> argparse.Argum
     for name, about in files.items():
         options.add_argument(f"--{name}", required=True, type=Path, help=about)
     about = "the config (default config.yaml)"
-    options.add_argument(
-        "--config", dest="config_file", type=Path, default=Path("config.yaml"), help=about
-    )
+    options.add_argument("--config", type=Path, default=Path("config.yaml"), help=about)
     about = "key to store in the output; the workflow computes it"
     options.add_argument("--key", default="", help=about)
     options.add_argument("--log", type=Path, help="also write the log to this file")
@@ -155,10 +145,16 @@ def run(main: Callable[[Arguments], None], options: argparse.ArgumentParser) -> 
     options : ArgumentParser
         From `parser`.
     """
-    arguments = options.parse_args(namespace=Arguments())
+    from layerwise.config import read_config
+
+    def job() -> None:
+        arguments.config = read_config(arguments.config)
+        main(arguments)
+
+    arguments = options.parse_args()
     if arguments.log:
         os.environ["TQDM_DISABLE"] = "1"
-    guarded(lambda: main(arguments), arguments.log)
+    guarded(job, arguments.log)
 
 
 def guarded(do: Callable[[], Any], log_file: Path | None = None, terse: bool = False) -> Any:
@@ -178,14 +174,13 @@ def guarded(do: Callable[[], Any], log_file: Path | None = None, terse: bool = F
     except Exception as error:  # libraries report a full disk in errors of all kinds
         if memory_fault(error):
             log.error("Out of memory; lower threads or batch_tokens, or ask the cluster for more.")
-            sys.exit(1)
-        fault = disk_fault(error)
-        if fault:
+        elif fault := disk_fault(error):
             where = getattr(error, "filename", None) or "a result"
             log.error("Could not write %s: %s; %s", where, fault, DISK_REMEDY)
-            sys.exit(1)
-        log.exception("Unexpected failure; this is a bug in layerwise")
-        sys.exit(2)
+        else:
+            log.exception("Unexpected failure; this is a bug in layerwise")
+            sys.exit(2)
+        sys.exit(1)
 
 
 def _start_log(path: Path | None, terse: bool) -> None:

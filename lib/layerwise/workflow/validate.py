@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import logging
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.images import ImageCorpus
-from layerwise.config.kinds import needs
 from layerwise.config.reading import read_yaml
 from layerwise.config.tasks import LabelledTask, MtebTask
 from layerwise.errors import ConfigError, LayerwiseError, closest
 from layerwise.io.files import is_file, is_folder
 from layerwise.metrics.registry import all_metrics, sections
 from layerwise.models.source import locate
-from layerwise.names import encode
+from layerwise.names import encode, step_of
 from layerwise.section import Section
 from layerwise.tasks import catalog
 from layerwise.tasks.names import DEFAULT, PAPER, PROMPT_TYPES, QUICKSTART, TYPES
-from layerwise.workflow import studies
-from layerwise.workflow.validate_studies import WITH_CORPORA, check_study, require_known
-
-log = logging.getLogger(__name__)
+from layerwise.workflow.validate_studies import check_study, require_known
 
 # Keys of files and folders, of models aside.
 PATHS = ("file", "folder", "scores", "metrics")
@@ -70,23 +64,6 @@ def validate(config: Config) -> None:
     _check_association(config)
 
 
-def log_unused(config: Config) -> None:
-    """Log models, corpora and tasks that no study uses."""
-    corpora = [t.corpus for t in config.tasks.values() if isinstance(t, LabelledTask)]
-    used: dict[str, set[Any]] = {"models": set(), "corpora": set(corpora), "tasks": set()}
-    for name, study in config.studies.items():
-        tables = set() if study.published else set(needs(study))
-        used["models"] |= {model for model, _ in studies.points(config, name)}
-        if tables & (WITH_CORPORA | {"texts"}):
-            used["corpora"] |= set(studies.corpora(config, name))
-        if tables & studies.OF_SCORES:
-            used["tasks"] |= set(studies.tasks(config, name))
-    for section, names in used.items():
-        rest = [name for name in getattr(config, section) if name not in names]
-        if rest:
-            log.warning("No study uses these %s: %s.", section, ", ".join(rest))
-
-
 def _references(config: Config) -> Iterator[tuple[str, Iterable[Any], Iterable[Any]]]:
     """Each key that names things of another section, its names, and the known ones."""
     models, tasks, metrics = config.models, config.tasks, all_metrics()
@@ -116,13 +93,12 @@ def _check_nano(config: Config) -> None:
     for model, nano in config.nano.items():
         entry, where = config.models[model], f"models.{model}"
         folder = f"{config.results}/nano/{encode(model)}/{{revision}}"
-        given = getattr(entry.source, "folder", None)
-        if given is None or PurePath(given) != PurePath(folder):
+        if getattr(entry.source, "folder", None) != folder:
             problem = f"the workflow trains this model; write {{folder: {folder}}}."
             raise ConfigError(f"{where}.source", problem, code="conflict")
         for revision in entry.revisions:
-            step = re.fullmatch(r"step(0|[1-9]\d*)", revision)
-            if step is None or int(step[1]) > nano.train_steps:
+            step = step_of(revision)
+            if step is None or step > nano.train_steps:
                 problem = f"expected step0 to step{nano.train_steps}, got {revision!r}."
                 raise ConfigError(f"{where}.revisions", problem, code="unknown_name")
 

@@ -201,7 +201,7 @@ def probes(data: Data) -> pd.DataFrame:
     table = name_readouts(at_checkpoints(table, data.checkpoints(table)))
     table = data.rows(table, "tokens", "task_type")
     table = with_representation(data.of_pooling(table))
-    width = (table["high"] - table["low"]) / (2 * norm.isf((1 - data.confidence) / 2))
+    width = (table["high"] - table["low"]) / (2 * norm.isf(0.025))
     table["p"] = norm.sf(table["selectivity"] / (np.sqrt(2) * width))
     curve = table.groupby(["model", "representation", "task"])["p"]
     table = table.assign(p_adjusted=curve.transform(lambda p: holm(p.to_numpy())), y="probe")
