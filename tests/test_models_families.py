@@ -191,7 +191,7 @@ def test_an_output_of_another_width_is_no_readout(
         tiny.extracted(loaded, tmp_path / "a.h5", TEXTS, readout="output")
 
 
-def test_shared_blocks_are_refused_in_a_sentence() -> None:
+def test_shared_blocks_are_refused() -> None:
     config = hf.AlbertConfig(**tiny.COMMON, **tiny.HEADS, embedding_size=16)
     with refused("unsupported"):
         dissect(hf.AutoModel.from_config(config))

@@ -17,7 +17,7 @@ from refused import refused
 from layerwise.config.models import FolderSource, Model
 from layerwise.config.scoring import ScoringSettings
 from layerwise.errors import Code
-from layerwise.tasks import catalog, names, passages, prompts, quickstart, results
+from layerwise.tasks import catalog, names, prompts, quickstart, results
 from layerwise.tasks.mteb_task import MtebTask
 from layerwise.tasks.prompts import Prompts
 from layerwise.tasks.task import Vectors
@@ -80,15 +80,15 @@ def test_every_layer_is_scored_on_the_same_draws(
 
 
 def test_passages_are_the_same_on_every_machine() -> None:
-    chosen = passages.passages(wikipedia())
-    assert chosen == passages.passages(list(reversed(wikipedia())))
-    pairs = passages.pairs(chosen)
+    chosen = quickstart.passages_of(wikipedia())
+    assert chosen == quickstart.passages_of(list(reversed(wikipedia())))
+    pairs = quickstart.pairs(chosen)
     assert not pairs[["sentence1", "sentence2"]].apply(frozenset, axis=1).duplicated().any()
     of = {passage.text: passage.article for passage in chosen}
     same = pairs["sentence1"].map(of) == pairs["sentence2"].map(of)
     assert (same == (pairs["labels"] == 1)).all()
-    tables = passages.reranking(chosen)
-    assert (tables["top_ranked"]["corpus-ids"].map(len) == passages.CANDIDATES).all()
+    tables = quickstart.reranking(chosen)
+    assert (tables["top_ranked"]["corpus-ids"].map(len) == quickstart.CANDIDATES).all()
 
 
 def test_intervals_are_of_the_mean_of_runs() -> None:

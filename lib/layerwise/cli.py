@@ -307,7 +307,7 @@ def run(
     Further options are passed to snakemake: layerwise run -c mine.yaml --dry-run
     """
     progress = [] if verbose else ["--logger", "layerwise"]
-    results = Path(_snakemake(config, "--cores", str(cores), *progress, *context.args).results)
+    results = Path(_snakemake(config, *progress, "--cores", str(cores), *context.args).results)
     if context.args:
         return
     import pandas as pd
@@ -350,7 +350,7 @@ def plot(
 @app.command()
 def report(config: CONFIG = Path("config.yaml")) -> None:
     """Write one page with all figures and tables of a run. Runs the jobs that are missing."""
-    results = _snakemake(config, "--cores", "1", "report").results
+    results = _snakemake(config, "--logger", "layerwise", "--cores", "1", "report").results
     _say(f"{results}/report.html is up to date.")
 
 

@@ -102,16 +102,6 @@ def distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return values
 
 
-def _alpha(value: Any) -> Any:
-    return math.inf if value == "inf" else value
-
-
-def _bounded_alpha(value: float) -> float:
-    if 1e6 < value < math.inf:
-        raise PydanticCustomError("out_of_range", "expected up to 1000000, or inf")
-    return value
-
-
 Name = Annotated[str, AfterValidator(_name), WithJsonSchema({"type": "string", "pattern": NAME})]
 """A name of a model, revision, corpus, task or study."""
 
@@ -124,8 +114,7 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 Alpha = Annotated[
     float,
     Field(gt=0, allow_inf_nan=True),
-    BeforeValidator(_alpha),
-    AfterValidator(_bounded_alpha),
+    BeforeValidator(lambda value: math.inf if value == "inf" else value),
     PlainSerializer(lambda value: "inf" if math.isinf(value) else value),
     WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "inf"}]}),
 ]
@@ -273,7 +262,7 @@ def _sentence(errors: list[Any]) -> tuple[str, Code]:
     kind, context = first["type"], first.get("ctx", {})
     if kind == "missing":
         return "this key is missing", "missing"
-    if kind in ("unknown_key", "bad_name", "duplicate", "out_of_range"):
+    if kind in ("unknown_key", "bad_name", "duplicate"):
         return first["msg"], kind
     if kind == "one_of":
         near = ""

@@ -77,14 +77,7 @@ rule similarity:
 
 rule import_published:
     input:
-        lambda wildcards: [
-            path
-            for path in (
-                CONFIG.published[decode(wildcards.published)].scores,
-                CONFIG.published[decode(wildcards.published)].metrics,
-            )
-            if path
-        ],
+        published_files,
         stale=stale("published", "<results>/published/{published}.metrics.parquet"),
     output:
         scores="<results>/published/{published}.scores.parquet",

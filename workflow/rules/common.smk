@@ -137,6 +137,12 @@ def study_activations(wildcards):
     return studies.table_paths(CONFIG, decode(wildcards.study), "activations")
 
 
+def published_files(wildcards):
+    """The tables of other work that a study draws."""
+    entry = CONFIG.published[decode(wildcards.published)]
+    return [path for path in (entry.scores, entry.metrics) if path]
+
+
 def texts_of_corpus(wildcards):
     """The files that a corpus is selected from, if there are any."""
     source = CONFIG.corpora[decode(wildcards.corpus)].source

@@ -16,7 +16,6 @@ Measure = Literal["r", "slope", "dcor", "spearman", "kendall"]
 """Partial correlation given depth; percentage points per standard deviation of the metric given
 depth; distance correlation; Spearman's rho; Kendall's tau-b."""
 Over = Literal["layers", "tasks"]
-Direction = Literal[1, -1]
 
 
 class AssociationSettings(Section):
@@ -25,7 +24,7 @@ class AssociationSettings(Section):
     own_texts: dict[str, str] = {}
     """Corpora that hold a task's texts, as {corpus: task}. Together they make the corpus 'task
     texts' for studies. Corpora whose source is a task need no mention."""
-    directions: dict[str, Direction] = {}
+    directions: dict[str, Literal[1, -1]] = {}
     """Metrics whose direction differs from the declared one: 1 if higher is better, -1 if lower.
     """
     text_sources: dict[str, str] = {}

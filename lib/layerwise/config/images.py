@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, Tag
 
 from layerwise.config.corpora import HubData, Kept, Sample
 from layerwise.section import Positive, Probability, Section, Seed, one_of
-from layerwise.vocabulary import Damaged, ImagePackage
 
 
 class HubImages(HubData):
@@ -32,7 +31,7 @@ class FolderImages(Section):
 class PackageImages(Section):
     """Images that come in a Python package."""
 
-    package: ImagePackage
+    package: Literal["digits"]
     """digits: 1,797 handwritten digits of 8 x 8 pixels, in scikit-learn."""
 
 
@@ -78,7 +77,7 @@ class ImageCorpus(Kept):
     """Sample of the images."""
     classes: int | None = Field(None, ge=2)
     """Restrict to this many classes, drawn with the sample's seed; null for all."""
-    damaged: Damaged = "error"
+    damaged: Literal["error", "drop"] = "error"
     """Stop at an image that cannot be read, or drop it and log its id."""
     views: ImageViews = ImageViews()
     """Augmented copies of each image."""

@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
-import yaml
 from pydantic.json_schema import GenerateJsonSchema
 
 from layerwise.config import Config
@@ -27,11 +27,5 @@ def schema() -> dict[str, Any]:
     return found
 
 
-def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in value else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style)
-
-
 if __name__ == "__main__":
-    yaml.SafeDumper.add_representer(str, _text)
-    yaml.safe_dump(schema(), sys.stdout, sort_keys=False, width=100, allow_unicode=True)
+    sys.stdout.write(json.dumps(schema(), indent=1, ensure_ascii=False) + "\n")

@@ -20,6 +20,7 @@ from layerwise.names import step_of
 
 METRIC_KEYS = ("model", "revision", *VARIANT, "sublayer", "tokens", "file")
 SCORE_KEYS = ("model", "revision", "tokens", "pooling", "scored", "of", "file")
+TASK = ["model", "revision", "task"]
 ALL_TASKS = "all"
 
 
@@ -111,12 +112,12 @@ def gather(
         [0, 1], over all tasks, each type and each task, with the interval that figures have
         (`layerwise.association.scores.mean_scores`), and of single layers alone.
     """
-    metrics, scores, associations, choices = [], [], [], []
-    for source in sources:
-        metrics += [_located(f, p, page, source) for f, p in source.metrics]
-        scores += list(_scored(source, page))
-        associations += [_located(f, p, page, source) for f, p in source.associations]
-        choices += [_located(f, p, page, source) for f, p in source.choices]
+    sources = list(sources)
+    metrics, associations, choices = (
+        [_located(f, p, page, source) for source in sources for f, p in getattr(source, table)]
+        for table in ("metrics", "associations", "choices")
+    )
+    scores = [table for source in sources for table in _scored(source, page)]
     measured = _curves(metrics, METRIC_KEYS, ("value", "stderr", "n", "n_left_out"))
     shown = ("value", "low", "high", "output_score", "n_tasks", "n_clusters")
     scored = _curves(scores, SCORE_KEYS, shown)
@@ -150,22 +151,15 @@ def _scored(source: Source, page: Path) -> Iterable[pd.DataFrame]:
     """Means over all tasks, over those of each type, and each task by itself."""
     if not source.scores:
         return
-    together = with_output(pd.concat([f for f, _ in source.scores], ignore_index=True))
-    files = pd.concat(
-        [
-            f[["model", "revision", "task"]].drop_duplicates().assign(file=_link(p, page))
-            for f, p in source.scores
-        ],
-        ignore_index=True,
-    ).drop_duplicates(["model", "revision", "task"])
+    rows = [frame.assign(file=_link(path, page)) for frame, path in source.scores]
+    together = with_output(pd.concat(rows, ignore_index=True))
+    files = together[[*TASK, "file"]].drop_duplicates(TASK)
     whole = files.assign(file=files["file"].str.rsplit("/", n=1).str[0] + "/")
     whole = whole.drop_duplicates(["model", "revision"]).drop(columns="task")
     for scored in (ALL_TASKS, "task_type", "task"):
-        groups = () if scored == ALL_TASKS else (scored,)
-        table = mean_scores(together, groups)
-        table = table.assign(scored=scored, of=table[scored] if groups else ALL_TASKS)
-        keys = ["model", "revision", *(["task"] if scored == "task" else [])]
-        table = table.merge(files if scored == "task" else whole, on=keys, how="left")
+        table = mean_scores(together, () if scored == ALL_TASKS else (scored,))
+        table = table.assign(scored=scored, of=table.get(scored, ALL_TASKS))
+        table = table.merge(files if scored == "task" else whole, how="left")
         if source.published:
             table["model"] += f" ({source.published})"
         yield table
@@ -211,13 +205,13 @@ def _models(
         n: order.checkpoints(n, both.loc[both["model"] == n, "revision"].unique()) for n in names
     }
     places = {n: _places(found) for n, found in revisions.items()}
-    stops = sorted({place for p in places.values() if len(p) > 1 for place in p})
     named = {
         place: revision
         for n, found in revisions.items()
         if len(found) > 1
         for place, revision in zip(places[n], found, strict=True)
     }
+    stops = sorted(named)
     models = [
         {
             "name": n,

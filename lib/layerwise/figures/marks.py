@@ -150,8 +150,8 @@ class Facets:
             scale = ListedColormap([s["color"] for s in self.styles.values()])
             mappable = ScalarMappable(Normalize(-0.5, len(names) - 0.5), scale)
             what = "Checkpoint" if "revision" in self.look.roles["colour"] else ""
-            bar = self.bar(mappable, what, ticks=places)
-            bar.ax.set_yticklabels([step_name(names[place]) for place in places])
+            ticks = [step_name(names[place]) for place in places]
+            self.bar(mappable, what).set_ticks(places, labels=ticks)
         else:
             style = {"markersize": 3.5} | style
             shown = [entry(n, **s | style) for n, s in self.styles.items() if n] + shown
@@ -267,18 +267,11 @@ def styles(table: pd.DataFrame, look: Look) -> dict[str, dict[str, Any]]:
     if names == [""]:
         return {"": {}}
     if look.sequential:
-        steps = [step_of(n) for n in names]
-        known = [s for s in steps if s is not None]
-        if len(known) == len(names) > 2:
-            places = theme.step_scale(known)(known)
-        else:
-            places = np.linspace(0, 1, len(names))
-        colours = theme.sequential()(np.asarray(places))
+        colours = theme.sequential()(np.linspace(0, 1, len(names)))
         return {n: {"color": c, "marker": "o"} for n, c in zip(names, colours, strict=True)}
-    of, order = {n: n for n in names}, [*names]
-    if look.roles["colour"][0] == "model":
-        order = [*look.models]
-        of = dict(zip(table["colour"], table["model"], strict=True))
+    by_model = look.roles["colour"][0] == "model"
+    of = dict(zip(table["colour"], table["model" if by_model else "colour"], strict=True))
+    order = list(look.models) if by_model else names
     return {
         n: {"color": theme.colour_of(of[n], order), "marker": theme.marker_of(of[n], order)}
         for n in names
@@ -387,8 +380,8 @@ DEPTH = "Depth (% of layers)"
 
 def depth_bar(grid: Facets) -> None:
     """Add a colour bar of depth."""
-    bar = grid.bar(ScalarMappable(Normalize(0, 1), theme.sequential()), DEPTH, ticks=[0, 0.5, 1])
-    bar.ax.set_yticklabels(["0", "50", "100"])
+    bar = grid.bar(ScalarMappable(Normalize(0, 1), theme.sequential()), DEPTH)
+    bar.set_ticks([0, 0.5, 1], labels=["0", "50", "100"])
 
 
 def spread(n: int, most: int) -> list[int]:

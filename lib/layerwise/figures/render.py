@@ -147,8 +147,7 @@ def without_zero_p(table: pd.DataFrame) -> pd.DataFrame:
 def templates() -> dict[str, str]:
     """Caption templates by kind."""
     text = files("layerwise.figures").joinpath("captions.yaml").read_text(encoding="utf-8")
-    found: dict[str, str] = yaml.safe_load(text)
-    return found
+    return dict(yaml.safe_load(text))
 
 
 def caption(data: Data, table: pd.DataFrame) -> str:

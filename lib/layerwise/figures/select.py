@@ -42,7 +42,6 @@ from layerwise.config.kinds import (
     KINDS,
     NAMES,
     POOLED,
-    Kind,
     Roles,
     refuse,
     roles_of,
@@ -86,11 +85,6 @@ class Data:
     directions: Mapping[str, int] = field(default_factory=dict)
     own_texts: Mapping[str, str] = field(default_factory=dict)
     omitted: list[str] = field(default_factory=list)
-
-    @property
-    def kind(self) -> Kind:
-        """The kind of the study."""
-        return KINDS[self.study.kind]
 
     def omit(self, names: Sequence[str], why: str) -> None:
         """Log and remember that something is not shown."""
@@ -170,7 +164,8 @@ class Data:
         LayerwiseError
             If there are none, or no model has several in a study of checkpoints.
         """
-        wanted = self.study.revisions or self.kind.revisions
+        kind = KINDS[self.study.kind]
+        wanted = self.study.revisions or kind.revisions
         named = wanted if isinstance(wanted, tuple) else ()
         for table in tables:
             only(self.rows(table, "model"), "revision", named)
@@ -189,7 +184,7 @@ class Data:
                 code="too_few",
             )
         found = pd.DataFrame(shown, columns=POINT[:2])
-        if not self.kind.checkpoints:
+        if not kind.checkpoints:
             return found
         single = found.groupby("model")["revision"].transform("size") < 2
         if single.all():
@@ -383,15 +378,16 @@ def matrix(part: pd.DataFrame) -> pd.DataFrame:
             f"{row['revision']}; name other metrics under `metrics`.",
             code="too_few",
         )
-    if len(wide) < len(whole):
-        log.warning(
-            "%d of %d prompts lack %s at some layer of %s and are left out",
-            len(whole) - len(wide),
-            len(whole),
-            row["metric"],
-            row["model"],
-        )
+    if lacking := len(whole) - len(wide):
+        text = "%d prompts lack %s at some layer of %s and are left out"
+        log.warning(text, lacking, row["metric"], row["model"])
     return wide
+
+
+def by_checkpoint(part: pd.DataFrame) -> pd.DataFrame:
+    """Values of one curve by layer and checkpoint, in the order of the table."""
+    names = part["revision"].unique()
+    return part.pivot(index="layer", columns="revision", values="value").sort_index()[names]
 
 
 def shared(*wide: pd.DataFrame) -> list[pd.DataFrame]:

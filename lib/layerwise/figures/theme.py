@@ -9,7 +9,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.colors import Colormap, ListedColormap, Normalize, SymLogNorm
+from matplotlib.colors import Colormap, ListedColormap
 from matplotlib.figure import Figure
 
 from layerwise.io.files import replacing
@@ -95,14 +95,6 @@ def sequential() -> Colormap:
     """Viridis without its lightest end, which is too faint on white."""
     full = mpl.colormaps[SEQUENTIAL]
     return ListedColormap(full(np.linspace(0.0, 0.93, 256)))
-
-
-def step_scale(steps: Sequence[int]) -> Normalize:
-    """Logarithmic scale of training steps, linear from step 0 to the first after it."""
-    positive = [s for s in steps if s > 0] or [1]
-    return SymLogNorm(
-        linthresh=min(positive), linscale=0.5, vmin=min(steps), vmax=max(max(positive), 1)
-    )
 
 
 def save(figure: Figure, png: Path, pdf: Path, metadata: Mapping[str, str]) -> None:

@@ -41,9 +41,6 @@ SUBLAYERS = ("input_norm", "mixer", "mixer_residual", "mlp_norm", "mlp", BLOCK)
 OUTPUT = "output"
 READOUTS = ("residual", "final_norm", OUTPUT)
 
-# These run a single block L times, so no module corresponds to a layer.
-SHARED_BLOCKS = ("albert",)
-
 # Their positions start after the id of the padding, which leaves two fewer for tokens.
 POSITIONS_FROM_PADS = ("camembert", "mpnet", "roberta", "xlm-roberta")
 
@@ -218,12 +215,6 @@ def dissect(model: nn.Module) -> Anatomy:
     config: Any = model.config
     config = config.get_text_config() if hasattr(config, "get_text_config") else config
     kind = str(config.model_type)
-    if kind in SHARED_BLOCKS:
-        raise LayerwiseError(
-            f"{type(model).__name__} runs a single block for every layer, so its layers have no "
-            "modules of their own; this architecture is not supported.",
-            code="unsupported",
-        )
     depth = getattr(config, "num_hidden_layers", None)
     lists = {name: m for name, m in model.named_modules() if isinstance(m, nn.ModuleList)}
     fitting = [name for name, modules in lists.items() if len(modules) == depth]

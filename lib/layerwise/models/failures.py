@@ -6,14 +6,6 @@ from layerwise.errors import causes
 from layerwise.io.files import disk_fault
 from layerwise.models.source import Location, hub_answers
 
-# Names of tokenizers' files.
-TOKENIZER = ("*token*", "vocab*", "*.model", "merges.txt")
-NO_TOKENIZER = (
-    "has no tokenizer with a vocabulary; put the tokenizer's files (such as tokenizer.json and "
-    "tokenizer_config.json) into the folder of the weights."
-)
-
-
 OFFLINE = (
     "{name} is not in the cache, and the hub cannot be reached; fetch it on a "
     "machine with a network (`hf download {name} --revision {revision}`), set HF_HOME to a cache "
@@ -52,7 +44,7 @@ def why(error: BaseException, location: Location) -> str:
     OSError for most problems, with texts that change.
     """
     text = " ".join(str(error).split())
-    folder, about = location.folder, {"name": location.name, "revision": location.revision}
+    about = {"name": location.name, "revision": location.revision}
     if fault := disk_fault(error):
         return (
             f"its files cannot be read or written: {fault}; free space, fix the folder's "
@@ -62,13 +54,8 @@ def why(error: BaseException, location: Location) -> str:
     for sign, meaning in SIGNS.items():
         if sign in kinds or sign in text:
             return meaning.format(**about)
-    if folder is None and not hub_answers():
+    if location.folder is None and not hub_answers():
         return OFFLINE.format(**about)
-    if folder and not location.gguf_file:
-        if not (folder / "config.json").is_file():
-            return f"{folder} has no config.json; it is not a folder of a Hugging Face model."
-        if not any(file for like in TOKENIZER for file in folder.glob(like)):
-            return f"{folder} {NO_TOKENIZER}"
     return (
         f"transformers cannot read {location.gguf_file or 'its files'} ({type(error).__name__}: "
         f"{text}); check config.json and the tokenizer's files, or fetch or copy it again."

@@ -77,8 +77,6 @@ class Images:
     who : str
         The model and revision, for errors.
     processor : of transformers
-    entry : Model
-        The model's config entry.
     network : Module
         The model, or its image tower.
 
@@ -90,18 +88,15 @@ class Images:
 
     takes = "image"
 
-    def __init__(self, who: str, processor: Any, entry: Model, network: Any) -> None:
+    def __init__(self, who: str, processor: Any, _: Model, network: Any) -> None:
         config = network.config
-        self.who, self.processor, self.special_tokens = who, processor, entry.special_tokens
+        self.who, self.processor = who, processor
         parameter = next(network.parameters())
         self.device, self.dtype = parameter.device, parameter.dtype
         self.kind = str(config.model_type)
         self.pool = ThreadPoolExecutor(max(1, torch.get_num_threads()), "images")
         self.max_length = 0
-        self.start_token = None
-        if self.kind == OF_COLOURS and entry.special_tokens:
-            # As in training: the start token and all pixels except the last.
-            self.start_token = int(config.vocab_size) - 1
+        self.start_token = getattr(config, "vocab_size", 0) - 1
         if self.kind == MASKED:
             config.mask_ratio = 0.0
         self.patch = getattr(config, "patch_size", None)
@@ -114,11 +109,8 @@ class Images:
         """The model's input for an image: pixels (3, H, W), or colours (T,)."""
         given = self.processor(images=[picture.pixels()], return_tensors="pt")
         if self.kind == OF_COLOURS:
-            colours: Tensor = given["input_ids"][0]
-            if self.start_token is None:
-                return colours
-            start = torch.tensor([self.start_token])
-            return torch.cat([start, colours[: len(colours) - 1]])
+            # As in training: the start token and all pixels except the last.
+            return torch.cat([torch.tensor([self.start_token]), given["input_ids"][0][:-1]])
         pixels: Tensor = given["pixel_values"][0]
         return pixels.to(self.dtype)
 
@@ -181,18 +173,15 @@ class Images:
         """The anatomy with the tokens in front of the patches, of the example's `n_tokens`."""
         self.max_length = n_tokens
         if self.kind == OF_COLOURS:
-            return replace(anatomy, prefix=int(self.start_token is not None))
+            return replace(anatomy, prefix=1)
         n_patches = self._n_patches(self._examples())
         return replace(anatomy, prefix=n_tokens - n_patches, has_class=n_tokens > n_patches)
 
     def facts(self) -> dict[str, Any]:
         """Settings of the inputs, for the file's record."""
         settings = {k: v for k, v in self.processor.to_dict().items() if k != "clusters"}
-        return {
-            "special_tokens": self.special_tokens,
-            "max_length": self.max_length,
-            "image_processor": json.dumps(settings, sort_keys=True, default=str),
-        }
+        described = json.dumps(settings, sort_keys=True, default=str)
+        return {"max_length": self.max_length, "image_processor": described}
 
 
 def processor_of(place: str, config: Any, own: Preprocess | None = None, **options: Any) -> Any:

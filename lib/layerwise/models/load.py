@@ -103,9 +103,9 @@ class LoadedModel:
             yield ready.result()
 
     def _prompts(self, part: list[Any]) -> tuple[list[Prompt], list[int]]:
-        images = bool(part) and isinstance(part[0], Picture)
-        if part and images != isinstance(self.reader, Images):
-            raise self._other_kind("images" if images else "texts")
+        for one in part[:1]:
+            if isinstance(one, Picture) != isinstance(self.reader, Images):
+                raise self._other_kind("images" if isinstance(one, Picture) else "texts")
         prompts, n_cut = self.reader.prompts(part)
         return list(prompts), n_cut
 

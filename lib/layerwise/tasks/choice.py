@@ -9,7 +9,7 @@ readout is the model's own.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -85,34 +85,8 @@ class NoAnswersError(LayerwiseError):
     code = "unsupported"
 
 
-@dataclass(frozen=True)
-class Lens:
-    """The readout of the next token.
-
-    Attributes
-    ----------
-    head : Module
-        The language model with a body that hands out the states that it is given: the unembedding,
-        with all that the model does to its logits.
-    """
-
-    norm: nn.Module | None
-    head: Any
-    dtype: torch.dtype
-    device: torch.device
-
-    def __call__(self, states: Tensor, at: Tensor, ids: Tensor) -> Tensor:
-        """Log-probability of each token of `ids` after the state of shape (D,) in the row `at`."""
-        at, ids = at.to(self.device), ids.to(self.device)
-        logs = torch.empty(len(ids), device=self.device)
-        size = max(1, LOGITS_BYTES // (4 * len(self.head.get_output_embeddings().weight)))
-        for number, part in enumerate(torch.split(states, size)):
-            inside = at // size == number
-            part = part.to(self.device, self.dtype)
-            part = part if self.norm is None else self.norm(part)
-            logits = self.head(inputs_embeds=part[None]).logits[0].float()
-            logs[inside] = torch.log_softmax(logits, dim=-1)[at[inside] % size, ids[inside]]
-        return logs
+Lens = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""From states of shape (n, D), rows of them and a token each to the tokens' log-probabilities."""
 
 
 @torch.inference_mode()
@@ -140,12 +114,27 @@ def lens_of(loaded: LoadedModel, entry: Model) -> Lens:
         )
     # Of a model that is spread over several devices, the last norm is on the last.
     device = next((p.device for p in norm.parameters()), loaded.device) if norm else loaded.device
+    # The unembedding, with all that the model does to its logits: the language model around a body
+    # that hands out the states that it is given.
     head = _head(loaded, entry).to(device)
     output = type(loaded.model(**loaded.inputs([[0]])))
     body = getattr(head, head.base_model_prefix).to("meta")
     for module in (body, getattr(body, "decoder", body)):  # OPT calls the one within.
         module.forward = lambda *_, inputs_embeds, **__: output(last_hidden_state=inputs_embeds)
-    return Lens(norm, head, DTYPES[loaded.dtype], device)
+    size = max(1, LOGITS_BYTES // (4 * len(head.get_output_embeddings().weight)))
+
+    def lens(states: Tensor, at: Tensor, ids: Tensor) -> Tensor:
+        at, ids = at.to(device), ids.to(device)
+        logs = torch.empty(len(ids), device=device)
+        for number, part in enumerate(torch.split(states, size)):
+            inside = at // size == number
+            part = part.to(device, DTYPES[loaded.dtype])
+            part = norm(part) if norm else part
+            logits = head(inputs_embeds=part[None]).logits[0].float()
+            logs[inside] = torch.log_softmax(logits, dim=-1)[at[inside] % size, ids[inside]]
+        return logs
+
+    return lens
 
 
 def _head(loaded: LoadedModel, entry: Model) -> Any:

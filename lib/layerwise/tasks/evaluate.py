@@ -278,8 +278,6 @@ class _Job:
         inputs = dict.fromkeys(pair for part in group for pair in part.inputs)
         places = {pair: place for place, pair in enumerate(inputs)}
         pictures = {sha: p for part in group for sha, p in part.unit.pictures.items()}
-        name, *others = dict.fromkeys(part.pending.name for part in group)
-        what = f"{name} and {len(others)} other tasks" if others else name
         if len(inputs) + self.n_waiting > self.limit:
             self._wait()
         anatomy, path = self.loaded.anatomy, self.scratch / f"{self.n_embedded}.npy"
@@ -293,7 +291,8 @@ class _Job:
             budget=self.extraction.batch_tokens,
             sink_ratio=self.extraction.sink_ratio,
         )
-        with Progress(len(inputs), f"{self.loaded.name} {what}", "text") as bar:
+        names = ", ".join(dict.fromkeys(part.pending.name for part in group))
+        with Progress(len(inputs), f"{self.loaded.name} {names:.60}", "text") as bar:
             for n in done:
                 bar.update(n)
                 self._write_scored()

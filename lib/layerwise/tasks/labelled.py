@@ -36,7 +36,7 @@ from layerwise.tasks import conll, probes
 from layerwise.tasks.pairs import correlate
 from layerwise.tasks.probes import Split
 from layerwise.tasks.results import Score
-from layerwise.tasks.task import Unit, Vectors, keep_data, normalized
+from layerwise.tasks.task import Task, Unit, Vectors, keep_data, normalized
 from layerwise.vocabulary import WORDS
 
 log = logging.getLogger(__name__)
@@ -192,7 +192,7 @@ def layer_score(data: Labelled, columns: Sequence[Array]) -> Score:
 
 
 @dataclass(frozen=True)
-class LabelTask:
+class LabelTask(Task):
     """A task of own labels; see `layerwise.tasks.task.Task`.
 
     Attributes
@@ -209,10 +209,6 @@ class LabelTask:
         """By its kind."""
         return self.entry.task_type
 
-    def instruction(self, prompt_type: str) -> str:  # noqa: ARG002
-        """Empty: own labels come without instructions."""
-        return ""
-
     def units(self, most: int) -> Iterator[Unit]:  # noqa: ARG002
         """All texts at once: probes need them together."""
         pictures = [] if self.images is None else pictures_of(read_corpus(self.images))
@@ -224,10 +220,6 @@ class LabelTask:
         data = _kept(self)
         columns = [vectors.of("", column) for column in data.texts]
         return layer_score(data, columns)
-
-    def scores(self, parts: Sequence[Score], settings: ScoringSettings) -> Sequence[Score]:  # noqa: ARG002
-        """The score of the only unit."""
-        return parts
 
 
 @keep_data

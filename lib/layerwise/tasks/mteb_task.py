@@ -48,7 +48,6 @@ logging.getLogger("mteb").setLevel(logging.WARNING)
 MODEL = ModelMeta.create_empty(
     {
         "name": "layerwise/layer",
-        "revision": "none",
         "similarity_fn_name": ScoringFunction.COSINE,
         "modalities": ["text", "image"],
     }

@@ -149,13 +149,6 @@ def splits(labels: Array, groups: Sequence[object] | None = None, seed: int = 0)
     """
     strata = labels if _are_classes(labels) else np.zeros(len(labels), int)
     members = np.arange(len(labels)) if groups is None else _factorized(groups)[0]
-    n_groups = len(np.unique(members))
-    if n_groups < FEWEST:
-        raise LayerwiseError(
-            f"The {len(labels)} labelled rows form {n_groups} groups (rows that share a text or "
-            f"a group); a probe needs {FEWEST}.",
-            code="too_few",
-        )
     rng = np.random.default_rng(seed)
     rows = np.arange(len(labels))
     parts = _parts(strata, members, rng)
@@ -165,10 +158,12 @@ def splits(labels: Array, groups: Sequence[object] | None = None, seed: int = 0)
         chosen = rest[_parts(strata[rest], members[rest], rng)[0]]
         made.append(Split(np.setdiff1d(rest, chosen), chosen, test))
     n_classes = len(np.unique(strata))
-    if any(len(np.unique(strata[split.train])) < n_classes for split in made):
+    n_groups = len(np.unique(members))
+    if n_groups < FEWEST or any(len(np.unique(strata[s.train])) < n_classes for s in made):
         raise LayerwiseError(
-            "A class is in too few groups to be in training rows and test rows; label more, or "
-            "leave the class out.",
+            f"The {len(labels)} labelled rows form {n_groups} groups (rows that share a text or a "
+            f"group). A probe needs {FEWEST}, with each class in several; label more, or leave "
+            "rare classes out.",
             code="too_few",
         )
     return made
@@ -184,7 +179,7 @@ def _parts(strata: Array, members: Array, rng: np.random.Generator) -> list[Arra
     first = rarest[np.unique(members[rarest], return_index=True)[1]]
     first = first[rng.permutation(len(first))]
     order = first[np.argsort(strata[first], kind="stable")]
-    part_of = np.empty(members.max() + 1, int)
+    part_of = np.empty(members.max(initial=-1) + 1, int)
     part_of[members[order]] = np.arange(len(order)) % FOLDS
     return [np.flatnonzero(part_of[members] == k) for k in range(FOLDS)]
 
@@ -213,16 +208,7 @@ def probe(
         Of the shuffled labels.
     types : sequence, length N, optional
         Of words: the word of each row, for the control.
-
-    Raises
-    ------
-    LayerwiseError
-        If a feature is not finite.
     """
-    if not np.isfinite(features).all():
-        raise LayerwiseError(
-            "The vectors hold NaN or infinity; no probe can be fitted to them.", code="not_finite"
-        )
     rng = np.random.default_rng(seed)
     of_classes = _are_classes(labels)
     score = _accuracy if of_classes else _r2

@@ -11,38 +11,44 @@ LeeNewsSimilarity          STS                50 news texts, all 1,225 pairs, me
 ========================== ================== =================================================
 
 The first and the last come from files in the package gensim, the others from the Wikipedia
-slice in it (`layerwise.tasks.passages`). The folders have MTEB's own parquet schema and are scored
-like any mirrored MTEB task (`layerwise.tasks.classes`). They are plain parquet files without our
-metadata. The same data are then the same bytes, and their hash identifies them.
+slice in it: which article a passage comes from is its label. The three share the passages, so a
+model reads few texts. All is chosen by hashes of the texts, not by a random state: the same
+articles give the same tasks on every machine.
+
+The folders have MTEB's own parquet schema and are scored like any mirrored MTEB task
+(`layerwise.tasks.classes`). They are plain parquet files without our metadata. The same data are
+then the same bytes, and their hash identifies them.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
+import yaml
 
 from layerwise.corpora.packages import gensim_file, news
-from layerwise.corpora.wikipedia import Paragraph
-from layerwise.io.files import replacing
-from layerwise.tasks import passages
+from layerwise.corpora.wikipedia import Paragraph, sentences_of
+from layerwise.io.files import replacing, sha256_text
 
 log = logging.getLogger(__name__)
 
-_RERANKING_README = (
-    """---
-configs:
-"""
-    + "".join(
-        f"- config_name: {name}\n  data_files:\n  - path: {name}/test.parquet\n    split: test\n"
-        for name in ("corpus", "queries", "default", "top_ranked")
-    )
-    + "---\n"
-)
+T = TypeVar("T")
+
+ARTICLES = 12
+PASSAGES_PER_ARTICLE = 8
+WORDS = (12, 30)
+CLUSTERING_SETS = 10
+ARTICLES_PER_SET = 8
+POSITIVES_PER_PASSAGE = 2
+NEGATIVES_PER_POSITIVE = 2
+CANDIDATES = 20
+POSITIVE_CANDIDATES = 3
 
 
 def polarity() -> pd.DataFrame:
@@ -54,9 +60,9 @@ def polarity() -> pd.DataFrame:
         Columns text, label (0 negative, 1 positive); 200 rows, 100 of each.
     """
     lines = gensim_file("pang_lee_polarity.cor").read_text(encoding="cp1252").splitlines()
-    marks, texts = zip(*(line.split(maxsplit=1) for line in lines), strict=True)
-    labels = [{"__label__neg": 0, "__label__pos": 1}[mark] for mark in marks]
-    return pd.DataFrame({"text": [t.strip() for t in texts], "label": labels})
+    rows = [line.split(maxsplit=1) for line in lines]
+    marked = [(text.strip(), int(mark == "__label__pos")) for mark, text in rows]
+    return pd.DataFrame(marked, columns=["text", "label"])
 
 
 def news_similarity() -> pd.DataFrame:
@@ -74,18 +80,6 @@ def news_similarity() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["sentence1", "sentence2", "score"])
 
 
-def tables(paragraphs: Sequence[Paragraph]) -> dict[str, dict[str, pd.DataFrame]]:
-    """The tables of each task, by their place in its folder (``""`` is the folder itself)."""
-    chosen = passages.passages(paragraphs)
-    return {
-        "PangLeePolarity": {"": polarity()},
-        "WikipediaArticleClustering": {"": passages.clustering(chosen)},
-        "WikipediaArticlePairs": {"": passages.pairs(chosen)},
-        "WikipediaArticleReranking": passages.reranking(chosen),
-        "LeeNewsSimilarity": {"": news_similarity()},
-    }
-
-
 def make_tasks(paragraphs: Sequence[Paragraph], folder: Path) -> None:
     """Write the folder of each task below `folder`.
 
@@ -94,11 +88,155 @@ def make_tasks(paragraphs: Sequence[Paragraph], folder: Path) -> None:
     paragraphs : sequence of Paragraph
         Of Wikipedia articles.
     """
-    for task, made in tables(paragraphs).items():
+    chosen = passages_of(paragraphs)
+    tables = {
+        "PangLeePolarity": {"": polarity()},
+        "WikipediaArticleClustering": {"": clustering(chosen)},
+        "WikipediaArticlePairs": {"": pairs(chosen)},
+        "WikipediaArticleReranking": reranking(chosen),
+        "LeeNewsSimilarity": {"": news_similarity()},
+    }
+    for task, made in tables.items():
         for name, table in made.items():
             with replacing(folder / task / name / "test.parquet") as partial:
                 table.to_parquet(partial, index=False)
         if "" not in made:
+            files = {name: [{"split": "test", "path": f"{name}/test.parquet"}] for name in made}
+            configs = [{"config_name": name, "data_files": data} for name, data in files.items()]
             with replacing(folder / task / "README.md") as partial:
-                partial.write_text(_RERANKING_README, encoding="utf-8")
+                partial.write_text(f"---\n{yaml.safe_dump({'configs': configs})}---\n", "utf-8")
         log.info("%s: %s", task, {n or "test": len(t) for n, t in made.items()})
+
+
+class Passage(NamedTuple):
+    """A passage: its id, the title of its article, its text."""
+
+    id: str
+    article: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _opening(paragraph: str) -> str | None:
+    """The first sentences of a paragraph that fit `WORDS` (fewest, most).
+
+    None if the first is too long, or all together are too short.
+    """
+    taken: list[str] = []
+    for sentence in sentences_of(paragraph):
+        if len(" ".join([*taken, sentence]).split()) > WORDS[1]:
+            break
+        taken.append(sentence)
+    text = " ".join(taken)
+    whole = text.endswith((".", "!", "?", '."', '?"', ".”"))
+    return text if whole and len(text.split()) >= WORDS[0] else None
+
+
+def passages_of(paragraphs: Sequence[Paragraph]) -> list[Passage]:
+    """Choose `ARTICLES` articles and `PASSAGES_PER_ARTICLE` passages of each.
+
+    Parameters
+    ----------
+    paragraphs : sequence of Paragraph
+        Of Wikipedia articles.
+
+    Returns
+    -------
+    list of Passage
+        All texts distinct; an article's passages stand together.
+    """
+    articles: dict[str, list[str]] = {}
+    seen: set[str] = set()
+    for paragraph in paragraphs:
+        text = _opening(paragraph.text)
+        if text is not None and text not in seen:
+            seen.add(text)
+            articles.setdefault(paragraph.title, []).append(text)
+    eligible = [title for title, texts in articles.items() if len(texts) >= PASSAGES_PER_ARTICLE]
+    chosen = [
+        (title, text)
+        for title in shuffled(eligible, "article")[:ARTICLES]
+        for text in shuffled(articles[title], "passage")[:PASSAGES_PER_ARTICLE]
+    ]
+    return [Passage(f"p{i:03d}", title, text) for i, (title, text) in enumerate(chosen)]
+
+
+def clustering(chosen: list[Passage]) -> pd.DataFrame:
+    """Sets of passages to be clustered by article, in mteb's schema for clustering.
+
+    Each of `CLUSTERING_SETS` sets has all passages of `ARTICLES_PER_SET` articles.
+
+    Returns
+    -------
+    DataFrame
+        Columns sentences (list of str) and labels (list of str), one row a set.
+    """
+    titles = sorted({p.article for p in chosen})
+    rows = []
+    for number in map(str, range(CLUSTERING_SETS)):
+        kept = shuffled(titles, "set", number)[:ARTICLES_PER_SET]
+        own = shuffled([p for p in chosen if p.article in kept], "in set", number)
+        rows.append(([p.text for p in own], [p.article for p in own]))
+    return pd.DataFrame(rows, columns=["sentences", "labels"])
+
+
+def pairs(chosen: list[Passage]) -> pd.DataFrame:
+    """Pairs of passages: of one article (1) or of two (0), in mteb's schema for pairs.
+
+    Returns
+    -------
+    DataFrame
+        Columns sentence1, sentence2, labels; every unordered pair at most once.
+    """
+    taken: set[frozenset[str]] = set()
+    rows: list[tuple[str, str, int]] = []
+    for one in chosen:
+        ranked = shuffled([p for p in chosen if p != one], "pair", one.text)
+        for label, wanted in (
+            (1, POSITIVES_PER_PASSAGE),
+            (0, POSITIVES_PER_PASSAGE * NEGATIVES_PER_POSITIVE),
+        ):
+            alike = [p for p in ranked if (p.article == one.article) == label]
+            fresh = [p for p in alike if frozenset((p.id, one.id)) not in taken][:wanted]
+            taken |= {frozenset((p.id, one.id)) for p in fresh}
+            rows += [(one.text, p.text, label) for p in fresh]
+    rows.sort(key=lambda row: sha256_text("row", row[0] + row[1]))
+    return pd.DataFrame(rows, columns=["sentence1", "sentence2", "labels"])
+
+
+def reranking(chosen: list[Passage]) -> dict[str, pd.DataFrame]:
+    """Each passage as a query; candidates of the same article are relevant.
+
+    Every query has `CANDIDATES` candidates, `POSITIVE_CANDIDATES` of them relevant.
+
+    Returns
+    -------
+    dict
+        mteb's four tables of a reranking task: ``queries``, ``corpus``, ``default`` (the
+        relevance judgements) and ``top_ranked``.
+    """
+    judged, candidates = [], []
+    for one in chosen:
+        query = f"q-{one.id}"
+        order = shuffled([p for p in chosen if p != one], "candidate", one.text)
+        own = [p for p in order if p.article == one.article][:POSITIVE_CANDIDATES]
+        rest = [p for p in order if p.article != one.article][: CANDIDATES - len(own)]
+        listed = [p for p in order if p in own or p in rest]
+        candidates.append({"query-id": query, "corpus-ids": [p.id for p in listed]})
+        judged += [
+            {"query-id": query, "corpus-id": p.id, "score": int(p.article == one.article)}
+            for p in listed
+        ]
+    return {
+        "queries": pd.DataFrame([(f"q-{p.id}", p.text) for p in chosen], columns=["_id", "text"]),
+        "corpus": pd.DataFrame([(p.id, p.text) for p in chosen], columns=["_id", "text"]),
+        "default": pd.DataFrame(judged),
+        "top_ranked": pd.DataFrame(candidates),
+    }
+
+
+def shuffled(items: Iterable[T], *seed: str) -> list[T]:
+    """Items in an order that looks random but is always the same: by hash of their texts."""
+    return sorted(items, key=lambda item: sha256_text(*seed, str(item)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
@@ -68,7 +68,7 @@ class Vectors:
         return self.values[[self.rows[prompt_type, text] for text in texts]]
 
 
-class Task(Hashable, Protocol):
+class Task(Protocol):
     """A task of the config: small, hashable, and sent to the processes that score.
 
     Its methods read its data where they are not in memory.
@@ -78,8 +78,9 @@ class Task(Hashable, Protocol):
     def task_type(self) -> str:
         """Type in the table of scores."""
 
-    def instruction(self, prompt_type: str) -> str:
+    def instruction(self, prompt_type: str) -> str:  # noqa: ARG002
         """Instruction for inputs of a prompt type; empty for none."""
+        return ""
 
     def units(self, most: int) -> Iterator[Unit]:
         """Parts of the task of at most `most` inputs, where it can be divided."""
@@ -87,8 +88,9 @@ class Task(Hashable, Protocol):
     def score(self, selection: Any, vectors: Vectors, settings: ScoringSettings) -> Any:
         """Score one layer on the unit with a selection."""
 
-    def scores(self, parts: Sequence[Any], settings: ScoringSettings) -> Sequence[Score]:
+    def scores(self, parts: Sequence[Any], settings: ScoringSettings) -> Sequence[Score]:  # noqa: ARG002
         """Scores of one layer in the table, from the scores of all units in order."""
+        return parts
 
 
 def normalized(vectors: Array) -> Array:

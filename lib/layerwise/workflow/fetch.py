@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from layerwise.config import Config
 from layerwise.config.corpora import HubTexts, TaskTexts
@@ -40,15 +41,13 @@ def fetch_all(config: Config) -> None:
     """
     for model in config.models.values():
         fetch_model(model)
-    tasks: dict[str, Task] = {}
-    for corpus in config.corpora.values():
-        source = corpus.source
-        if isinstance(source, TaskTexts):
-            tasks[source.task] = MtebTask()
-        elif isinstance(source, HubImages | HubTexts):
+    sources = [corpus.source for corpus in config.corpora.values()]
+    for source in sources:
+        if isinstance(source, HubImages | HubTexts):
             log.info("%s: %d rows", source.hub, len(load_hub(source)[0]))
+    tasks: dict[str, Task] = {s.task: MtebTask() for s in sources if isinstance(s, TaskTexts)}
     for name, task in {**tasks, **config.tasks}.items():
-        if isinstance(task, MtebTask) and task.folder is None and name not in QUICKSTART:
+        if task == MtebTask() and name not in QUICKSTART:
             log.info("%s: %s", name, load(get_task(name)).metadata.dataset["path"])
         elif isinstance(task, ChoiceTask) and isinstance(task.questions, HubQuestions):
             hub = task.questions
@@ -80,23 +79,18 @@ def _snapshot(repository: str, revision: str, patterns: Sequence[str]) -> None:
 
     # Folders of a repository hold exports to other frameworks.
     ignored = [] if any(pattern.endswith(".gguf") for pattern in patterns) else ["*/*"]
+    wanted: Any = {"allow_patterns": list(patterns), "ignore_patterns": ignored}
     try:
-        allowed = list(patterns)
-        place = snapshot_download(
-            repository, revision=revision, allow_patterns=allowed, ignore_patterns=ignored
-        )
+        folder = Path(snapshot_download(repository, revision=revision, **wanted))
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         raise LayerwiseError(
             f"Model {repository} at {revision!r}: {why(error, Location(repository, revision))}",
             code="unreadable",
         ) from error
-    folder = Path(place)
-    weights = [*folder.glob("*.safetensors"), *folder.glob("**/*.gguf")]
-    if not weights:
+    if not any(folder.glob("*.safetensors")) and not any(folder.rglob("*.gguf")):
         raise LayerwiseError(
             f"Model {repository} at {revision!r} has no safetensors, and pickle files are not "
             "read; convert it and give it as a local folder.",
             code="unsafe",
         )
-    size = sum(file.stat().st_size for file in weights)
-    log.info("%s at %s: commit %s, %.2f GB", repository, revision, folder.name, size / 1e9)
+    log.info("%s at %s: commit %s", repository, revision, folder.name)

@@ -174,14 +174,13 @@ def guarded(do: Callable[[], Any], log_file: Path | None = None, terse: bool = F
     except Exception as error:  # libraries report a full disk in errors of all kinds
         if memory_fault(error):
             log.error("Out of memory; lower threads or batch_tokens, or ask the cluster for more.")
-            sys.exit(1)
-        fault = disk_fault(error)
-        if fault:
+        elif fault := disk_fault(error):
             where = getattr(error, "filename", None) or "a result"
             log.error("Could not write %s: %s; %s", where, fault, DISK_REMEDY)
-            sys.exit(1)
-        log.exception("Unexpected failure; this is a bug in layerwise")
-        sys.exit(2)
+        else:
+            log.exception("Unexpected failure; this is a bug in layerwise")
+            sys.exit(2)
+        sys.exit(1)
 
 
 def _start_log(path: Path | None, terse: bool) -> None:

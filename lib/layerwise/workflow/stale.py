@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from layerwise.io import tables
+
 MARKER = Path(".snakemake") / "layerwise.stale"
 HTML_KEY = '<meta name="layerwise-key" content="{key}">'
 
@@ -43,40 +45,27 @@ def key_of(path: Path) -> str | None:
     A damaged file is made again, so the error is not shown.
     """
     try:
-        key = _READERS[path.suffix](path)
+        key = _stored_key(path)
     except Exception:  # libraries raise errors of all kinds on a damaged file
         return None
     return None if key is None else str(key)
 
 
-def _hdf5(path: Path) -> Any:
+def _stored_key(path: Path) -> Any:
+    if path.suffix == ".parquet":
+        return tables.facts(path).get("key")
+    if path.suffix == ".json":
+        return json.loads(path.read_text(encoding="utf-8"))["key"]
+    if path.suffix == ".html":
+        with path.open(encoding="utf-8") as file:
+            found = re.search(HTML_KEY.format(key="(.+?)"), file.read(4096))
+        return found and found[1]
+    if path.suffix == ".png":
+        from PIL import Image
+
+        with Image.open(path) as image:
+            return getattr(image, "text", {}).get("key")
     import h5py
 
     with h5py.File(path, "r") as file:
         return file.attrs.get("key")
-
-
-def _parquet(path: Path) -> Any:
-    from layerwise.io import tables
-
-    return tables.facts(path).get("key")
-
-
-def _png(path: Path) -> Any:
-    from PIL import Image
-
-    with Image.open(path) as image:
-        return getattr(image, "text", {}).get("key")
-
-
-def _json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))["key"]
-
-
-def _html(path: Path) -> Any:
-    with path.open(encoding="utf-8") as file:
-        found = re.search(HTML_KEY.format(key="(.+?)"), file.read(4096))
-    return found and found[1]
-
-
-_READERS = {".h5": _hdf5, ".parquet": _parquet, ".png": _png, ".json": _json, ".html": _html}

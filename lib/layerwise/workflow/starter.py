@@ -107,9 +107,9 @@ def panel(
     corpora = document["corpora"]
     own = corpora.pop("TASK")
     corpora |= {task: own | {"source": {"task": task}} for task in tasks}
-    shorthand = len(revisions) == 1 and revisions[0] in ("all", "log")
     for model in document["models"].values() if revisions else ():
-        model["revisions"] = revisions[0] if shorthand else list(revisions)
+        shorthand = [*revisions] in (["all"], ["log"])
+        model["revisions"] = revisions[0] if shorthand else [*revisions]
     if not revisions:
         studies = document["studies"].items()
         document["studies"] = {n: s for n, s in studies if not KINDS[s["kind"]].checkpoints}

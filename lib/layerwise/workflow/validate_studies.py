@@ -152,13 +152,8 @@ def _check_metrics(config: Config, name: str, tables: set[str], values: Values) 
     if not tables & WITH_CORPORA:
         return
     wanted, metrics = values["y"], config.metrics.metrics or tuple(all_metrics())
-    unnamed = f"; {study.kind} shows {', '.join(wanted)} unless you name others"
-    require_known(
-        where,
-        wanted,
-        QUANTITIES if "positions" in tables else metrics,
-        "" if study.metrics else unnamed,
-    )
+    unnamed = "" if study.metrics else f"; {study.kind} shows it unless you name others"
+    require_known(where, wanted, QUANTITIES if "positions" in tables else metrics, unnamed)
     corpora = {c: config.corpora[c] for c in studies.corpora(config, name)}
     if "prefix_entropy" in wanted:
         for corpus, entry in corpora.items():

@@ -9,8 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from layerwise.association.curves import BLOCK, name_readouts, require_columns, score_curves
+from layerwise.association.curves import BLOCK, name_readouts, score_curves
 from layerwise.association.scores import with_representation
+from layerwise.config.kinds import DIMENSIONS
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
 from layerwise.figures.labels import SCORE, SUBLAYERS, axis_label, with_unit
@@ -22,7 +23,6 @@ from layerwise.figures.select import (
     at_checkpoints,
     by_layer,
     matrix,
-    only,
     shared,
     with_dimensions,
 )
@@ -38,11 +38,11 @@ def curves(data: Data) -> pd.DataFrame:
     No layer is best where the model's output is better than all, and all are where all are equal.
     """
     table = data.curves()
-    placed = {d for v in data.roles(table).values() for d in v if d in table}
-    keys = sorted(placed | {"y", *POINT, "corpus", "sublayer", *(c for c in LABELS if c in table)})
     is_score = table["y"] == SCORE
     values = table["value"] * table["metric"].map(dict(data.directions)).mask(is_score, 1)
-    top = values.groupby([table[key] for key in keys], dropna=False).transform("max")
+    top = values.groupby(
+        [table[d] for d in (*DIMENSIONS, *LABELS) if d in table], dropna=False
+    ).transform("max")
     of_output = is_score & (table.get("output_score", values) > top)
     return table.assign(best=(values == top) & ~of_output)
 
@@ -174,8 +174,6 @@ PROBE_COLUMNS = {
     "main_score": "linear",
     "score_low": "low",
     "score_high": "high",
-    "control": "control",
-    "selectivity": "selectivity",
     "baseline": "chance",
     "n_runs": "n_test",
 }
@@ -192,19 +190,16 @@ def probes(data: Data) -> pd.DataFrame:
     from scipy.stats import norm
 
     study, table = data.study, data.tables["scores"]
-    require_columns(table, list(PROBE_COLUMNS), "scores")
-    table = table[table["control"].notna()].drop(columns=NOT_OF_PROBES, errors="ignore")
+    # A study may name tasks without probes as well.
+    known = table["control"].notna() if "control" in table else False
+    table = table[known & table["task"].isin(study.tasks or table["task"])]
     if table.empty:
         raise LayerwiseError(
             "No score is of a probe; score a task of your own labels.", code="missing"
         )
-    table = table.rename(columns=PROBE_COLUMNS)
+    table = table.drop(columns=NOT_OF_PROBES, errors="ignore").rename(columns=PROBE_COLUMNS)
     table = name_readouts(at_checkpoints(table, data.checkpoints(table)))
     table = data.rows(table, "tokens", "task_type")
-    # A study may name tasks without probes as well.
-    tasks = [t for t in study.tasks or () if t in set(table["task"])]
-    if study.tasks:
-        table = only(table, "task", tasks or study.tasks)
     table = with_representation(data.of_pooling(table))
     width = (table["high"] - table["low"]) / (2 * norm.isf(0.025))
     table["p"] = norm.sf(table["selectivity"] / (np.sqrt(2) * width))

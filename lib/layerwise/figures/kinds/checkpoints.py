@@ -8,23 +8,15 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from layerwise.association.curves import last_layer_of
 from layerwise.association.selection import best_layers
 from layerwise.config.kinds import POOLED
-from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
 from layerwise.figures.labels import SCORE_AXIS
 from layerwise.figures.marks import checkpoint_axis, entry, facets, heat, line
 from layerwise.figures.registry import Look, kind
-from layerwise.figures.select import POINT, Data
+from layerwise.figures.select import POINT, Data, by_checkpoint
 
 CLOSE = 25  # so many checkpoints get smaller marks
-
-
-def wide_by_checkpoint(part: pd.DataFrame, value: str = "value") -> pd.DataFrame:
-    """Layers by checkpoints, in the order of the table."""
-    names = part["revision"].unique()
-    return part.pivot(index="layer", columns="revision", values=value).sort_index()[names]
 
 
 @kind("checkpoint_heatmap", "Metric by layer and checkpoint", Data.curves)
@@ -37,7 +29,7 @@ def plot_metrics(table: pd.DataFrame, look: Look) -> Figure:
     for label, panels in by_label.items():
         values = pd.concat([p.table["value"] for p in panels])
         for panel in panels:
-            wide = wide_by_checkpoint(panel.table)
+            wide = by_checkpoint(panel.table)
             image = heat(panel.ax, wide, vmin=values.min(), vmax=values.max())
             checkpoint_axis(panel.ax, list(wide.columns), offset=0.5)
         grid.bar(image, label, panels)
@@ -81,7 +73,7 @@ def plot_scores(table: pd.DataFrame, look: Look) -> Figure:
         first = panel.table.drop_duplicates("revision").reset_index(drop=True)
         names = list(first["revision"])
         if panel.row == "score":
-            wide = 100 * wide_by_checkpoint(panel.table)
+            wide = 100 * by_checkpoint(panel.table)
             image = heat(panel.ax, wide, vmin=low, vmax=high)
             checkpoint_axis(panel.ax, names, offset=0.5)
             for of_output, part in first.groupby(first["output_is_best"].astype(bool)):
@@ -108,26 +100,13 @@ def plot_scores(table: pd.DataFrame, look: Look) -> Figure:
 
 
 def task_scores(data: Data) -> pd.DataFrame:
-    """Score of each task by layer, `above_output`: less the task's score of the output.
-
-    Raises
-    ------
-    LayerwiseError
-        If a task has no score of the output.
-    """
+    """Score of each task by layer, `above_output`: less the task's score of the output."""
     table = data.curves()
     table = table.sort_values(["task_type", "task"], kind="stable", ignore_index=True)
-    lacking = table[table["output_score"].isna()]
-    if len(lacking):
-        row = lacking.iloc[0]
-        deepest = last_layer_of(table[table["model"] == row["model"]])
-        raise LayerwiseError(
-            f"{row['task']} of {row['model']} at {row['revision']} has no score of the model's "
-            f"output (layer {deepest}), which this study compares with; score the task again, or "
-            "name others under `tasks` or `models`.",
-            code="missing",
-        )
-    table["above_output"] = table["value"] - table["output_score"]
+    lacking = table["output_score"].isna()
+    data.omit(sorted(set(table.loc[lacking, "task"])), "no score of the model's output")
+    table = table[~lacking]
+    table = table.assign(above_output=table["value"] - table["output_score"])
     top = table.groupby([*POINT, "task"])["value"].transform("max")
     unbeaten = table["output_is_best"].astype(bool) & (table["above_output"] < 0)
     return table.assign(best=(table["value"] == top) & ~unbeaten)

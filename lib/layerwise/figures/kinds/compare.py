@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks
-from layerwise.figures.labels import TOKENS, axis_label
+from layerwise.figures.labels import axis_label
 from layerwise.figures.marks import dot, entry, facets, heat, line
 from layerwise.figures.registry import Look, kind
 from layerwise.figures.select import Data, by_layer, matrices, only, shared, with_intervals
@@ -22,14 +22,9 @@ def similarity(data: Data) -> pd.DataFrame:
     table = data.rows(data.tables["similarities"], "tokens", "model")
     if data.study.models:
         table = only(table, "other_model", data.study.models)
-    table = with_intervals(table)
-    table = table.assign(
-        representation=table["tokens"],
-        low=table["low"].clip(-1, 1),
-        high=table["high"].clip(-1, 1),
-    )
-    rank = {t: i for i, t in enumerate(TOKENS)}
-    return table.sort_values("tokens", key=lambda t: t.map(rank), kind="stable", ignore_index=True)
+    table = with_intervals(table.assign(representation=table["tokens"]))
+    table[["low", "high"]] = table[["low", "high"]].clip(-1, 1)
+    return data.sort(table)
 
 
 @kind("layer_similarity", "Similarity between layers", similarity)

@@ -17,13 +17,12 @@ from layerwise.figures import marks, theme
 from layerwise.figures.labels import SCORE_AXIS, axis_label, with_unit
 from layerwise.figures.marks import depth_axis, dot, entry, facets, line
 from layerwise.figures.registry import Look, kind
-from layerwise.figures.select import Data, by_layer, matrices, shared
+from layerwise.figures.select import Data, by_checkpoint, by_layer, matrices, shared
 from layerwise.names import UNITS, size_of
 from layerwise.stats import (
     ALPHA,
     FEWEST,
     Estimate,
-    Valley,
     holm,
     mean_ci,
     paired_difference,
@@ -52,11 +51,6 @@ def place_ci(curves: np.ndarray, n_resamples: int = 500) -> tuple[float, float]:
     places = [np.argmax(prominences(curve)) for curve in weights @ curves]
     low, high = np.quantile(places, [0.025, 0.975])
     return float(low), float(high)
-
-
-def _shoulder(found: Valley, mean: pd.Series) -> int:
-    """Index of the lower of the highest layers before and after a valley."""
-    return min(found.left, found.right, key=lambda index: mean.iloc[index])
 
 
 def attention_sink(data: Data) -> pd.DataFrame:
@@ -91,7 +85,8 @@ def attention_sink(data: Data) -> pd.DataFrame:
             rows.append(by_layer(mean_ci(curve), curve.columns, **one, what="metric"))
             every = wide[revision, "all"].loc[curve.index]
             whole, mean = valley(every), every.mean()
-            shoulder, lowest = (every.columns[i] for i in (_shoulder(whole, mean), whole.layer))
+            shoulder = mean.iloc[[whole.left, whole.right]].idxmin()
+            lowest = every.columns[whole.layer]
             fall_of_all, fall = (c[shoulder] - c[lowest] for c in (every, curve))
             depths.append(whole.depths if tokens == "all" else fall.to_numpy())
             deep = whole.depth.low > 0 and whole.depth.estimate > SHALLOW * mean.max()
@@ -312,8 +307,9 @@ def plot_training(table: pd.DataFrame, look: Look) -> Figure:
         names = list(part["revision"].unique())
         if panel.row == "change":
             shown = part.assign(value=part["value"].where(part["p_adjusted"] < ALPHA, 0.0))
-            wide = shown.pivot(index="layer", columns="revision", values="value")[names]
-            image = marks.heat(ax, wide, vmin=-limit, vmax=limit, cmap=theme.DIVERGING)
+            image = marks.heat(
+                ax, by_checkpoint(shown), vmin=-limit, vmax=limit, cmap=theme.DIVERGING
+            )
             marks.checkpoint_axis(ax, names, offset=0.5)
             continue
         scale = 100 if panel.row == "score" else 1
