@@ -18,7 +18,7 @@ from layerwise.models.architectures import BLOCK, READOUTS, SUBLAYERS
 from layerwise.names import PATHS
 from layerwise.tasks import catalog
 from layerwise.vocabulary import Pooling, Readout, Sublayer, Tokens
-from layerwise.workflow.validate import read_valid, validate
+from layerwise.workflow.validate import log_unused, read_valid, validate
 
 # Abbreviations of the tables
 SHORT = {
@@ -56,6 +56,7 @@ PROBLEMS = """
  | results: ~/x | bad_name | results
  | results: / | bad_name | results
  | results: 'a{b}' | bad_name | results
+ | models: {m: TWO, M: TWO} | bad_name | models
  | nano: {other: {architecture: mamba2}} | unknown_name | nano
  | metrics: {metrics: [prompt_entropi]} | unknown_name | metrics.metrics
  | metrics: {settings: {lidr: {}}} | unknown_name | metrics.settings
@@ -148,6 +149,14 @@ def test_sections_that_fit() -> None:
     validate(config())
     validate(config("revisions: all", "models: {a: TWO}"))
     validate(config("models: [Pythia-14m], published: theirs", "PUBLISHED"))
+
+
+def test_what_no_study_uses_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    # A model of the study's name counts as unused too.
+    sections = "models: {a: TWO, s: TWO}, corpora: {w: TEXTS, v: TEXTS}, TASKS"
+    log_unused(config("models: [a], corpora: [w]", sections))
+    logged = {record.args for record in caplog.records}
+    assert logged == {("models", "s"), ("corpora", "v"), ("tasks", "STS12, BIOSSES")}
 
 
 def test_names_of_published_tables_are_known(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from layerwise.project import export_library
 from layerwise.workflow import resources, studies
 from layerwise.workflow.keys import Keys
 from layerwise.workflow.stale import marker, renew_marker
-from layerwise.workflow.validate import read_valid
+from layerwise.workflow.validate import log_unused, read_valid
 
 export_library()
 SCRIPTS = os.path.relpath(Path(workflow.basedir).parent / "scripts")
@@ -33,6 +33,7 @@ if workflow.is_main_process:
         CONFIG = read_valid(config, workflow.configfiles)
     except LayerwiseError as error:
         sys.exit(str(error))
+    log_unused(CONFIG)
     renew_marker(Path(CONFIG.results))
 else:
     CONFIG = Config.of(config)

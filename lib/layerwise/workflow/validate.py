@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.images import ImageCorpus
+from layerwise.config.kinds import needs
 from layerwise.config.reading import read_yaml
 from layerwise.config.tasks import LabelledTask, MtebTask
 from layerwise.errors import ConfigError, LayerwiseError, closest
@@ -19,7 +21,10 @@ from layerwise.names import encode, step_of
 from layerwise.section import Section
 from layerwise.tasks import catalog
 from layerwise.tasks.names import DEFAULT, PAPER, PROMPT_TYPES, QUICKSTART, TYPES
-from layerwise.workflow.validate_studies import check_study, require_known
+from layerwise.workflow import studies
+from layerwise.workflow.validate_studies import WITH_CORPORA, check_study, require_known
+
+log = logging.getLogger(__name__)
 
 # Keys of files and folders, of models aside.
 PATHS = ("file", "folder", "scores", "metrics")
@@ -51,6 +56,7 @@ def validate(config: Config) -> None:
     ConfigError
         In one sentence: the key, what is wrong, and how to fix it.
     """
+    _check_case(config)
     for where, names, known in _references(config):
         require_known(where, names, known)
     for name, section in sections().items():
@@ -62,6 +68,33 @@ def validate(config: Config) -> None:
         check_study(config, name)
     _check_files(config)
     _check_association(config)
+
+
+def log_unused(config: Config) -> None:
+    """Log models, corpora and tasks that no study uses."""
+    corpora = [t.corpus for t in config.tasks.values() if isinstance(t, LabelledTask)]
+    used: dict[str, set[Any]] = {"models": set(), "corpora": set(corpora), "tasks": set()}
+    for name, study in config.studies.items():
+        tables = set() if study.published else set(needs(study))
+        used["models"] |= {model for model, _ in studies.points(config, name)}
+        if tables & (WITH_CORPORA | {"texts"}):
+            used["corpora"] |= set(studies.corpora(config, name))
+        if tables & studies.OF_SCORES:
+            used["tasks"] |= set(studies.tasks(config, name))
+    for section, names in used.items():
+        rest = [name for name in getattr(config, section) if name not in names]
+        if rest:
+            log.warning("No study uses these %s: %s.", section, ", ".join(rest))
+
+
+def _check_case(config: Config) -> None:
+    """Refuse names that differ in case only: they are one file on many laptops."""
+    for section in ("models", "corpora", "published", "studies"):
+        seen: dict[str, str] = {}
+        for name in getattr(config, section):
+            if (other := seen.setdefault(name.casefold(), name)) != name:
+                problem = f"{other!r} and {name!r} differ only in case; rename one."
+                raise ConfigError(section, problem, code="bad_name")
 
 
 def _references(config: Config) -> Iterator[tuple[str, Iterable[Any], Iterable[Any]]]:
