@@ -11,6 +11,10 @@ OFFLINE = (
     "machine with a network (`hf download {name} --revision {revision}`), set HF_HOME to a cache "
     "that has it, or name a folder that holds it."
 )
+NO_TOKENIZER = (
+    "it has no tokenizer with a vocabulary; put the tokenizer's files (such as tokenizer.json and "
+    "tokenizer_config.json) into the folder of the weights."
+)
 CODE = (
     "{name} needs code that comes with it; read that code, then set trust_remote_code: true for "
     "this model."
@@ -29,6 +33,7 @@ SIGNS = {
     "ConnectError": OFFLINE,
     "trust_remote_code": CODE,
     "custom code": CODE,
+    "instantiate the backend tokenizer": NO_TOKENIZER,
     "no file named model.safetensors": "{name} has no weights as safetensors, and pickle files "
     "are not read: they can run code; convert them to safetensors first.",
     "preprocessor_config.json": "{name} has no preprocessor_config.json, which says how images "

@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from layerwise.config.models import Model
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import LONGEST, POSITIONS_FROM_PADS, Anatomy
+from layerwise.models.failures import NO_TOKENIZER
 
 # A tokenizer's output takes hundreds of bytes per token, the ids only a few.
 TEXTS_AT_ONCE = 256
@@ -53,11 +54,7 @@ class Texts:
     def __init__(self, who: str, tokenizer: Any, entry: Model, network: Any) -> None:
         # If the files are missing, transformers makes up a tokenizer of a few special tokens.
         if len(set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)) < 2:
-            raise LayerwiseError(
-                f"{who}: it has no tokenizer with a vocabulary; put the tokenizer's files (such "
-                "as tokenizer.json and tokenizer_config.json) into the folder of the weights.",
-                code="missing_file",
-            )
+            raise LayerwiseError(f"{who}: {NO_TOKENIZER}", code="missing_file")
         self.who, self.tokenizer, self.special_tokens = who, tokenizer, entry.special_tokens
         embeddings = network.get_input_embeddings().weight
         self.n_embeddings = len(embeddings)
