@@ -198,7 +198,8 @@ def plot_strength(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a row per metric, a dot per model; open where no more than unrelated curves."""
     size = table["value"].abs().groupby(table["metric"]).mean().sort_values(ascending=False)
     baselines = set(table.loc[table["protocol"] == BASELINE, "metric"])
-    measure = table.loc[table["measure"] != MATCH, "measure"].iloc[0]
+    # Of models with few layers only the match over models is left.
+    measure = str(table["measure"].replace(MATCH, "r").iloc[0])
     grid = rows_of_rules(table, look, sorted(size.index, key=lambda r: r in baselines))
     for panel in grid.panels:
         ax = panel.ax
