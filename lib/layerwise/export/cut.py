@@ -153,7 +153,7 @@ def export(
                 if memory_fault(error) or disk_fault(error):
                     raise
                 # Families differ in what they do with fewer blocks than they were made for, and
-                # in what they raise; all of it is told if no cut is right.
+                # in what they raise; all errors are reported if no cut is right.
                 failures.append(f"{type(error).__name__}: {' '.join(str(error).split())[:120]}")
                 continue
             difference = float((np.abs(found - wanted) / np.where(scale > 0, scale, 1)).max())
