@@ -14,8 +14,8 @@ import yaml
 from conftest import ROOT
 
 from layerwise.config import Config, read_config
-from layerwise.models.architectures import BLOCK, SUBLAYERS
 from layerwise.tasks.names import PAPER
+from layerwise.vocabulary import BLOCK, SUBLAYERS
 from layerwise.workflow import studies
 
 PRESETS = {path.stem: path for path in sorted((ROOT / "presets").glob("*.yaml"))}

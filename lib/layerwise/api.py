@@ -23,6 +23,7 @@ from layerwise.association.order import in_order
 from layerwise.config.studies import several
 from layerwise.errors import LayerwiseError, check_name, listed
 from layerwise.names import PATHS, RESERVED, decode, encode
+from layerwise.vocabulary import USUAL
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -35,17 +36,6 @@ if TYPE_CHECKING:
     from layerwise.models.load import LoadedModel
     from layerwise.tasks.labelled import Labelled
 
-# Default values of dimensions, where the table has them.
-USUAL: dict[str, object] = {
-    "sublayer": "block",
-    "protocol": "paper",
-    "tokens": "all",
-    "alpha": 1.0,
-    "normalization": "raw",
-    "pooling": "mean",
-    "readout": "final_norm",
-    "view": 0,
-}
 PROBE = "linear_probe"
 # Keys of a study that take several names; one is enough here.
 LISTS = frozenset({"models", "corpora", "tasks", "task_types", "tokens", "metrics", "sublayers"})
