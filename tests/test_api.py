@@ -496,7 +496,7 @@ def test_import_loads_nothing_heavy() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("name", ["layerwise", "layerwise.api"])
+@pytest.mark.parametrize("name", ["layerwise", "layerwise.api", "layerwise.run.results"])
 def test_examples(
     name: str, folder: Path, llama: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -180,6 +180,6 @@ def test_example_of_a_metric_works(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_page_is_in_the_sites_menu() -> None:
-    menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    menu = (ROOT / "properdocs.yml").read_text(encoding="utf-8")
     for page in ROOT.glob("docs/**/*.md"):
         assert f": {page.relative_to(ROOT / 'docs').as_posix()}\n" in menu, page

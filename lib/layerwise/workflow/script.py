@@ -95,12 +95,12 @@ def task_of(config: Config, name: str) -> Any:
 
     Returns
     -------
-    Task or ChoiceTask
+    Task
     """
     from layerwise.config.tasks import ChoiceEntry, LabelledEntry
+    from layerwise.run import studies
     from layerwise.tasks.choice import ChoiceTask
     from layerwise.tasks.labelled import LabelledTask
-    from layerwise.workflow import studies
 
     entry = config.tasks.get(name)
     if isinstance(entry, ChoiceEntry):
@@ -120,7 +120,7 @@ def read_table(config: Config, study: str, table: str) -> pd.DataFrame:
     """A table that a study reads, from all of its files, scores of the study's tasks alone."""
     from layerwise.association.sources import with_text_sources
     from layerwise.io import tables
-    from layerwise.workflow import studies
+    from layerwise.run import studies
 
     paths = [Path(path) for path in studies.table_paths(config, study, table)]
     found, chosen = tables.read(paths, table), config.studies[study]

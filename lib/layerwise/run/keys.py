@@ -20,7 +20,7 @@ from layerwise.config import Config
 from layerwise.config.tasks import LabelledEntry, MtebEntry
 from layerwise.metrics.registry import formula_hash
 from layerwise.models.identity import cached_sha256, folder_hashes, identity
-from layerwise.workflow import studies
+from layerwise.run import studies
 
 VERSIONS = {
     "wikipedia": 2,

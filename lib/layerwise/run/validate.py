@@ -18,11 +18,11 @@ from layerwise.io.files import is_file, is_folder
 from layerwise.metrics.registry import all_metrics, sections
 from layerwise.models.source import locate
 from layerwise.names import encode, step_of
+from layerwise.run import studies
+from layerwise.run.validate_studies import WITH_CORPORA, check_study, require_known
 from layerwise.section import Section
 from layerwise.tasks import catalog
 from layerwise.tasks.names import DEFAULT, PAPER, PROMPT_TYPES, QUICKSTART, TYPES
-from layerwise.workflow import studies
-from layerwise.workflow.validate_studies import WITH_CORPORA, check_study, require_known
 
 log = logging.getLogger(__name__)
 

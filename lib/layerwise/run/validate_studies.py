@@ -16,9 +16,9 @@ from layerwise.config.tasks import ChoiceEntry
 from layerwise.errors import ConfigError, LayerwiseError, closest, listed
 from layerwise.metrics.registry import all_metrics
 from layerwise.metrics.sequence import QUANTITIES
+from layerwise.run import studies
+from layerwise.run.studies import OF_METRICS, OF_RESULTS, OF_SCORES
 from layerwise.vocabulary import LABELS
-from layerwise.workflow import studies
-from layerwise.workflow.studies import OF_METRICS, OF_RESULTS, OF_SCORES
 
 Values = dict[str, tuple[Any, ...]]
 
