@@ -18,12 +18,12 @@ from scipy.stats import norm
 from layerwise import stats
 from layerwise.analysis import measure
 from layerwise.association.selection import selected_layers
-from layerwise.config.tasks import LabelledTask
+from layerwise.config.tasks import LabelledEntry
 from layerwise.corpora.sources import read_rows
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import LoadedModel
 from layerwise.tasks import conll, labelled, probes
-from layerwise.tasks.labelled import Labelled
+from layerwise.tasks.labelled import Labels
 from layerwise.tasks.results import Score
 from layerwise.tasks.task import normalized
 
@@ -87,7 +87,7 @@ def sample_texts(texts: Sequence[Any], most: int, seed: int = 0) -> list[Any]:
 
 def choose(
     loaded: LoadedModel,
-    data: Labelled | Sequence[Any],
+    data: Labels | Sequence[Any],
     *,
     tokens: str | None = None,
     threads: int = 1,
@@ -97,13 +97,13 @@ def choose(
 
     Parameters
     ----------
-    data : Labelled, or sequence of texts or images
+    data : Labels, or sequence of texts or images
         From `read_labels` or `sample_texts`.
     tokens : str, optional
         Token selection; by default ``drop_first`` for causal models, else ``all``.
     """
     tokens = tokens or ("drop_first" if loaded.is_causal() else "all")
-    if isinstance(data, Labelled):
+    if isinstance(data, Labels):
         scores = layer_scores(loaded, data, tokens, threads=threads)
         return choose_by_scores(scores, data.kind, tokens)
     return choose_by_metrics(loaded, data, tokens, threads, seed)
@@ -130,7 +130,7 @@ def choose_by_metrics(
     return Choice(last, sentence, tokens, "", selected_layers(metrics, wanted, prompts, seed))
 
 
-def read_labels(path: Path, most: int, seed: int = 0) -> tuple[Labelled, int]:
+def read_labels(path: Path, most: int, seed: int = 0) -> tuple[Labels, int]:
     """Read labelled rows of a file, at most so many drawn by a seed, and count all of them.
 
     Of files of words and tags, words of whole sentences.
@@ -144,8 +144,8 @@ def read_labels(path: Path, most: int, seed: int = 0) -> tuple[Labelled, int]:
     kind: Any = kind_of(path)
     if kind == "tags":
         n = sum(len(sentence.words) for sentence in conll.read(path))
-        return labelled.read(LabelledTask(file=str(path), kind=kind, seed=seed, sample=most)), n
-    data = labelled.read(LabelledTask(file=str(path), kind=kind, seed=seed))
+        return labelled.read(LabelledEntry(file=str(path), kind=kind, seed=seed, sample=most)), n
+    data = labelled.read(LabelledEntry(file=str(path), kind=kind, seed=seed))
     n = len(data.labels)
     if n <= most:
         return data, n
@@ -192,7 +192,7 @@ def kind_of_labels(labels: pd.Series) -> str:
     return "regression" if numeric and known.nunique() > 20 else "classification"
 
 
-def _drawn(data: Labelled, most: int, seed: int) -> Any:
+def _drawn(data: Labels, most: int, seed: int) -> Any:
     """Rows drawn at random; of each class at least as many groups as there are splits, or all."""
     rows = pd.DataFrame({"label": data.labels, "group": data.groups})
     rows = rows.iloc[np.random.default_rng(seed).permutation(len(rows))]
@@ -211,7 +211,7 @@ def _drawn(data: Labelled, most: int, seed: int) -> Any:
 
 def layer_scores(
     loaded: LoadedModel,
-    data: Labelled,
+    data: Labels,
     tokens: str,
     *,
     normalize: bool = True,

@@ -95,19 +95,19 @@ def task_of(config: Config, name: str) -> Any:
 
     Returns
     -------
-    Task or QuestionTask
+    Task
     """
-    from layerwise.config.tasks import ChoiceTask, LabelledTask
+    from layerwise.config.tasks import ChoiceEntry, LabelledEntry
     from layerwise.run import studies
-    from layerwise.tasks.choice import QuestionTask
-    from layerwise.tasks.labelled import LabelTask
+    from layerwise.tasks.choice import ChoiceTask
+    from layerwise.tasks.labelled import LabelledTask
 
     entry = config.tasks.get(name)
-    if isinstance(entry, ChoiceTask):
-        return QuestionTask(entry)
-    if isinstance(entry, LabelledTask):
+    if isinstance(entry, ChoiceEntry):
+        return ChoiceTask(entry)
+    if isinstance(entry, LabelledEntry):
         corpus = entry.corpus and studies.path(config, "texts", corpus=entry.corpus)
-        return LabelTask(entry, Path(corpus) if corpus else None)
+        return LabelledTask(entry, Path(corpus) if corpus else None)
     require("mteb", "tasks")
     from layerwise.tasks.mteb_task import MtebTask
 
