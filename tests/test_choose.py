@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from layerwise import choosing as choose
 from layerwise.cli import app
 from layerwise.config import read_config
-from layerwise.config.tasks import LabelledTask
+from layerwise.config.tasks import LabelledEntry
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import load
 from layerwise.section import parse
@@ -119,7 +119,7 @@ def test_a_bad_row_is_named_by_its_line(tmp_path: Path, row: str) -> None:
     (tmp_path / "l.csv").write_text(f"text,label,g\n{good}{row}\n")
     entry = {"kind": "regression", "group": "g", "file": str(tmp_path / "l.csv")}
     with pytest.raises(LayerwiseError, match="line 62"):
-        labelled.read(parse(LabelledTask, entry))
+        labelled.read(parse(LabelledEntry, entry))
 
 
 def test_words_and_tags_are_known_by_their_file(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from conftest import ROOT
 
 from layerwise.config import Config, read_config
 from layerwise.models.architectures import BLOCK, SUBLAYERS
+from layerwise.run import studies
 from layerwise.tasks.names import PAPER
-from layerwise.workflow import studies
 
 PRESETS = {path.stem: path for path in sorted((ROOT / "presets").glob("*.yaml"))}
 # Of the models that LiDAR is shown of.

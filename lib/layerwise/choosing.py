@@ -18,13 +18,13 @@ from scipy.stats import norm
 from layerwise import stats
 from layerwise.analysis import measure
 from layerwise.association.selection import selected_layers
-from layerwise.config.tasks import LabelledTask
+from layerwise.config.tasks import LabelledEntry
 from layerwise.corpora.sources import read_rows
 from layerwise.errors import LayerwiseError, closest, listed
 from layerwise.models.load import LoadedModel
 from layerwise.section import parse
 from layerwise.tasks import conll, labelled, probes
-from layerwise.tasks.labelled import Labelled
+from layerwise.tasks.labelled import Labels
 from layerwise.tasks.results import Score
 from layerwise.tasks.task import normalized
 
@@ -88,7 +88,7 @@ def sample_texts(texts: Sequence[Any], most: int, seed: int = 0) -> list[Any]:
 
 def choose(
     loaded: LoadedModel,
-    data: Labelled | Sequence[Any],
+    data: Labels | Sequence[Any],
     *,
     tokens: str | None = None,
     threads: int = 1,
@@ -98,13 +98,13 @@ def choose(
 
     Parameters
     ----------
-    data : Labelled, or sequence of texts or images
+    data : Labels, or sequence of texts or images
         From `read_labels` or `sample_texts`.
     tokens : str, optional
         Token selection; by default ``drop_first`` for causal models, else ``all``.
     """
     tokens = tokens or ("drop_first" if loaded.is_causal() else "all")
-    if isinstance(data, Labelled):
+    if isinstance(data, Labels):
         scores = layer_scores(loaded, data, tokens, threads=threads)
         return choose_by_scores(scores, data.kind, tokens)
     return choose_by_metrics(loaded, data, tokens, threads, seed)
@@ -131,7 +131,7 @@ def choose_by_metrics(
     return Choice(last, sentence, tokens, "", selected_layers(metrics, wanted, prompts, seed))
 
 
-def read_labels(task: LabelledTask, most: int) -> tuple[Labelled, int]:
+def read_labels(task: LabelledEntry, most: int) -> tuple[Labels, int]:
     """Read labelled rows of a file, at most so many drawn by the task's seed, and count all.
 
     Of files of words and tags, words of whole sentences.
@@ -161,7 +161,7 @@ def read_labels(task: LabelledTask, most: int) -> tuple[Labelled, int]:
 
 def task_of(
     path: Path, texts: Sequence[str] = (), label: str | None = None, seed: int = 0
-) -> LabelledTask:
+) -> LabelledEntry:
     """The task that a file of labels is, by its ending and its columns.
 
     Parameters
@@ -179,11 +179,11 @@ def task_of(
     """
     given = {"file": str(path), "texts": [*texts] or None, "label": label, "seed": seed}
     if path.suffix.lower() in TAGGED:
-        return parse(LabelledTask, {**given, "kind": "tags"}, str(path))
+        return parse(LabelledEntry, {**given, "kind": "tags"}, str(path))
     frame = read_rows(path)
     pairs = len(texts) == 2 or (not texts and {"first", "second"} <= set(frame.columns))
     task = parse(
-        LabelledTask, {**given, "kind": "pairs" if pairs else "classification"}, str(path)
+        LabelledEntry, {**given, "kind": "pairs" if pairs else "classification"}, str(path)
     )
     for name in (*task.text_columns, task.label_column):
         if name not in frame:
@@ -210,7 +210,7 @@ def kind_of_labels(labels: pd.Series) -> str:
     return "regression" if numeric and known.nunique() > 20 else "classification"
 
 
-def _drawn(data: Labelled, most: int, seed: int) -> Any:
+def _drawn(data: Labels, most: int, seed: int) -> Any:
     """Rows drawn at random; of each class at least as many groups as there are splits, or all."""
     rows = pd.DataFrame({"label": data.labels, "group": data.groups})
     rows = rows.iloc[np.random.default_rng(seed).permutation(len(rows))]
@@ -229,7 +229,7 @@ def _drawn(data: Labelled, most: int, seed: int) -> Any:
 
 def layer_scores(
     loaded: LoadedModel,
-    data: Labelled,
+    data: Labels,
     tokens: str,
     *,
     normalize: bool = True,

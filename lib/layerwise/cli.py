@@ -334,7 +334,7 @@ def run(
 @app.command()
 def plan(config: CONFIG = Path("config.yaml")) -> None:
     """List the jobs of a run and the gigabytes of its activations, without running it."""
-    from layerwise.workflow.resources import describe
+    from layerwise.run.resources import describe
 
     _say(*describe(_snakemake(config, "--dry-run", "--quiet", "host", "rules")))
 

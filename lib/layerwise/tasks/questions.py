@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from layerwise.config.tasks import ChoiceTask, FileQuestions, HubQuestions
+from layerwise.config.tasks import ChoiceEntry, FileQuestions, HubQuestions
 from layerwise.corpora.sources import load_hub, read_rows
 from layerwise.errors import LayerwiseError, check_name
 
@@ -27,7 +27,7 @@ class Question(NamedTuple):
     answer: int
 
 
-def read_questions(task: ChoiceTask) -> tuple[list[Question], list[Question]]:
+def read_questions(task: ChoiceEntry) -> tuple[list[Question], list[Question]]:
     """The questions that a task draws, and the examples in front of them.
 
     Raises

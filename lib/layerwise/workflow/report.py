@@ -11,7 +11,7 @@ from layerwise.config import Config
 from layerwise.figures import report as first_page
 from layerwise.io import delimited
 from layerwise.names import encode
-from layerwise.workflow.stale import HTML_KEY
+from layerwise.run.stale import HTML_KEY
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; }

@@ -16,8 +16,8 @@ from layerwise.config import Config
 from layerwise.config.kinds import KINDS
 from layerwise.errors import LayerwiseError
 from layerwise.models.source import named
+from layerwise.run.validate import validate
 from layerwise.tasks.names import PAPER
-from layerwise.workflow.validate import validate
 
 QUICK = (
     "EmotionClassification",
