@@ -200,7 +200,7 @@ def layer_score(data: Labels, columns: Sequence[Array]) -> Score:
 
 
 @dataclass(frozen=True)
-class LabelledEntry(Task):
+class LabelledTask(Task):
     """A task of own labels; see `layerwise.tasks.task.Task`.
 
     Attributes
@@ -231,5 +231,5 @@ class LabelledEntry(Task):
 
 
 @keep_data
-def _kept(task: LabelledEntry) -> Labels:
+def _kept(task: LabelledTask) -> Labels:
     return read(task.entry, task.images)
