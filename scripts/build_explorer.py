@@ -15,7 +15,7 @@ def main(arguments: script.Arguments) -> None:
     from layerwise.explore.gather import Source, gather
     from layerwise.explore.page import render
     from layerwise.io import tables
-    from layerwise.workflow import studies
+    from layerwise.run import studies
 
     config = arguments.config
     settings = config.association

@@ -13,7 +13,7 @@ def main(arguments: script.Arguments) -> None:
     from layerwise.activations.store import Activations
     from layerwise.association import similarity
     from layerwise.io import tables
-    from layerwise.workflow import studies
+    from layerwise.run import studies
 
     config, study = arguments.config, arguments.study
     with ExitStack() as stack:

@@ -11,7 +11,7 @@ from layerwise.workflow import script
 def main(arguments: script.Arguments) -> None:
     """Read the hashes, warn of equal ones, write the table."""
     from layerwise.models.checkpoints import compare
-    from layerwise.workflow import studies
+    from layerwise.run import studies
 
     config = arguments.config
     found = compare(Path(path) for path in studies.swept_tables(config))

@@ -10,7 +10,7 @@ def main(arguments: script.Arguments) -> None:
     import matplotlib as mpl
 
     from layerwise.figures.render import draw
-    from layerwise.workflow import studies
+    from layerwise.run import studies
 
     mpl.use("Agg")
     config, study = arguments.config, arguments.study

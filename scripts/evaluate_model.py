@@ -9,8 +9,8 @@ def main(arguments: script.Arguments) -> None:
     """Score the tasks that are not scored yet and write the table."""
     from layerwise.activations.extract import set_threads
     from layerwise.models.load import load
+    from layerwise.run.keys import Keys
     from layerwise.tasks.evaluate import evaluate
-    from layerwise.workflow.keys import Keys
 
     config = arguments.config
     model, revision = arguments.model, arguments.revision

@@ -13,7 +13,7 @@ def main(arguments: script.Arguments) -> None:
     from layerwise.association.sources import with_text_sources
     from layerwise.figures.report import first_table
     from layerwise.io import tables
-    from layerwise.workflow import studies
+    from layerwise.run import studies
 
     config = arguments.config
     settings = config.association

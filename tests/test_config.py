@@ -14,8 +14,8 @@ from refused import refused
 from layerwise.config import Config, read_config, schema
 from layerwise.config.models import Model
 from layerwise.errors import ConfigError
+from layerwise.run.keys import settings
 from layerwise.section import parse
-from layerwise.workflow.keys import settings
 
 QUICKSTART = yaml.safe_load((ROOT / "config.yaml").read_text())
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from layerwise.config import Config
-from layerwise.workflow.keys import Keys
+from layerwise.run.keys import Keys
 
 CONFIG: dict[str, Any] = {
     "models": {"m": {"source": {"hub": "o/m"}}},

@@ -15,8 +15,8 @@ from layerwise import vocabulary
 from layerwise.config import Config, read_config
 from layerwise.errors import ConfigError
 from layerwise.names import PATHS
+from layerwise.run.validate import log_unused, read_valid, validate
 from layerwise.tasks import catalog
-from layerwise.workflow.validate import log_unused, read_valid, validate
 
 # Abbreviations of the tables
 SHORT = {
@@ -180,7 +180,7 @@ PRESETS = sorted((ROOT / "presets").glob("*.yaml"))
 
 @pytest.mark.parametrize("path", [ROOT / "config.yaml", *PRESETS], ids=lambda path: path.stem)
 def test_shipped_configs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("layerwise.workflow.validate.is_file", lambda path: True)
+    monkeypatch.setattr("layerwise.run.validate.is_file", lambda path: True)
     found = read_config(path)
     validate(found)
     assert Config.of(found.plain()) == found

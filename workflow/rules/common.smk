@@ -19,10 +19,10 @@ from layerwise.errors import LayerwiseError
 from layerwise.io.files import replacing
 from layerwise.names import decode, encode
 from layerwise.project import export_library
-from layerwise.workflow import resources, studies
-from layerwise.workflow.keys import Keys
-from layerwise.workflow.stale import marker, renew_marker
-from layerwise.workflow.validate import log_unused, read_valid
+from layerwise.run import resources, studies
+from layerwise.run.keys import Keys
+from layerwise.run.stale import marker, renew_marker
+from layerwise.run.validate import log_unused, read_valid
 
 export_library()
 SCRIPTS = os.path.relpath(Path(workflow.basedir).parent / "scripts")

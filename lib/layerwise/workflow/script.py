@@ -95,19 +95,19 @@ def task_of(config: Config, name: str) -> Any:
 
     Returns
     -------
-    Task or QuestionTask
+    Task
     """
-    from layerwise.config.tasks import ChoiceTask, LabelledTask
-    from layerwise.tasks.choice import QuestionTask
-    from layerwise.tasks.labelled import LabelTask
-    from layerwise.workflow import studies
+    from layerwise.config.tasks import ChoiceEntry, LabelledEntry
+    from layerwise.run import studies
+    from layerwise.tasks.choice import ChoiceTask
+    from layerwise.tasks.labelled import LabelledTask
 
     entry = config.tasks.get(name)
-    if isinstance(entry, ChoiceTask):
-        return QuestionTask(entry)
-    if isinstance(entry, LabelledTask):
+    if isinstance(entry, ChoiceEntry):
+        return ChoiceTask(entry)
+    if isinstance(entry, LabelledEntry):
         corpus = entry.corpus and studies.path(config, "texts", corpus=entry.corpus)
-        return LabelTask(entry, Path(corpus) if corpus else None)
+        return LabelledTask(entry, Path(corpus) if corpus else None)
     require("mteb", "tasks")
     from layerwise.tasks.mteb_task import MtebTask
 
@@ -120,7 +120,7 @@ def read_table(config: Config, study: str, table: str) -> pd.DataFrame:
     """A table that a study reads, from all of its files, scores of the study's tasks alone."""
     from layerwise.association.sources import with_text_sources
     from layerwise.io import tables
-    from layerwise.workflow import studies
+    from layerwise.run import studies
 
     paths = [Path(path) for path in studies.table_paths(config, study, table)]
     found, chosen = tables.read(paths, table), config.studies[study]

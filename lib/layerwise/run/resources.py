@@ -5,7 +5,7 @@ from __future__ import annotations
 from layerwise.config import Config
 from layerwise.models.source import locate
 from layerwise.names import size_of
-from layerwise.workflow import studies
+from layerwise.run import studies
 
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 # Libraries, activations of a batch, and reading the file.

@@ -9,7 +9,7 @@ from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.kinds import KINDS
 from layerwise.config.kinds import needs as needs_of
-from layerwise.config.tasks import MtebTask
+from layerwise.config.tasks import MtebEntry
 from layerwise.names import PATHS, encode, path_of
 from layerwise.tasks.names import QUICKSTART
 
@@ -119,7 +119,7 @@ def swept_tables(config: Config) -> list[str]:
 def quickstart_folder(config: Config, task: str) -> str | None:
     """The folder of a task that the workflow makes; None for any other task."""
     entry = config.tasks.get(task)
-    if task not in QUICKSTART or entry not in (None, MtebTask()):
+    if task not in QUICKSTART or entry not in (None, MtebEntry()):
         return None
     return f"{config.results}/tasks/{encode(task)}"
 

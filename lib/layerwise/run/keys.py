@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.config import Config
-from layerwise.config.tasks import LabelledTask, MtebTask
+from layerwise.config.tasks import LabelledEntry, MtebEntry
 from layerwise.metrics.registry import formula_hash
 from layerwise.models.identity import cached_sha256, folder_hashes, identity
-from layerwise.workflow import studies
+from layerwise.run import studies
 
 VERSIONS = {
     "wikipedia": 2,
@@ -151,9 +151,9 @@ class Keys:
         data: Any = None
         if studies.quickstart_folder(self.config, task) is not None:
             data = self.quickstart_tasks()
-        elif isinstance(entry, MtebTask) and entry.folder is not None:
+        elif isinstance(entry, MtebEntry) and entry.folder is not None:
             data = folder_hashes(Path(entry.folder))
-        elif isinstance(entry, LabelledTask) and entry.corpus is not None:
+        elif isinstance(entry, LabelledEntry) and entry.corpus is not None:
             data = self.corpus(entry.corpus)
         else:
             data = [_hash(Path(path)) for path in studies.task_files(self.config, task)]
