@@ -85,7 +85,8 @@ class FileTexts(Columns):
     """Texts of a local file."""
 
     file: Annotated[str, ends_with(*TABLES, ".txt")]
-    """Local file in UTF-8 (.parquet, .jsonl, .json, .csv, .txt); .txt has a prompt a line."""
+    """Local file in UTF-8 (.parquet, .jsonl, .json, .csv, .tsv, .txt); .txt has a prompt in each
+    line."""
     id: str | None = None
     """Column or key with a unique id; null numbers the rows from 0."""
 

@@ -47,8 +47,8 @@ class LabelledEntry(Section):
     """A task made of your own labels."""
 
     file: str | None = None
-    """Local file of labelled texts (.parquet, .jsonl, .json, .csv), or of words and tags
-    (.conll, .conllu)."""
+    """Local file of labelled texts (.parquet, .jsonl, .json, .csv, .tsv), or of words and
+    tags (.conll, .conllu)."""
     corpus: Name | None = None
     """In place of a file: an image corpus with labels, for classification."""
     kind: Kind
@@ -137,7 +137,7 @@ class FileQuestions(_Columns):
     """Questions in a local file."""
 
     file: Table
-    """Local file: .parquet, .jsonl, .json, or .csv with the answers as a JSON list."""
+    """Local file: .parquet, .jsonl, .json, or .csv or .tsv with the answers as a JSON list."""
     examples: Table | None = None
     """File of the examples for few-shot prompts."""
 
