@@ -61,7 +61,7 @@ def chosen(branches: Branches, names: Sequence[str]) -> tuple[str, ...]:
         re.escape(part).replace(r"\*", ".*") for part in branches.pattern.split("{step}")
     )
     pattern = re.compile(rf"{before}(\d+){after}")
-    steps = {name: int(found[1]) for name in names if (found := pattern.fullmatch(name))}
+    steps = {name: int(match[1]) for name in names if (match := pattern.fullmatch(name))}
     if not steps:
         some = ", ".join(sorted(names)[:3]) or "none"
         raise ValueError(f"no branch matches {branches.pattern!r}; there are {some}")
