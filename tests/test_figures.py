@@ -18,10 +18,9 @@ from scipy import stats
 
 from layerwise.association.order import Order
 from layerwise.association.selection import select_layers
-from layerwise.config.kinds import KINDS
 from layerwise.config.studies import Study
 from layerwise.figures import report
-from layerwise.figures.render import Drawn, draw, plain, templates, with_labels
+from layerwise.figures.render import Drawn, draw, plain, with_labels
 from layerwise.metrics.registry import directions
 
 sys.path.insert(0, str(Path(__file__).parent / "golden"))
@@ -66,10 +65,6 @@ def made(kind: str, given: dict[str, pd.DataFrame] | None = None, **settings: An
         drawn = draw(Study(kind=kind, **settings), given or tables(), ORDER)
         FigureCanvasAgg(drawn.figure).draw()
     return drawn
-
-
-def test_every_kind_has_a_caption() -> None:
-    assert set(templates()) == set(KINDS)
 
 
 SCORES = np.array([[0.3, 0.5, 0.4], [0.5, 0.8, 0.5], [0.2, 0.5, 0.3], [0.6, 0.7, 0.7]])

@@ -206,14 +206,13 @@ class Run:
             If there is no such study or kind, or the tables do not have what it shows.
         """
         from layerwise.association.sources import with_text_sources
-        from layerwise.config.kinds import needs
         from layerwise.figures.render import draw
         from layerwise.io import tables
 
         study, own = self._study(name, choices)
         config = self._config
         read = {}
-        for table in needs(study):
+        for table in study.reads:
             if study.published:
                 path = self.folder / "published" / f"{encode(study.published)}.{table}.parquet"
                 read[table] = tables.read(path, table)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
-from layerwise.config.kinds import KINDS
-from layerwise.config.kinds import needs as needs_of
 from layerwise.config.tasks import MtebEntry
 from layerwise.names import PATHS, encode, path_of
 from layerwise.tasks.names import QUICKSTART
@@ -25,7 +23,7 @@ OF_SCORES = {"scores"} | OF_RESULTS
 
 def needs(config: Config, study: str) -> tuple[str, ...]:
     """The tables that a study reads."""
-    return needs_of(config.studies[study])
+    return config.studies[study].reads
 
 
 def models(config: Config, study: str) -> tuple[str, ...]:
@@ -36,7 +34,7 @@ def models(config: Config, study: str) -> tuple[str, ...]:
 def revisions(config: Config, study: str, model: str) -> tuple[str, ...]:
     """The checkpoints of a model that a study shows, in the config's order."""
     checkpoints, chosen = config.models[model].revisions, config.studies[study]
-    wanted = chosen.revisions or KINDS[chosen.kind].revisions
+    wanted = chosen.revisions or chosen.declaration.revisions
     if wanted == "last":
         return checkpoints[-1:]
     return tuple(r for r in checkpoints if wanted == "all" or r in wanted)
@@ -59,7 +57,7 @@ def corpora(config: Config, study: str) -> tuple[str, ...]:
 def tasks(config: Config, study: str) -> tuple[str, ...]:
     """The tasks of a study."""
     named = config.studies[study].tasks or tuple(config.tasks)
-    if not KINDS[config.studies[study].kind].probes:
+    if not config.studies[study].declaration.probes:
         return named
     kinds = {name: getattr(entry, "kind", "pairs") for name, entry in config.tasks.items()}
     return tuple(task for task in named if kinds[task] != "pairs")

@@ -10,7 +10,6 @@ from typing import Any
 from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.images import ImageCorpus
-from layerwise.config.kinds import needs
 from layerwise.config.reading import read_yaml
 from layerwise.config.tasks import LabelledEntry, MtebEntry
 from layerwise.errors import ConfigError, LayerwiseError, closest
@@ -75,7 +74,7 @@ def log_unused(config: Config) -> None:
     corpora = [t.corpus for t in config.tasks.values() if isinstance(t, LabelledEntry)]
     used: dict[str, set[Any]] = {"models": set(), "corpora": set(corpora), "tasks": set()}
     for name, study in config.studies.items():
-        tables = set() if study.published else set(needs(study))
+        tables = set() if study.published else set(study.reads)
         used["models"] |= {model for model, _ in studies.points(config, name)}
         if tables & (WITH_CORPORA | {"texts"}):
             used["corpora"] |= set(studies.corpora(config, name))

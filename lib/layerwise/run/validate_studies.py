@@ -10,7 +10,7 @@ from typing import Any
 
 from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
-from layerwise.config.kinds import DIMENSIONS, KINDS, NAMES, needs, refuse, roles_of, without_role
+from layerwise.config.kinds import DIMENSIONS, NAMES, placed, without_role
 from layerwise.config.studies import VARIANT, Study, several
 from layerwise.config.tasks import ChoiceEntry
 from layerwise.errors import ConfigError, LayerwiseError, closest, listed
@@ -34,7 +34,7 @@ def check_study(config: Config, name: str) -> None:
         If something is missing, or the study would average over a dimension without a role.
     """
     study, where = config.studies[name], f"studies.{name}"
-    tables = set(needs(study))
+    tables = set(study.reads)
     if study.y is not None and study.kind != "curves":
         raise ConfigError(f"{where}.y", f"{study.kind} has no y; remove it.", code="unknown_key")
     if not tables:
@@ -56,7 +56,7 @@ def check_study(config: Config, name: str) -> None:
         values["revision"] = max(_swept(config, name).values(), key=len, default=())
         if not (study.corpora and tables & OF_RESULTS):  # where all texts of tasks are one corpus
             values["corpus"] = studies.corpora(config, name)
-        if KINDS[study.kind].checkpoints:
+        if study.declaration.checkpoints:
             values["model"] = tuple(_swept(config, name))
         _check_numbers(config, name, values)
     for role, dimensions in study.roles.items():
@@ -113,7 +113,7 @@ def _offered(config: Config, name: str) -> Values:
 
 def _check_published(config: Config, study: Study, tables: set[str], where: str) -> None:
     lacking = sorted(tables - {"metrics", "scores"} - OF_RESULTS)
-    if KINDS[study.kind].probes:
+    if study.declaration.probes:
         lacking.append("probes")
     elif tables & OF_SCORES and config.published[study.published or ""].scores is None:
         lacking.append("scores")
@@ -132,10 +132,10 @@ def _check_sections(config: Config, name: str, tables: set[str]) -> None:
     }
     for section, (of_section, names) in read.items():
         if tables & of_section and not names:
-            labelled = " of your own labels" if KINDS[study.kind].probes else ""
+            labelled = " of your own labels" if study.declaration.probes else ""
             problem = f"{study.kind} needs {section}{labelled}, and there are none; add some."
             raise ConfigError(where, problem, code="missing")
-    if KINDS[study.kind].checkpoints and not _swept(config, name):
+    if study.declaration.checkpoints and not _swept(config, name):
         problem = f"{study.kind} needs a model with several checkpoints; add models.….revisions."
         raise ConfigError(where, problem, code="too_few")
 
@@ -176,7 +176,7 @@ def _check_metrics(config: Config, name: str, tables: set[str], values: Values) 
 def _check_numbers(config: Config, name: str, values: Values) -> None:
     """Require as many values of each dimension as the kind of a study takes."""
     study, where = config.studies[name], f"studies.{name}"
-    kind = KINDS[study.kind]
+    kind = study.declaration
     for dimension in kind.compares:
         lacks_all = dimension == "tokens" and "all" not in values[dimension]
         if len(values[dimension]) < 2 or lacks_all:
@@ -184,7 +184,7 @@ def _check_numbers(config: Config, name: str, values: Values) -> None:
             problem = f"{study.kind} compares {key}; name several under extract.{key}"
             problem += ", with `all` among them." if lacks_all else "."
             raise ConfigError(f"{where}.{key}", problem, code="too_few")
-    if OF_RESULTS & set(kind.needs) and len(study.task_types or ()) > 1:
+    if OF_RESULTS & set(kind.reads) and len(study.task_types or ()) > 1:
         problem = f"{study.kind} takes one task type or all; name one."
         raise ConfigError(f"{where}.task_types", problem, code="ambiguous")
     if study.over == "tasks" and OWN_TEXTS not in (study.corpora or ()):
@@ -194,15 +194,15 @@ def _check_numbers(config: Config, name: str, values: Values) -> None:
 
 def _check_roles(study: Study, values: Values, tables: set[str]) -> None:
     """Require a role for every dimension with several values: a figure averages over none."""
-    roles = roles_of(study, several=len(values["revision"]) > 1)
-    placed = {d for dimensions in roles.values() for d in dimensions}
-    if "sublayer" not in placed and not study.sublayers:
+    roles = study.all_roles(several_checkpoints=len(values["revision"]) > 1)
+    shown = set(placed(roles))
+    if "sublayer" not in shown and not study.sublayers:
         values.pop("sublayer", None)
     # How corpora of which one is perturbed differ is seen when the figure is drawn.
-    if not tables & WITH_CORPORA or placed & set(LABELS):
+    if not tables & WITH_CORPORA or shown & set(LABELS):
         values.pop("corpus")
     for dimension in without_role({d: len(v) for d, v in values.items()}, roles):
-        raise refuse(study, dimension, ", ".join(map(str, values[dimension])))
+        raise study.ambiguity(dimension, ", ".join(map(str, values[dimension])))
 
 
 def _union(groups: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
