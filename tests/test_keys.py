@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from layerwise.config import Config
-from layerwise.run.keys import Keys
+from layerwise.run.plan import Plan
 
 CONFIG: dict[str, Any] = {
     "models": {"m": {"source": {"hub": "o/m"}}},
@@ -31,7 +31,7 @@ def keys(place: str = "", value: Any = None) -> dict[str, str]:
         inside = inside.setdefault(part, {})
     if place:
         inside[last] = value
-    made = Keys(Config.of(given))
+    made = Plan(Config.of(given)).keys
     return {
         "corpus": made.corpus("c"),
         "views": made.views("c"),
