@@ -285,9 +285,9 @@ class TestAnalyse:
 
     def test_probes_equal_the_workflow(self, folder: Path, tmp_path: Path) -> None:
         from layerwise.config.scoring import ScoringSettings
-        from layerwise.config.tasks import LabelledTask
+        from layerwise.config.tasks import LabelledEntry
         from layerwise.tasks.evaluate import evaluate
-        from layerwise.tasks.labelled import LabelTask
+        from layerwise.tasks.labelled import LabelledTask
 
         path = tmp_path / "own.csv"
         labels = ["b" if label else "a" for label in LABELS]
@@ -295,7 +295,7 @@ class TestAnalyse:
         entry = tiny.entry(folder / "llama")
         evaluate(
             lambda: load("llama", entry, "main", device="cpu"),
-            {"own": LabelTask(LabelledTask(file=str(path), kind="classification"))},
+            {"own": LabelledTask(LabelledEntry(file=str(path), kind="classification"))},
             entry=entry,
             extraction=ExtractSettings(tokens=("all",)),
             scoring=ScoringSettings(),

@@ -24,14 +24,14 @@ from layerwise.activations import embedding
 from layerwise.activations.representation import Representation
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.scoring import ScoringSettings
-from layerwise.config.tasks import LabelledTask
+from layerwise.config.tasks import LabelledEntry
 from layerwise.errors import LayerwiseError
 from layerwise.io import tables
 from layerwise.models.load import LoadedModel, load
 from layerwise.tasks import catalog
 from layerwise.tasks import evaluate as module
 from layerwise.tasks.evaluate import evaluate
-from layerwise.tasks.labelled import LabelTask
+from layerwise.tasks.labelled import LabelledTask
 from layerwise.tasks.mteb_task import MODEL, MtebTask
 from layerwise.tasks.names import QUICKSTART
 from layerwise.tasks.task import normalized
@@ -149,8 +149,8 @@ def own_task(folder: Path) -> Any:
     texts = tiny.texts(40, seed=21)
     labels = ["long" if len(text) > 60 else "short" for text in texts]
     pd.DataFrame({"text": texts, "label": labels}).to_csv(folder / "own.csv", index=False)
-    entry = LabelledTask(file=str(folder / "own.csv"), kind="classification")
-    return LabelTask(entry)
+    entry = LabelledEntry(file=str(folder / "own.csv"), kind="classification")
+    return LabelledTask(entry)
 
 
 def damage(path: Path) -> None:

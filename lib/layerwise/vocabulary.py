@@ -17,7 +17,7 @@ WORDS = 10_000
 """Words that a task of tags takes where it names no number."""
 
 # Endings of users' tables.
-TABLES = (".parquet", ".jsonl", ".json", ".csv")
+TABLES = (".parquet", ".jsonl", ".json", ".csv", ".tsv")
 
 # What a corpus can be perturbed by: dimensions of the tables of its metrics.
 LABELS = ("repetition", "randomness", "length")

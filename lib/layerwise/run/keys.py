@@ -16,7 +16,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layerwise.config.tasks import LabelledTask, MtebTask
+from layerwise.config.tasks import LabelledEntry, MtebEntry
 from layerwise.metrics.registry import formula_hash
 from layerwise.models.identity import cached_sha256, folder_hashes, identity
 
@@ -163,9 +163,9 @@ class Keys:
         data: Any = None
         if self.plan.task_folder(task) is not None:
             data = self.quickstart_tasks()
-        elif isinstance(entry, MtebTask) and entry.folder is not None:
+        elif isinstance(entry, MtebEntry) and entry.folder is not None:
             data = folder_hashes(Path(entry.folder))
-        elif isinstance(entry, LabelledTask) and entry.corpus is not None:
+        elif isinstance(entry, LabelledEntry) and entry.corpus is not None:
             data = self.corpus(entry.corpus)
         else:
             data = [_hash(Path(path)) for path in self.plan.task_files(task)]

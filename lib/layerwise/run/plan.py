@@ -15,7 +15,7 @@ from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.kinds import KINDS, needs
 from layerwise.config.studies import Study
-from layerwise.config.tasks import MtebTask
+from layerwise.config.tasks import MtebEntry
 from layerwise.names import PATHS, encode, path_of
 from layerwise.run.keys import Keys
 from layerwise.tasks.names import QUICKSTART
@@ -208,7 +208,7 @@ class Plan:
     def task_folder(self, task: str) -> str | None:
         """The folder of a task that the workflow makes; None for any other task."""
         entry = self.config.tasks.get(task)
-        if task not in QUICKSTART or entry not in (None, MtebTask()):
+        if task not in QUICKSTART or entry not in (None, MtebEntry()):
             return None
         return f"{self.config.results}/tasks/{encode(task)}"
 

@@ -11,7 +11,7 @@ from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.images import ImageCorpus
 from layerwise.config.reading import read_yaml
-from layerwise.config.tasks import LabelledTask, MtebTask
+from layerwise.config.tasks import LabelledEntry, MtebEntry
 from layerwise.errors import ConfigError, LayerwiseError, closest
 from layerwise.io.files import is_file, is_folder
 from layerwise.metrics.registry import all_metrics, sections
@@ -72,7 +72,7 @@ def validate(config: Config) -> Plan:
 def log_unused(plan: Plan) -> None:
     """Log models, corpora and tasks that no study uses."""
     config = plan.config
-    corpora = [t.corpus for t in config.tasks.values() if isinstance(t, LabelledTask)]
+    corpora = [t.corpus for t in config.tasks.values() if isinstance(t, LabelledEntry)]
     used: dict[str, set[Any]] = {"models": set(), "corpora": set(corpora), "tasks": set()}
     for study in plan.studies.values():
         tables = set() if study.study.published else set(study.needs)
@@ -105,7 +105,7 @@ def _references(config: Config) -> Iterator[tuple[str, Iterable[Any], Iterable[A
     yield "metrics.metrics", config.metrics.metrics or (), metrics
     yield "metrics.settings", config.metrics.settings, sections()
     for name, task in tasks.items():
-        if isinstance(task, LabelledTask) and task.corpus is not None:
+        if isinstance(task, LabelledEntry) and task.corpus is not None:
             yield f"tasks.{name}.corpus", [task.corpus], images
     for name, study in config.studies.items():
         where = f"studies.{name}"
@@ -138,7 +138,7 @@ def _check_nano(config: Config) -> None:
 
 def _check_tasks(config: Config) -> None:
     """Look up tasks of mteb by name, those that are the source of a corpus as well."""
-    named = {f"tasks.{n}": n for n, task in config.tasks.items() if isinstance(task, MtebTask)}
+    named = {f"tasks.{n}": n for n, task in config.tasks.items() if isinstance(task, MtebEntry)}
     for corpus, entry in config.corpora.items():
         task = getattr(entry.source, "task", None)
         if task is not None and task not in config.tasks:

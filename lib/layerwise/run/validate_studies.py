@@ -12,7 +12,7 @@ from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.kinds import DIMENSIONS, KINDS, NAMES, refuse, roles_of, without_role
 from layerwise.config.studies import VARIANT, Study, several
-from layerwise.config.tasks import ChoiceTask
+from layerwise.config.tasks import ChoiceEntry
 from layerwise.errors import ConfigError, LayerwiseError, closest, listed
 from layerwise.metrics.registry import all_metrics
 from layerwise.metrics.sequence import QUANTITIES
@@ -98,7 +98,7 @@ def _offered(planned: PlannedStudy) -> Values:
         for corpus in planned.corpora or (None,)
     ]
     poolings: list[str] = [p for model in models for p in config.scoring_of(model).poolings]
-    choices = [t for t in config.tasks.values() if isinstance(t, ChoiceTask)]
+    choices = [t for t in config.tasks.values() if isinstance(t, ChoiceEntry)]
     poolings += [form for task in choices for form in task.forms]
     return {
         "tokens": _union(run.tokens for run in runs),

@@ -23,7 +23,7 @@ from layerwise.activations import forward
 from layerwise.activations.embedding import READOUTS, embed
 from layerwise.activations.representation import Packed, Representation
 from layerwise.config.models import Model
-from layerwise.config.tasks import ChoiceTask
+from layerwise.config.tasks import ChoiceEntry
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import BLOCK
 from layerwise.models.load import DTYPES, LoadedModel
@@ -42,10 +42,10 @@ WINDOW = 128  # questions whose tokens are in memory
 
 
 @dataclass(frozen=True)
-class QuestionTask:
+class ChoiceTask:
     """A task of multiple-choice questions."""
 
-    entry: ChoiceTask
+    entry: ChoiceEntry
 
     def scores(
         self, loaded: LoadedModel, entry: Model, budget: int | None
@@ -230,7 +230,7 @@ class Answer(NamedTuple):
 def answer(
     loaded: LoadedModel,
     lens: Lens,
-    task: ChoiceTask,
+    task: ChoiceEntry,
     questions: Sequence[Question],
     examples: Sequence[Question],
     budget: int | None = None,
@@ -284,7 +284,7 @@ def answer(
 def _tokenized(
     loaded: LoadedModel,
     question: Question,
-    task: ChoiceTask,
+    task: ChoiceEntry,
     examples: Sequence[Question],
 ) -> list[Answer]:
     """Answers to a question in each form; none if one is too long.

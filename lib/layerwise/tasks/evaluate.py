@@ -41,7 +41,7 @@ from layerwise.io import tables
 from layerwise.models.load import LoadedModel
 from layerwise.names import encode
 from layerwise.progress import Progress
-from layerwise.tasks.choice import QuestionTask
+from layerwise.tasks.choice import ChoiceTask
 from layerwise.tasks.prompts import Prompts, normalizes, of_model
 from layerwise.tasks.results import KIND, SCHEMA, Score
 from layerwise.tasks.task import Key, Task, Unit, Vectors, normalized
@@ -60,7 +60,7 @@ def texts_of(task: Task) -> list[str]:
 
 def evaluate(
     load: Callable[[], LoadedModel],
-    tasks: Mapping[str, Task | QuestionTask],
+    tasks: Mapping[str, Task | ChoiceTask],
     *,
     entry: Model,
     extraction: ExtractSettings,
@@ -213,11 +213,11 @@ class _Job:
         n_bytes = 4 * len(self.ways) * anatomy.n_layers * anatomy.hidden
         return int(self.scoring.waiting_gb * 1e9) // n_bytes
 
-    def run(self, due: Mapping[str, Task | QuestionTask], entry: Model) -> None:
+    def run(self, due: Mapping[str, Task | ChoiceTask], entry: Model) -> None:
         """Score tasks; raises the first failure at the end."""
         to_embed: dict[str, Task] = {}
         for name, task in due.items():
-            if not isinstance(task, QuestionTask):
+            if not isinstance(task, ChoiceTask):
                 to_embed[name] = task
                 continue
             with self._failing(name):

@@ -94,18 +94,18 @@ def task_of(plan: Plan, name: str) -> Any:
 
     Returns
     -------
-    Task or QuestionTask
+    Task
     """
-    from layerwise.config.tasks import ChoiceTask, LabelledTask
-    from layerwise.tasks.choice import QuestionTask
-    from layerwise.tasks.labelled import LabelTask
+    from layerwise.config.tasks import ChoiceEntry, LabelledEntry
+    from layerwise.tasks.choice import ChoiceTask
+    from layerwise.tasks.labelled import LabelledTask
 
     entry = plan.config.tasks.get(name)
-    if isinstance(entry, ChoiceTask):
-        return QuestionTask(entry)
-    if isinstance(entry, LabelledTask):
+    if isinstance(entry, ChoiceEntry):
+        return ChoiceTask(entry)
+    if isinstance(entry, LabelledEntry):
         corpus = entry.corpus and plan.path("texts", corpus=entry.corpus)
-        return LabelTask(entry, Path(corpus) if corpus else None)
+        return LabelledTask(entry, Path(corpus) if corpus else None)
     require("mteb", "tasks")
     from layerwise.tasks.mteb_task import MtebTask
 
