@@ -14,6 +14,7 @@ from layerwise.association.order import in_order
 from layerwise.config.studies import several
 from layerwise.errors import LayerwiseError, check_name, listed
 from layerwise.names import PATHS, RESERVED, decode, encode
+from layerwise.vocabulary import USUAL
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -23,17 +24,6 @@ if TYPE_CHECKING:
     from layerwise.config import Config
     from layerwise.config.studies import Study
 
-# Default values of dimensions, where the table has them.
-USUAL: dict[str, object] = {
-    "sublayer": "block",
-    "protocol": "paper",
-    "tokens": "all",
-    "alpha": 1.0,
-    "normalization": "raw",
-    "pooling": "mean",
-    "readout": "final_norm",
-    "view": 0,
-}
 # Keys of a study that take several names; one is enough here.
 LISTS = frozenset({"models", "corpora", "tasks", "task_types", "tokens", "metrics", "sublayers"})
 
@@ -110,7 +100,7 @@ class Run:
             All by default.
         **dimensions
             Values of other columns, such as ``corpus="wikipedia"`` or ``alpha=2``. Dimensions in
-            `USUAL` have a default; None takes all of their values.
+            `layerwise.vocabulary.USUAL` have a default; None takes all of their values.
         """
         return self.table("metrics", metric=metric, model=model, **dimensions)
 

@@ -20,13 +20,12 @@ from statsmodels.stats.proportion import proportion_confint  # type: ignore[impo
 from torch import Tensor, nn
 
 from layerwise.activations import forward
-from layerwise.activations.embedding import READOUTS, embed
+from layerwise.activations.embedding import embed
 from layerwise.activations.representation import Packed, Representation
 from layerwise.config.models import Model
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.tasks import ChoiceEntry
 from layerwise.errors import LayerwiseError
-from layerwise.models.architectures import BLOCK
 from layerwise.models.load import DTYPES, LoadedModel
 from layerwise.models.source import locate
 from layerwise.tasks.prompts import Prompts
@@ -34,6 +33,7 @@ from layerwise.tasks.questions import LETTERS, Question, Questions, read_questio
 from layerwise.tasks.reading import Setup
 from layerwise.tasks.results import Score
 from layerwise.tasks.task import Array, NoScoreError, Reader, Task, Unit, Vectors, keep_data
+from layerwise.vocabulary import BLOCK, SCORED_READOUTS
 
 log = logging.getLogger(__name__)
 
@@ -269,7 +269,7 @@ def _head(loaded: LoadedModel, entry: Model) -> Any:
 
 def _hands_out_last(loaded: LoadedModel) -> bool:
     """True if the model's output is its last block's states."""
-    ways = [Representation(readout=readout) for readout in READOUTS]
+    ways = [Representation(readout=readout) for readout in SCORED_READOUTS]
     last, output = embed(loaded, ["the quick brown fox jumps"], ways)[:, -1]
     return np.array_equal(last, output)
 

@@ -140,18 +140,26 @@ def _read_texts(task: LabelledEntry, path: Path) -> Labels:
     frame = read_rows(path)
     for name in [*task.text_columns, task.label_column, *filter(None, [task.group])]:
         check_name("column", name, frame)
+    places = [f"{frame.index.name} {number}" for number in frame.index]
     texts = [frame[name].tolist() for name in task.text_columns]
     for name, column in zip(task.text_columns, texts, strict=True):
-        for row, text in enumerate(column):
+        for place, text in zip(places, column, strict=True):
             if not isinstance(text, str) or not text.strip():
                 raise LayerwiseError(
-                    f"Column {name!r}, row {row} (from 0): expected a text, got {text!r:.40}; "
-                    "fill the row or leave it out.",
+                    f"Column {name!r}, {place}: expected a text, got {text!r:.40}; fill the row "
+                    "or leave it out.",
                     code="missing",
                 )
-    given = frame[task.label_column].tolist()
+    given = frame[task.label_column]
     labels = probes.classes(given) if task.kind == "classification" else probes.numbers(given)
-    groups = _linked(texts, list(map(str, frame[task.group])) if task.group else [])
+    group = frame[task.group].tolist() if task.group else []
+    if None in group:
+        raise LayerwiseError(
+            f"Column {task.group!r}, {places[group.index(None)]}: no group is given; fill the row "
+            "or leave it out.",
+            code="missing",
+        )
+    groups = _linked(texts, list(map(str, group)))
     return Labels(task.kind, texts, labels, groups, task.seed)
 
 

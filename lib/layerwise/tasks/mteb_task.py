@@ -15,7 +15,6 @@ import random
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from mteb.models.model_meta import ModelMeta, ScoringFunction
 from mteb.types import PromptType
 
 from layerwise.config.scoring import ScoringSettings
+from layerwise.corpora.image_sources import image_bytes
 from layerwise.corpora.images import Picture
 from layerwise.errors import LayerwiseError
 from layerwise.io.files import sha256_bytes
@@ -234,7 +234,7 @@ class _Recorder(AbsEncoder):
     ) -> Array:
         """Record inputs."""
         if "image" in task_metadata.modalities:
-            self.images |= {sha256_bytes(data): data for data in _images(inputs)}
+            self.images |= {sha256_bytes(data): data for data in _images(inputs, task_metadata)}
         texts = _texts(inputs, task_metadata)
         self.keys |= dict.fromkeys((_name(prompt_type), text) for text in texts)
         return self._noise.normal(size=(len(texts), 2)).astype(np.float32)
@@ -265,17 +265,17 @@ def _texts(inputs: Any, metadata: Any) -> list[str]:
     from torch.utils.data import SequentialSampler
 
     if "image" in metadata.modalities:
-        return [sha256_bytes(data) for data in _images(inputs)]
+        return [sha256_bytes(data) for data in _images(inputs, metadata)]
     if isinstance(inputs.dataset, Dataset) and isinstance(inputs.sampler, SequentialSampler):
         # The whole column: row by row takes longer than all evaluators do.
         return list(inputs.dataset["text"])
     return [text for batch in inputs for text in batch["text"]]
 
 
-def _images(inputs: Any) -> Iterator[bytes]:
+def _images(inputs: Any, metadata: Any) -> Iterator[bytes]:
     """Bytes of the image files of one of mteb's data loaders."""
     from datasets import Image
 
     held = inputs.dataset.select_columns(["image"]).cast_column("image", Image(decode=False))
-    for image in held["image"]:
-        yield image["bytes"] or Path(image["path"]).read_bytes()
+    for row, image in enumerate(held["image"]):
+        yield image_bytes(image, metadata.dataset["path"], str(row))

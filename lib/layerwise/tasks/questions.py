@@ -69,6 +69,7 @@ def _read(source: HubQuestions | FileQuestions, part: str) -> list[Question]:
     """The questions of a split on the hub, or of a file."""
     if isinstance(source, HubQuestions):
         frame, where = of_hub(source, part), f"{source.hub}, {part}"
+        frame.index = pd.RangeIndex(1, len(frame) + 1, name="row")
     else:
         frame, where = read_rows(Path(part)), part
     names = [source.question, source.choices, source.answer]
@@ -76,7 +77,8 @@ def _read(source: HubQuestions | FileQuestions, part: str) -> list[Question]:
         check_name(f"column of {where}", name, frame)
     subjects = frame[source.subject] if source.subject in frame else [""] * len(frame)
     rows = zip(subjects, *(frame[name] for name in names), strict=True)
-    return [_question(f"{where}, row {place}", *row) for place, row in enumerate(rows)]
+    places = [f"{where}, {frame.index.name} {number}" for number in frame.index]
+    return [_question(place, *row) for place, row in zip(places, rows, strict=True)]
 
 
 def _question(where: str, subject: Any, text: Any, choices: Any, answer: Any) -> Question:
