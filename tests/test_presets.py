@@ -14,9 +14,9 @@ import yaml
 from conftest import ROOT
 
 from layerwise.config import Config, read_config
-from layerwise.models.architectures import BLOCK, SUBLAYERS
 from layerwise.run.plan import Plan
 from layerwise.tasks.names import PAPER
+from layerwise.vocabulary import BLOCK, SUBLAYERS
 
 PRESETS = {path.stem: path for path in sorted((ROOT / "presets").glob("*.yaml"))}
 # Of the models that LiDAR is shown of.

@@ -119,8 +119,8 @@ def choose(
             "Give either a file of texts, or labelled rows by --labels.", code="conflict"
         )
     from layerwise import choosing
-    from layerwise.activations.representation import TOKENS
     from layerwise.analysis import prompts_of
+    from layerwise.vocabulary import TOKENS
 
     if tokens is not None:
         check_name("token selection", tokens, TOKENS)

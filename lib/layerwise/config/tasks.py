@@ -13,7 +13,7 @@ A list of names is short for entries without settings.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
@@ -29,7 +29,7 @@ from layerwise.section import (
     ends_with,
     one_of,
 )
-from layerwise.vocabulary import TABLES
+from layerwise.vocabulary import TABLES, Form
 
 Kind = Literal["classification", "regression", "pairs", "tags"]
 TAGGED = (".conll", ".conllu")
@@ -156,11 +156,7 @@ class ChoiceEntry(Section):
     """Source of the questions: hub or file."""
     shots: int = Field(0, ge=0, le=100)
     """Examples before each question, of the same subject."""
-    forms: SomeOf[Literal["letter", "answer", "answer_per_character"]] = (
-        "letter",
-        "answer",
-        "answer_per_character",
-    )
+    forms: SomeOf[Form] = get_args(Form)
     """letter: the answers are listed, and A, B, C or D is chosen; answer: the answer by its
     log-likelihood after the question; answer_per_character: the same divided by its length. They
     are listed as poolings."""

@@ -19,6 +19,7 @@ from layerwise.config.studies import several
 from layerwise.errors import LayerwiseError, check_name, listed
 from layerwise.names import PATHS, RESERVED, decode
 from layerwise.run.plan import OF_STUDY
+from layerwise.vocabulary import USUAL
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -29,17 +30,6 @@ if TYPE_CHECKING:
     from layerwise.config.studies import Study
     from layerwise.run.plan import Plan, PlannedStudy
 
-# Default values of dimensions, where the table has them.
-USUAL: dict[str, object] = {
-    "sublayer": "block",
-    "protocol": "paper",
-    "tokens": "all",
-    "alpha": 1.0,
-    "normalization": "raw",
-    "pooling": "mean",
-    "readout": "final_norm",
-    "view": 0,
-}
 # Keys of a study that take several names; one is enough here.
 LISTS = frozenset({"models", "corpora", "tasks", "task_types", "tokens", "metrics", "sublayers"})
 # Keys of a study that decide what its own tables hold.
@@ -142,7 +132,7 @@ class Results:
             All by default.
         **dimensions
             Values of other columns, such as ``corpus="wikipedia"`` or ``alpha=2``. Dimensions in
-            `USUAL` have a default; None takes all of their values.
+            `layerwise.vocabulary.USUAL` have a default; None takes all of their values.
         """
         return self.table("metrics", metric=metric, model=model, **dimensions)
 
