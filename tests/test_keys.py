@@ -84,7 +84,7 @@ def test_local_data_are_compared_by_content(tmp_path: Path, source: str) -> None
 
     def key() -> str:
         config = Config.of({section: {"c": entries[source]}, "studies": CONFIG["studies"]})
-        made = Keys(config)
+        made = Plan(config).keys
         return made.task_data("c") if section == "tasks" else made.corpus("c")
 
     before, state = key(), file.stat()
