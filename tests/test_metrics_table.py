@@ -34,6 +34,7 @@ from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import NORMALIZATIONS, Overall, PerPrompt
 from layerwise.models.load import LoadedModel
 from layerwise.section import Section, parse
+from layerwise.vocabulary import PROTOCOLS
 
 Tables = tuple[pd.DataFrame, pd.DataFrame]
 
@@ -41,7 +42,7 @@ N, V, D, LAYERS = 24, 3, 32, 4
 # Prompts 0, 1 and 2 have one, two and equal tokens; without positions their states are equal too.
 ODD = ["x", "xy", "...."]
 VIEWS = [ODD + tiny.texts(N - len(ODD), seed=view, longest=12) for view in range(V + 1)]
-BOTH: dict[str, Any] = {"protocols": registry.PROTOCOLS, "tokens": ("all", "drop_first")}
+BOTH: dict[str, Any] = {"protocols": tuple(PROTOCOLS), "tokens": ("all", "drop_first")}
 PARTS = ("mixer", "mlp")
 SINKS = ("first_token_share", "largest_norm", "second_norm", "sink_rate")
 OF_PROMPTS = {"prompt_entropy", "effective_rank", "curvature", *SINKS}
@@ -377,7 +378,7 @@ def test_a_new_metric_is_one_decorated_function(
     def norms(layer: Layer) -> list[PerPrompt]:
         return [PerPrompt(np.linalg.norm(layer.pooled, axis=1))]
 
-    declare(monkeypatch, norms)
+    declare(monkeypatch, norms, per_prompt=True)
     frame, prompts = compute(activations_file, metrics=("mean_norm",))
     assert len(frame) == 2 * 2 * LAYERS
     # Of the prompt of one token nothing is left without its first.
@@ -399,8 +400,11 @@ def test_a_new_metric_is_one_decorated_function(
 def test_a_new_metric_that_cannot_be_right(
     activations_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    declare(monkeypatch, lambda _: [PerPrompt(np.ones(N - 3))])
+    declare(monkeypatch, lambda _: [PerPrompt(np.ones(N - 3))], per_prompt=True)
     with pytest.raises(ValueError, match=f"{N - 3} input values to the {N} output"):
+        compute(activations_file, metrics=("mean_norm",))
+    declare(monkeypatch, lambda _: [PerPrompt(np.ones(N))])
+    with pytest.raises(TypeError, match="per_prompt=True"):
         compute(activations_file, metrics=("mean_norm",))
 
 

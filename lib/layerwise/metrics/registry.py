@@ -103,6 +103,10 @@ class Metric:
         The formula on plain arrays; ``layerwise.metrics`` offers it by the function's name.
     name : str
         Its name in tables and configs; by default that of `function`.
+    per_prompt : bool
+        True if it yields `PerPrompt`.
+    orders : bool
+        True if it has an order alpha.
     unit : str
         ``nats``, ``rad``, or empty for a plain number.
     direction : int or None
@@ -134,6 +138,8 @@ class Metric:
     compute: Compute
     function: Callable[..., float]
     name: str = ""
+    per_prompt: bool = False
+    orders: bool = False
     unit: str = ""
     direction: Literal[1, -1] | None = None
     protocols: tuple[Protocol, ...] = get_args(Protocol)
@@ -174,10 +180,11 @@ class Metric:
             raise UndefinedMetricError(
                 f"it needs {self.min_prompts} prompts, the activations hold {len(layer.prompts)}."
             )
-        if self.settings is None:
-            yield from self.compute(layer)
-        else:
-            yield from self.compute(layer, layer.settings.of(self.section, self.settings))
+        given = [layer.settings.of(self.section, self.settings)] if self.settings else []
+        for result in self.compute(layer, *given):
+            if isinstance(result, PerPrompt) is not self.per_prompt:
+                raise TypeError(f"{self.name}: declare per_prompt={not self.per_prompt}")
+            yield result
 
 
 _METRICS: dict[str, Metric] = {}

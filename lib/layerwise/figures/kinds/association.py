@@ -144,6 +144,7 @@ METRIC_VS_SCORE = Kind(
     over={"row": ("model", "revision"), "column": ("tokens", "pooling", "y")},
     takes=("row", "column"),
     metrics=("prompt_entropy", "curvature", "infonce"),
+    single=("task_types",),
     caption=(
         "Metric on {corpora} against the mean main score over {n_tasks} tasks ({n_clusters} task "
         "clusters), a point per layer, joined in order of depth. Null 95%: the level that 95% of "
@@ -219,6 +220,7 @@ ASSOCIATION_STRENGTH = Kind(
     reads=("associations",),
     roles={"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
     metrics=None,
+    single=("task_types",),
     caption=(
         "Association over layers of each metric on {n_prompts} prompts of {corpora} with the mean "
         "main score over {n_tasks} tasks ({n_clusters} task clusters). Ticks: the level that 95% "

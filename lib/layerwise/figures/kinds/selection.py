@@ -30,6 +30,7 @@ LAYER_SELECTION = Kind(
     reads=("selections",),
     roles={"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
     metrics=None,
+    single=("task_types",),
     caption=(
         "Mean main score over {n_tasks} tasks ({n_clusters} task clusters) of the best layer less "
         "that of the layer selected by each rule, in each model. A metric selects the layer at "
