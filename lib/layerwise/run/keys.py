@@ -30,7 +30,7 @@ VERSIONS = {
     "views": 1,
     "nano": 1,
     "gguf": 1,
-    "extract": 1,
+    "extract": 2,
     "metrics": 3,
     "tasks": 1,
     "evaluate": 2,
