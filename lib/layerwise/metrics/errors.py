@@ -8,8 +8,8 @@ add up the blocks' sums.
 
 On simulated prompts the error is 0.8 to 1.3 times the spread over fresh prompts, by metric, and up
 to 1.6 times for LiDAR of 100. To leave out fewer prompts overstates it where a value is not smooth
-in them (TwoNN 1.6, LiDAR 1.4 for tenths); to leave out more understates it where a value grows with
-their number (RankMe 0.4 for halves).
+in them (TwoNN 1.6, LiDAR 1.4 for tenths); to leave out more understates it where a value grows
+with their number (RankMe 0.4 for halves).
 
 Prompts are taken as independent draws. The errors say nothing about training.
 """
