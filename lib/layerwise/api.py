@@ -18,7 +18,7 @@ import pandas as pd
 from layerwise.analysis import labels_of, loaded_model, measure, prompts_of, score_labels
 from layerwise.config.studies import several
 from layerwise.errors import check_name
-from layerwise.run.results import Run, open  # noqa: A004
+from layerwise.run.results import Results, open  # noqa: A004
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from layerwise.models.load import LoadedModel
     from layerwise.tasks.labelled import Labels
 
-__all__ = ["Run", "analyse", "choose", "open", "plot"]
+__all__ = ["Results", "analyse", "choose", "open", "plot"]
 
 PROBE = "linear_probe"
 
@@ -191,7 +191,7 @@ def choose(
 
 
 def plot(table: pd.DataFrame, metric: str, ax: Axes | None = None) -> Figure:
-    """Draw a metric by depth, from a table of `analyse` or `Run.metrics`.
+    """Draw a metric by depth, from a table of `analyse` or `Results.metrics`.
 
     Parameters
     ----------
