@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 VENV := .venv
 READY := $(VENV)/.ready
 DOCS := .venv-docs/.ready
-DOCS_PYTHON := NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python
+DOCS_PYTHON := .venv-docs/bin/python
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export HF_HUB_DISABLE_TELEMETRY = 1
@@ -26,7 +26,7 @@ plan: $(READY)
 
 # The documentation site, in build/docs; a broken link fails it.
 docs: $(DOCS)
-	$(DOCS_PYTHON) -m mkdocs build
+	$(DOCS_PYTHON) -m properdocs build
 
 # Source distribution and wheel, in dist; then the wheel alone in an environment of its own.
 dist: $(DOCS) $(READY)

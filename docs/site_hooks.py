@@ -12,8 +12,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from mkdocs.structure.files import File, Files
-from mkdocs.structure.pages import Page
+from properdocs.structure.files import File, Files
+from properdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
 # Files of the repository that are pages of the site.
@@ -85,7 +85,7 @@ def _site(place: str) -> str:
 
 
 def _download(place: str) -> str:
-    # mkdocs leaves out files whose names begin with a dot.
+    # ProperDocs leaves out files whose names begin with a dot.
     return "files/" + place.replace("/.", "/dot-")
 
 

@@ -24,7 +24,7 @@ from layerwise.config.metrics import MetricsSettings
 from layerwise.config.models import Model
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.studies import Study
-from layerwise.config.tasks import ChoiceTask, LabelledTask, MtebTask
+from layerwise.config.tasks import ChoiceEntry, LabelledEntry, MtebEntry
 from layerwise.io import tables
 from layerwise.metrics import lists, registry
 from layerwise.metrics.table import compute
@@ -106,7 +106,7 @@ def test_python_on_the_pages_runs(
 SECTIONS = {
     "models": (Model,),
     "corpora": (CorpusSettings, ImageCorpus),
-    "tasks": (MtebTask, LabelledTask, ChoiceTask),
+    "tasks": (MtebEntry, LabelledEntry, ChoiceEntry),
     "studies": (Study,),
 }
 
@@ -180,6 +180,6 @@ def test_example_of_a_metric_works(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_page_is_in_the_sites_menu() -> None:
-    menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    menu = (ROOT / "properdocs.yml").read_text(encoding="utf-8")
     for page in ROOT.glob("docs/**/*.md"):
         assert f": {page.relative_to(ROOT / 'docs').as_posix()}\n" in menu, page

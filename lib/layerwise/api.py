@@ -9,308 +9,28 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from functools import cached_property
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from layerwise.analysis import loaded_model, measure, normalizes, prompts_of
-from layerwise.association.order import in_order
+from layerwise.analysis import labels_of, loaded_model, measure, prompts_of, score_labels
 from layerwise.config.studies import several
-from layerwise.errors import LayerwiseError, check_name, listed
-from layerwise.names import PATHS, RESERVED, decode, encode
+from layerwise.errors import check_name
+from layerwise.run.results import Results, open  # noqa: A004
 
 if TYPE_CHECKING:
-    import xarray as xr
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from layerwise.choosing import Choice
-    from layerwise.config import Config
-    from layerwise.config.studies import Study
     from layerwise.models.load import LoadedModel
-    from layerwise.tasks.labelled import Labelled
+    from layerwise.tasks.labelled import Labels
 
-# Default values of dimensions, where the table has them.
-USUAL: dict[str, object] = {
-    "sublayer": "block",
-    "protocol": "paper",
-    "tokens": "all",
-    "alpha": 1.0,
-    "normalization": "raw",
-    "pooling": "mean",
-    "readout": "final_norm",
-    "view": 0,
-}
+__all__ = ["Results", "analyse", "choose", "open", "plot"]
+
 PROBE = "linear_probe"
-# Keys of a study that take several names; one is enough here.
-LISTS = frozenset({"models", "corpora", "tasks", "task_types", "tokens", "metrics", "sublayers"})
-
-
-def open(folder: str | Path = "results") -> Run:  # noqa: A001
-    """Open the results folder of a run.
-
-    Examples
-    --------
-    >>> import layerwise as lw
-    >>> run = lw.open("results")
-    >>> run.models
-    ['bert', 'llama']
-    >>> curve = run.metrics("prompt_entropy", model="llama")
-    >>> list(curve["layer"])
-    [0, 1, 2, 3]
-
-    Raises
-    ------
-    LayerwiseError
-        If the folder does not exist or holds no results.
-    """
-    return Run(Path(folder))
-
-
-class Run:
-    """Results of a run, read from its folder when they are asked for.
-
-    Attributes
-    ----------
-    folder : Path
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        if not any(map(self._files, PATHS)):
-            raise LayerwiseError(
-                f"{folder} holds no results; give the results folder of a run "
-                "(`results:` in its config).",
-                code="missing_file",
-            )
-
-    def __repr__(self) -> str:
-        return f"Run({str(self.folder)!r}: models {', '.join(self.models) or 'none'})"
-
-    @property
-    def models(self) -> list[str]:
-        """Models with metrics, scores or activations."""
-        return self._names("model", "models")
-
-    @property
-    def corpora(self) -> list[str]:
-        """Corpora with metrics or activations."""
-        return self._names("corpus", "corpora")
-
-    @property
-    def studies(self) -> list[str]:
-        """Studies of the run's config, for `plot`."""
-        return list(self._config.studies) if self._config else []
-
-    def metrics(
-        self,
-        metric: str | Sequence[str] | None = None,
-        model: str | None = None,
-        **dimensions: Any,
-    ) -> pd.DataFrame:
-        """Metrics by layer: the table ``metrics`` of `table`.
-
-        Parameters
-        ----------
-        metric : str or sequence of str, optional
-            All by default.
-        model : str, optional
-            All by default.
-        **dimensions
-            Values of other columns, such as ``corpus="wikipedia"`` or ``alpha=2``. Dimensions in
-            `USUAL` have a default; None takes all of their values.
-        """
-        return self.table("metrics", metric=metric, model=model, **dimensions)
-
-    def scores(
-        self,
-        task: str | Sequence[str] | None = None,
-        model: str | None = None,
-        **dimensions: Any,
-    ) -> pd.DataFrame:
-        """Scores of tasks by layer, with their intervals: the table ``scores`` of `table`.
-
-        Parameters
-        ----------
-        task : str or sequence of str, optional
-            All by default.
-        model, **dimensions
-            As for `metrics`.
-        """
-        return self.table("scores", task=task, model=model, **dimensions)
-
-    def table(self, name: str, **dimensions: Any) -> pd.DataFrame:
-        """One of the run's tables, its rows selected by column.
-
-        Parameters
-        ----------
-        name : str
-            metrics, prompts, positions, scores, associations, selections or similarities.
-        **dimensions
-            As for `metrics`.
-
-        Raises
-        ------
-        LayerwiseError
-            If there is no such table, column or value; the message names those that exist.
-        """
-        check_name("table", name, PATHS)
-        return select(self._read(name, **dimensions), **dimensions)
-
-    def activations(
-        self,
-        model: str | None = None,
-        corpus: str | None = None,
-        revision: str | None = None,
-        *,
-        sublayer: str | None = None,
-        **dimensions: Any,
-    ) -> xr.Dataset:
-        """An activations file as an xarray data set, read from disk when values are needed.
-
-        Parameters
-        ----------
-        model, corpus, revision : str, optional
-            Not needed where there is only one.
-        sublayer : str, optional
-            A part of each block, such as ``mlp``; by default the layers themselves.
-        **dimensions
-            As for `metrics`. By default the array ``pooled`` is of layer, prompt and hidden.
-
-        Raises
-        ------
-        LayerwiseError
-            If there is no such file, or several fit.
-        """
-        import xarray as xr
-
-        from layerwise.activations.store import GROUP, Activations
-
-        paths = self._paths("activations", model=model, corpus=corpus, revision=revision)
-        if len(paths) != 1:
-            raise LayerwiseError(
-                f"{len(paths)} files of activations fit: "
-                f"{listed('/'.join(path.parts[-3:]) for path in paths)}; name the model, the "
-                "corpus and the revision.",
-                code="ambiguous",
-            )
-        with Activations(paths[0], sublayer=sublayer or "block"):
-            pass  # refuses a damaged file and an unknown sublayer
-        group = f"{GROUP}/{sublayer}" if sublayer else None
-        data = xr.open_dataset(paths[0], engine="h5netcdf", group=group)
-        usual = {k: v for k, v in USUAL.items() if k in data.coords and v in data[k].values}
-        chosen = {k: v for k, v in (usual | dimensions).items() if v is not None}
-        for name, value in chosen.items():
-            check_name("dimension", name, data.coords)
-            for each in several(value):
-                check_name(name, each, data[name].values.tolist())
-        return data.sel(chosen)
-
-    def plot(self, name: str, ax: Axes | None = None, **choices: Any) -> Figure:
-        """Draw a study of the run's config, or a kind of study with its defaults.
-
-        Parameters
-        ----------
-        name : str
-            Name of a study, or a kind such as ``score_by_depth``.
-        ax : matplotlib Axes, optional
-            Axes to draw on, for a figure of a single panel.
-        **choices
-            Keys of a study, such as ``models="smollm2-135m"``.
-
-        Raises
-        ------
-        LayerwiseError
-            If there is no such study or kind, or the tables do not have what it shows.
-        """
-        from layerwise.association.sources import with_text_sources
-        from layerwise.config.kinds import needs
-        from layerwise.figures.render import draw
-        from layerwise.io import tables
-
-        study, own = self._study(name, choices)
-        config = self._config
-        read = {}
-        for table in needs(study):
-            if study.published:
-                path = self.folder / "published" / f"{encode(study.published)}.{table}.parquet"
-                read[table] = tables.read(path, table)
-            else:
-                read[table] = self._read(table, study=own)
-        if config and "scores" in read and not study.published:
-            scores = read["scores"][read["scores"]["task"].isin(list(config.tasks))]
-            read["scores"] = with_text_sources(scores, config.association.text_sources)
-        return draw(study, read, config=config, ax=ax).figure
-
-    def _study(self, name: str, choices: Mapping[str, Any]) -> tuple[Study, str]:
-        """A study, and the name of the config's study whose tables it reads."""
-        from layerwise.config.kinds import KINDS
-        from layerwise.config.studies import Study
-        from layerwise.section import parse
-
-        studies = self._config.studies if self._config else {}
-        check_name("study or kind", name, [*studies, *KINDS])
-        given = {k: [v] if k in LISTS and isinstance(v, str) else v for k, v in choices.items()}
-        if name in studies:
-            return parse(Study, {**studies[name].plain(), **given}), name
-        own = next((n for n, study in studies.items() if study.kind == name), name)
-        return parse(Study, {"kind": name, **given}), own
-
-    @cached_property
-    def _config(self) -> Config | None:
-        """The config that the run was started with, if its snapshot is there."""
-        from layerwise.config import read_config
-
-        snapshot = self.folder / "config.json"
-        return read_config(snapshot) if snapshot.is_file() else None
-
-    def _names(self, wildcard: str, section: str) -> list[str]:
-        """Names in the paths of files, in the order of the config."""
-        files = [
-            names
-            for table in ("metrics", "scores", "activations")
-            for names in self._files(table).values()
-        ]
-        found = (names[wildcard] for names in files if wildcard in names)
-        return in_order(dict.fromkeys(found), getattr(self._config, section, None))
-
-    def _files(self, table: str) -> dict[Path, dict[str, str]]:
-        """Files of a table, with the names in their paths."""
-        pattern = re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(PATHS[table])))
-        found = {}
-        for path in sorted(self.folder.glob(re.sub(r"{\w+}", "*", PATHS[table]))):
-            match = pattern.fullmatch(path.relative_to(self.folder).as_posix())
-            if match and not match.groupdict().get("corpus", "").endswith(RESERVED):
-                found[path] = {k: decode(v) for k, v in match.groupdict().items()}
-        return found
-
-    def _read(self, table: str, **wanted: Any) -> pd.DataFrame:
-        """A table from all files that fit."""
-        from layerwise.io import tables
-
-        paths = self._paths(table, **wanted)
-        if not paths:
-            raise LayerwiseError(
-                f"{self.folder} has no table of {table}; it has "
-                f"{', '.join(filter(self._files, PATHS))}.",
-                code="missing_file",
-            )
-        return tables.read(paths, table)
-
-    def _paths(self, table: str, **wanted: Any) -> list[Path]:
-        """Files of a table whose paths have the wanted names."""
-        files = self._files(table)
-        for name in re.findall(r"{(\w+)}", PATHS[table] if files else ""):
-            for each in several(wanted.get(name)):
-                check_name(name, each, dict.fromkeys(names[name] for names in files.values()))
-            if wanted.get(name) is not None:
-                files = {p: n for p, n in files.items() if n[name] in several(wanted[name])}
-        return list(files)
 
 
 def analyse(
@@ -400,19 +120,15 @@ def analyse(
             normalizations=normalizations,
         )
         if labels is not None:
-            data, normalize = labelled(prompts, labels), normalizes(model, revision)
-            probes = [probe_scores(loaded, data, name, normalize) for name in several(tokens)]
+            data = labels_of(prompts, labels)
+            probes = [probe_scores(loaded, data, name, threads) for name in several(tokens)]
             table = pd.concat([table, *probes], ignore_index=True)
     return table
 
 
-def probe_scores(
-    loaded: LoadedModel, data: Labelled, tokens: str, normalize: bool
-) -> pd.DataFrame:
+def probe_scores(loaded: LoadedModel, data: Labels, tokens: str, threads: int) -> pd.DataFrame:
     """Scores of a linear probe by layer, in the columns of the metrics, with low and high."""
-    from layerwise.choosing import layer_scores
-
-    scores = layer_scores(loaded, data, tokens, normalize=normalize)
+    scores = score_labels(loaded, data, tokens, threads)
     rows = [(one.main_score, one.n_runs, one.score_low, one.score_high) for one in scores]
     return pd.DataFrame(rows, columns=["value", "n", "low", "high"]).assign(
         layer=range(len(rows)),
@@ -427,24 +143,6 @@ def probe_scores(
         normalization="raw",
         n_left_out=0,
     )
-
-
-def labelled(prompts: Sequence[Any], labels: Sequence[Any]) -> Labelled:
-    """Prompts with a label each, ready for probes; equal prompts stay together."""
-    from layerwise.choosing import kind_of_labels
-    from layerwise.tasks import probes
-    from layerwise.tasks.labelled import Labelled
-
-    labels = list(labels)
-    if len(labels) != len(prompts):
-        raise LayerwiseError(
-            f"There are {len(labels)} labels for {len(prompts)} texts; give each text one.",
-            code="wrong_shape",
-        )
-    kind = kind_of_labels(pd.Series(labels))
-    values = probes.numbers(labels) if kind == "regression" else probes.classes(labels)
-    groups = [getattr(prompt, "sha256", prompt) for prompt in prompts]
-    return Labelled(kind, [list(prompts)], values, groups)
 
 
 def choose(
@@ -486,14 +184,14 @@ def choose(
     data = (
         choosing.sample_texts(prompts, len(prompts))
         if labels is None
-        else labelled(prompts, labels)
+        else labels_of(prompts, labels)
     )
     with loaded_model(model, tokenizer, revision, device) as loaded:
         return choosing.choose(loaded, data, tokens=tokens, threads=threads)
 
 
 def plot(table: pd.DataFrame, metric: str, ax: Axes | None = None) -> Figure:
-    """Draw a metric by depth, from a table of `analyse` or `Run.metrics`.
+    """Draw a metric by depth, from a table of `analyse` or `Results.metrics`.
 
     Parameters
     ----------
@@ -516,38 +214,3 @@ def plot(table: pd.DataFrame, metric: str, ax: Axes | None = None) -> Figure:
     study = Study(kind="metrics_by_depth", metrics=(metric,))
     rows = table[table["metric"] == metric]
     return draw(study, {"metrics": rows}, ax=ax).figure
-
-
-def select(table: pd.DataFrame, **dimensions: Any) -> pd.DataFrame:
-    """Rows of a table by the values of columns, and of the usual variant in the others.
-
-    A metric or task that does not have a dimension's usual value keeps all of its rows.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> table = pd.DataFrame(
-    ...     {"metric": "rankme", "tokens": ["all", "drop_first"], "value": [3, 2]}
-    ... )
-    >>> select(table)["value"].tolist(), select(table, tokens=None)["value"].tolist()
-    ([3], [3, 2])
-
-    Raises
-    ------
-    LayerwiseError
-        If there is no such column or value; the message names those that exist.
-    """
-    for name, value in dimensions.items():
-        check_name("column", name, table.columns)
-        if value is not None:
-            known = table[name].dropna().unique().tolist()
-            for each in several(value):
-                check_name(name, each, known)
-            table = table[table[name].isin(several(value))]
-    each = next((c for c in ("metric", "task") if c in table), None)
-    for name, usual in USUAL.items():
-        if name in table and name not in dimensions:
-            fits = table[name] == usual
-            there = fits if each is None else fits.groupby(table[each]).transform("any")
-            table = table[fits | table[name].isna() | ~there]
-    return table.reset_index(drop=True)

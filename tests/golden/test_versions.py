@@ -6,7 +6,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from layerwise.workflow.keys import VERSIONS
+from layerwise.run.keys import VERSIONS
 
 HERE = Path(__file__).parent
 RECORD = HERE / "versions.json"
@@ -36,6 +36,6 @@ def test_changed_values_have_a_new_version() -> None:
         version, recorded = known[stage]
         assert digest == recorded or VERSIONS[stage] > version, (
             f"The golden values of {stage} changed: raise its version in "
-            "layerwise/workflow/keys.py, then run python -m tests.golden.regenerate --versions"
+            "layerwise/run/keys.py, then run python -m tests.golden.regenerate --versions"
         )
         assert digest == recorded, "run python -m tests.golden.regenerate --versions"

@@ -15,9 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-TOKENS = ("all", "drop_first", "drop_sinks", "patches", "class")
-POOLINGS = ("mean", "weighted_mean", "max", "last_token", "cls")
-SINK_RATIO = 5.0
+from layerwise.vocabulary import SINK_RATIO
 
 
 class Representation(NamedTuple):
@@ -25,9 +23,9 @@ class Representation(NamedTuple):
 
     Attributes
     ----------
-    tokens : of `TOKENS`, see `choose`
-    pooling : of `POOLINGS`, see `pool`
-    readout : of `layerwise.models.architectures.READOUTS`
+    tokens : of `layerwise.vocabulary.TOKENS`, see `choose`
+    pooling : of `layerwise.vocabulary.POOLINGS`, see `pool`
+    readout : of `layerwise.vocabulary.READOUTS`
     """
 
     tokens: str = "all"
@@ -191,7 +189,8 @@ def pool(packed: Packed, pooling: str, before: Tensor | None = None) -> Tensor:
     if pooling == "mean" or states.shape[1] == 0:
         return packed.mean
     if pooling == "cls":
-        return states[:, 0]
+        # A view would keep the states of every token in memory.
+        return states[:, 0].clone()
     if pooling == "last_token":
         rows = torch.arange(len(lengths), device=lengths.device)
         return states[rows, (lengths - 1).clamp(min=0)]

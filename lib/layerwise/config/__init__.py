@@ -1,7 +1,7 @@
 """The config: one pydantic model per section, with a description of every key.
 
 ``python -m layerwise.config.schema`` prints its JSON Schema. Checks that need more than one
-section are in `layerwise.workflow.validate`.
+section are in `layerwise.run.validate`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from layerwise.section import Distinct, Positive, Section, SomeOf, Threads
-from layerwise.vocabulary import Dtype, Protocol, Readout, Sublayer, Tokens
+from layerwise.vocabulary import SINK_RATIO, Dtype, Protocol, Readout, Sublayer, Tokens
 
 
 class ExtractSettings(Section):
@@ -22,15 +22,14 @@ class ExtractSettings(Section):
     tokens: SomeOf[Tokens] = ("all",)
     """Token selections to extract; several are kept side by side."""
     protocols: SomeOf[Protocol] = ("paper",)
-    """Normalisation of token states: as in the paper's formulas (paper), or as in the released
-    code (reference)."""
+    """Formulas as in the paper (paper), or as in the authors' code of 2025 (reference)."""
     prefixes: bool = False
     """Keep the spectra of each prompt's first t tokens for t = 1, 2, 3, 4, 6, 8, 11, 16, …, which
     prefix_entropy needs. Causal models only."""
     attention: bool = False
     """Keep each head's mean attention to the first token, which sink_rate needs: one more pass,
     with eager attention. Causal models only."""
-    sink_ratio: float = Field(5.0, gt=1, le=1_000_000)
+    sink_ratio: float = Field(SINK_RATIO, gt=1, le=1_000_000)
     """drop_sinks drops tokens whose norm is more than this many times the median norm of the
     prompt at the layer."""
     sublayers: Distinct[Sublayer] = ()

@@ -1,0 +1,1 @@
+"""A run: its plan, keys, resources and results."""
