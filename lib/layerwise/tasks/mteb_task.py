@@ -31,8 +31,9 @@ from layerwise.errors import LayerwiseError
 from layerwise.io.files import sha256_bytes
 from layerwise.tasks import catalog, results
 from layerwise.tasks.eager import eager_columns
+from layerwise.tasks.reading import Embedder
 from layerwise.tasks.results import Score
-from layerwise.tasks.task import Array, Key, Unit, Vectors, keep_data
+from layerwise.tasks.task import Array, Key, Reader, Task, Unit, Vectors, keep_data
 
 Selection = tuple[str, str, int, int]
 """Split, subset, and a range of a clustering's sets."""
@@ -55,7 +56,7 @@ MODEL = ModelMeta.create_empty(
 
 
 @dataclass(frozen=True)
-class MtebTask:
+class MtebTask(Task):
     """A task of mteb, or one of the quickstart's; see `layerwise.tasks.task.Task`.
 
     Attributes
@@ -76,6 +77,11 @@ class MtebTask:
     def task_type(self) -> str:
         """mteb's type."""
         return str(self.task.metadata.type)
+
+    @property
+    def reader(self) -> Reader:
+        """Embeddings."""
+        return Embedder()
 
     def instruction(self, prompt_type: str) -> str:
         """mteb's instruction for inputs of a prompt type; empty for none."""
@@ -111,13 +117,10 @@ class MtebTask:
             yield Unit(list(recorder.keys), pictures, selection)
 
     def score(
-        self,
-        selection: Selection | None,
-        vectors: Vectors,
-        settings: ScoringSettings,  # noqa: ARG002
+        self, selection: Selection | None, vectors: Vectors, settings: ScoringSettings
     ) -> Scores:
         """mteb's main score of one layer by split and subset."""
-        main = self.task.metadata.main_score
+        main, vectors = self.task.metadata.main_score, vectors.scaled(settings)
         return {
             place: (float(found["main_score"]), results.runs(found, main))
             for place, found in self._evaluate(_Lookup(vectors), selection).items()
