@@ -30,6 +30,7 @@ from layerwise.association.curves import (
     METRIC_COLUMNS,
     require_columns,
     require_once,
+    score_curves,
     with_output,
 )
 from layerwise.association.order import Order, in_order
@@ -119,6 +120,8 @@ class Data:
             pooling = " or ".join(several(self.study.pooling))
             self.omit(list(shown.loc[~scored, "model"].unique()), f"not scored by {pooling}")
             shown = shown[scored]
+            gaps = dict.fromkeys(c.omitted for c in score_curves(kept) if c.omitted)
+            self.omit(list(gaps), "scores are missing")
             # The mean is over what has no role; a task has a type as well.
             groups = [d for d in POOLED[::-1] if placed & {d, "task"}]
             parts.append(mean_scores(kept, groups).assign(y=SCORE, metric=SCORE))
