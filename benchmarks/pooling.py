@@ -20,10 +20,10 @@ from torch import Tensor
 from layerwise.activations import forward
 from layerwise.activations.representation import Packed, choose, pool
 from layerwise.config.scoring import ScoringSettings
-from layerwise.models.architectures import BLOCK
 from layerwise.models.load import LoadedModel, load
 from layerwise.tasks.evaluate import one_thread
 from layerwise.tasks.task import Vectors
+from layerwise.vocabulary import BLOCK
 from layerwise.workflow import script
 
 

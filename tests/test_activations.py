@@ -20,7 +20,6 @@ from layerwise.activations import batches, curvature
 from layerwise.activations import extract as module
 from layerwise.activations.reduce import Needs, Reduced, decompose
 from layerwise.activations.representation import (
-    POOLINGS,
     Packed,
     Representation,
     after,
@@ -35,6 +34,7 @@ from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import Code, LayerwiseError
 from layerwise.metrics.table import compute
 from layerwise.models.load import LoadedModel
+from layerwise.vocabulary import POOLINGS
 
 TOKENS = ("all", "drop_first", "drop_sinks")
 EVERYTHING: dict[str, Any] = {

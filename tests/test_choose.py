@@ -13,8 +13,11 @@ from typer.testing import CliRunner
 
 from layerwise import choosing as choose
 from layerwise.cli import app
+from layerwise.config import read_config
+from layerwise.config.tasks import LabelledEntry
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import load
+from layerwise.section import parse
 from layerwise.tasks import labelled
 from layerwise.tasks.results import Score
 
@@ -53,7 +56,7 @@ def test_from_labels(folder: Path, tmp_path: Path) -> None:
     assert status == 0, said
     assert "80 of 80 labelled rows, accuracy of a linear probe" in said
     loaded = load("m", tiny.entry(folder), "main", device="cpu")
-    data, n = choose.read_labels(tmp_path / "l.csv", 1000)
+    data, n = choose.read_labels(choose.task_of(tmp_path / "l.csv"), 1000)
     found = choose.choose(loaded, data, tokens="all")
     assert n == 80 and len(found.table) == loaded.anatomy.n_layers
     choose.plot(found, tmp_path / "l.png")
@@ -78,20 +81,51 @@ def test_pairs_are_known_by_their_columns(folder: Path, tmp_path: Path) -> None:
     texts = tiny.texts(60)
     pairs = pd.DataFrame({"first": texts[:30], "second": texts[30:], "score": np.arange(30.0)})
     pairs.to_parquet(tmp_path / "p.parquet")
-    data, _ = choose.read_labels(tmp_path / "p.parquet", 25)
+    data, _ = choose.read_labels(choose.task_of(tmp_path / "p.parquet"), 25)
     assert data.kind == "pairs" and len(data.labels) == 25
     assert choose.kind_of_labels(pd.Series(np.arange(60.0))) == "regression"
     assert choose.kind_of_labels(pd.Series([0, 1] * 30)) == "classification"
     for labels, kind in ((np.arange(60.0), "regression"), ([0, 1] * 30, "classification")):
         table = pd.DataFrame({"text": map(str, range(60)), "label": labels})
         table.to_csv(tmp_path / "l.csv", index=False)
-        assert choose.kind_of(tmp_path / "l.csv") == kind
+        assert choose.task_of(tmp_path / "l.csv").kind == kind
+
+
+@pytest.mark.parametrize(("name", "separator"), [("l.tsv", "\t"), ("l.csv", ";"), ("l.csv", ",")])
+def test_own_columns_and_separators(tmp_path: Path, name: str, separator: str) -> None:
+    file = tmp_path / name
+    rows = pd.DataFrame({"review": [f"good, {k}; no" for k in range(60)], "n": ["a", "b"] * 30})
+    rows.to_csv(file, sep=separator, index=False)
+    task = choose.task_of(file, ["review"], "n")
+    data, n = choose.read_labels(task, 100)
+    assert n == 60 and task.kind == "classification" and data.texts[0][3] == "good, 3; no"
+    assert choose.task_of(file, ["review", "n"], "n").kind == "pairs"
+    for columns in ((), ["revew"], ["a", "b", "c"]):
+        with refused("invalid" if len(columns) == 3 else "unknown_name"):
+            choose.task_of(file, columns, "n")
+    assert CliRunner().invoke(app, ["choose", "m", str(file), "--label", "n"]).exit_code
+    asked = ["new", "m", "--folder", str(tmp_path / "s"), "--labels", str(file)]
+    asked += ["--texts", str(file), "--text", "review", "--label", "n"]
+    result = CliRunner().invoke(app, asked)
+    assert result.exit_code == 0, result.exception
+    config = read_config(tmp_path / "s" / "config.yaml")
+    assert config.tasks["l"] == task
+    assert getattr(config.corpora["prompts"].source, "column", "") == "review"
+
+
+@pytest.mark.parametrize("row", ["  ,1,a", "b,,a", "b,x,a", "b,1,"])
+def test_a_bad_row_is_named_by_its_line(tmp_path: Path, row: str) -> None:
+    good = "".join(f'"text\n{k}",{k},g{k}\n' for k in range(30))
+    (tmp_path / "l.csv").write_text(f"text,label,g\n{good}{row}\n")
+    entry = {"kind": "regression", "group": "g", "file": str(tmp_path / "l.csv")}
+    with pytest.raises(LayerwiseError, match="line 62"):
+        labelled.read(parse(LabelledEntry, entry))
 
 
 def test_words_and_tags_are_known_by_their_file(tmp_path: Path) -> None:
     lines = [f"w{k % 97} {'N' if k % 7 > 3 else 'V'}\n" + "\n" * (k % 5 == 4) for k in range(300)]
     (tmp_path / "d.conll").write_text("".join(lines))
-    data, n = choose.read_labels(tmp_path / "d.conll", 100)
+    data, n = choose.read_labels(choose.task_of(tmp_path / "d.conll"), 100)
     assert data.kind == "tags" and len(data.labels) <= 100 and n == 300
     assert choose.SCORES[data.kind] and len(data.types or ()) == len(data.labels)
 
@@ -102,13 +136,13 @@ def test_a_rare_class_is_in_the_sample(tmp_path: Path) -> None:
     frame.loc[1000:1004, "label"] = "rare"
     frame.to_parquet(tmp_path / "l.parquet")
     for seed in range(5):
-        data, n = choose.read_labels(tmp_path / "l.parquet", 100, seed)
+        data, n = choose.read_labels(choose.task_of(tmp_path / "l.parquet", seed=seed), 100)
         counts = np.bincount(data.labels)
         assert n == 3000 and counts.sum() == 100 and counts[2] == 5 and 5 <= counts[1] < 25
     with refused("too_few"):
-        choose.read_labels(tmp_path / "l.parquet", 12)
+        choose.read_labels(choose.task_of(tmp_path / "l.parquet"), 12)
     with refused("too_few"):
-        choose.read_labels(tmp_path / "l.parquet", 16)
+        choose.read_labels(choose.task_of(tmp_path / "l.parquet"), 16)
 
 
 def test_labels_that_give_no_score() -> None:
@@ -209,7 +243,7 @@ TEXTS = [f"text number {k}" for k in range(40)]
         ({"text": TEXTS, "label": ["a"] * 40}, "All 40 labels are 'a'"),
         (
             {"text": TEXTS, "lable": ["a", "b"] * 20},
-            "has the columns text, lable; expected text and",
+            "has no column 'label' (did you mean 'lable'?)",
         ),
     ],
 )

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import yaml
 from conftest import ROOT
+from huggingface_hub import constants
 from refused import refused
 
 from layerwise.config import Config, read_config, schema
-from layerwise.config.models import Model
+from layerwise.config.models import FolderSource, HubSource, Model
 from layerwise.errors import ConfigError
 from layerwise.run.keys import settings
 from layerwise.section import parse
@@ -207,3 +208,32 @@ def test_the_schema_describes_every_key() -> None:
         for key, entry in section["properties"].items():
             described = sections[entry["$ref"].split("/")[-1]] if "$ref" in entry else entry
             assert entry.get("description") or described["description"], f"{name}.{key}"
+
+
+def test_checkpoints_of_any_suite_are_named_by_a_pattern_of_branches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    refs = tmp_path / "models--allenai--OLMo" / "refs"
+    (refs / "pr").mkdir(parents=True)
+    steps = [1000, 0, *range(2000, 200_000, 1000)]
+    names = ["main", "pr/1", "stage2-step5-tokens1B"]
+    for name in [*names, *(f"stage1-step{n}-tokens{n // 500}B" for n in steps)]:
+        (refs / name).write_text("0" * 40)
+
+    def revisions(**given: object) -> tuple[str, ...]:
+        return Model(source=HubSource(hub="allenai/OLMo"), revisions=given).revisions
+
+    every = revisions(pattern="stage1-step{step}-tokens*", which="all")
+    assert every == tuple(f"stage1-step{n}-tokens{n // 500}B" for n in sorted(steps))
+    some = revisions(pattern="stage1-step{step}-tokens*")
+    assert set(some) < set(every)
+    assert (some[0], some[-1]) == (every[0], every[-1])
+    assert len(some) <= 20
+    with pytest.raises(ValueError, match="no branch matches"):
+        revisions(pattern="ckpt_{step}")
+    with pytest.raises(ValueError, match=r"needs \{step\} once"):
+        revisions(pattern="step*")
+    with pytest.raises(ValueError, match="for models on the hub"):
+        Model(source=FolderSource(folder="m"), revisions={"pattern": "step{step}"})

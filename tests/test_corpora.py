@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
+import os
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refused import refused
 
+from layerwise.association import published
 from layerwise.config.corpora import CorpusSettings, FileTexts, Filters, HubTexts, Sample
 from layerwise.corpora import prompts, wikipedia
 from layerwise.corpora.make import make_corpus, make_views
@@ -49,8 +52,8 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     frame = pd.DataFrame(rows)
     if path.suffix == ".parquet":
         frame.to_parquet(path)
-    elif path.suffix == ".csv":
-        frame.to_csv(path, index=False)
+    elif path.suffix in (".csv", ".tsv"):
+        frame.to_csv(path, index=False, sep="," if path.suffix == ".csv" else "\t")
     elif path.suffix == ".json":
         path.write_text(json.dumps(rows), "utf-8")
     else:
@@ -58,7 +61,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-@pytest.mark.parametrize("kind", ["parquet", "jsonl", "json", "csv"])
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "json", "csv", "tsv"])
 def test_columns_templates_and_ids_of_any_kind_of_table(tmp_path: Path, kind: str) -> None:
     file = str(write(tmp_path / f"t.{kind}", ROWS))
     template = "Q: {question}\nA: {answer} {{as it is}}"
@@ -78,6 +81,69 @@ def test_cells_of_csv_are_text_and_only_empty_ones_are_missing(tmp_path: Path) -
     file = str(tmp_path / "t.csv")
     assert [text for _, text in read(file=file)] == ["NA", "", "3.50"]
     assert [text for _, text in read(file=file, template="{text}/{n}")] == ["NA/08", "", "3.50/x"]
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "line"),
+    [
+        ('text,n\n"a\nb",1\n\nOh, no,2\n', "wrong_shape", 5),
+        ("text;n\na;b;1\n", "wrong_shape", 2),
+        ("text\nOne\nTwo, three\n", "wrong_shape", 3),
+        ('text,n\na,1\n"He said "so",2\n', "unreadable", 3),
+        ('text,n\na,1\n"open,2\nb,3\n', "unreadable", 3),
+        ("text,text\na,b\n", "duplicate", None),
+        ("text,n\n", "too_few", None),
+    ],
+)
+def test_a_row_that_does_not_fit_the_header_is_named_by_its_line(
+    tmp_path: Path, content: str, code: Code, line: int | None
+) -> None:
+    for name in ("t.csv", "t.csv.gz"):
+        path = tmp_path / name
+        raw = content.encode()
+        path.write_bytes(gzip.compress(raw) if name.endswith("gz") else raw)
+        if name == "t.csv":
+            with refused(code) as caught:
+                read(file=str(path))
+        elif code != "too_few":
+            with refused(code) as caught:
+                published.read_table(path)
+        assert line is None or f"line {line}:" in str(caught.value)
+
+
+def test_long_fields_and_short_rows_are_read(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(f"n;text\n1;{'a,' * 100_000}\n2\n")
+    assert [len(text) for _, text in read(file=str(tmp_path / "t.csv"))] == [200_000, 0]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "json"])
+def test_ids_are_exact_and_none_is_missing(tmp_path: Path, kind: str) -> None:
+    rows: list[dict[str, Any]] = [{"text": "a", "id": 2**53 + k, "group": None} for k in (0, 1)]
+    file = str(write(tmp_path / f"t.{kind}", rows))
+    assert [name for name, _ in read(file=file, id="id")] == [str(2**53), str(2**53 + 1)]
+    rows[1]["id"] = None
+    path = tmp_path / f"n.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        write(path, rows)
+    with refused("missing") as caught:
+        read(file=str(path), id="id")
+    assert f"{'line' if kind == 'jsonl' else 'row'} 2 " in str(caught.value)
+
+
+def test_changed_rows_of_a_local_data_set_are_read_anew(tmp_path: Path) -> None:
+    readme = "---\nconfigs: [{config_name: default, data_files: train.jsonl}]\n---\n"
+    for folder in ("a/data", "b/data"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "README.md").write_text(readme)
+    file = tmp_path / "a/data/train.jsonl"
+    for text in ("one", "two"):
+        file.write_text(json.dumps({"text": text}))
+        os.utime(file, (1e9, 1e9))
+        assert [t for _, t in read(hub=str(file.parent))] == [text]
+    (tmp_path / "b/data/train.jsonl").write_text('{"text": "three"}')
+    assert [t for _, t in read(hub=str(tmp_path / "b/data"))] == ["three"]
 
 
 def test_rows_that_lack_a_column_are_blank_and_counted(

@@ -24,7 +24,7 @@ from layerwise.config.metrics import MetricsSettings
 from layerwise.config.models import Model
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.studies import Study
-from layerwise.config.tasks import ChoiceTask, LabelledTask, MtebTask
+from layerwise.config.tasks import ChoiceEntry, LabelledEntry, MtebEntry
 from layerwise.io import tables
 from layerwise.metrics import lists, registry
 from layerwise.metrics.table import compute
@@ -106,7 +106,7 @@ def test_python_on_the_pages_runs(
 SECTIONS = {
     "models": (Model,),
     "corpora": (CorpusSettings, ImageCorpus),
-    "tasks": (MtebTask, LabelledTask, ChoiceTask),
+    "tasks": (MtebEntry, LabelledEntry, ChoiceEntry),
     "studies": (Study,),
 }
 

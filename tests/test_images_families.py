@@ -16,8 +16,8 @@ from refused import refused
 
 from layerwise.activations.store import Activations
 from layerwise.config.models import Preprocess
-from layerwise.models.architectures import OUTPUT
 from layerwise.models.load import LoadedModel, load
+from layerwise.vocabulary import OUTPUT
 
 PICTURES = tiny_images.pictures(5)
 PATCHES = 16

@@ -12,10 +12,10 @@ from refused import refused
 from scipy import stats
 from sklearn.linear_model import LinearRegression
 
-from layerwise.config.tasks import LabelledTask
+from layerwise.config.tasks import LabelledEntry
 from layerwise.errors import LayerwiseError
 from layerwise.tasks import conll, labelled, probes
-from layerwise.tasks.labelled import Labelled, layer_score
+from layerwise.tasks.labelled import Labels, layer_score
 from layerwise.tasks.pairs import correlate
 from layerwise.tasks.task import normalized
 
@@ -124,7 +124,7 @@ def test_pairs_are_spearmans_correlation_of_cosines() -> None:
     cosines = (normalized(first) * normalized(second)).sum(axis=1)
     judged = cosines + np.random.default_rng(3).normal(size=N) * 0.2
     texts = [[f"a{i}" for i in range(N)], [f"b{i}" for i in range(N)]]
-    data = Labelled("pairs", texts, judged, texts[0])
+    data = Labels("pairs", texts, judged, texts[0])
     found = layer_score(data, [first, second])
     assert found.main_score == pytest.approx(stats.spearmanr(cosines, judged).statistic)
     # The interval is about that of a bootstrap.
@@ -166,14 +166,14 @@ def test_files_are_read_alike(suffix: str, tmp_path: Path) -> None:
         "parquet": lambda t: t.to_parquet(path),
     }
     writers[suffix](frame().replace("text 3", "NA"))
-    data = labelled.read(LabelledTask(file=str(path), kind="classification"))
+    data = labelled.read(LabelledEntry(file=str(path), kind="classification"))
     assert data.texts[0][3] == "NA" and data.labels.tolist() == [0, 1] * 20
 
 
 def test_columns_of_csv_are_text(tmp_path: Path) -> None:
     table = frame().assign(text=range(40), label=[1.5 + i for i in range(40)])
     table.to_csv(tmp_path / "l.csv", index=False)
-    data = labelled.read(LabelledTask(file=str(tmp_path / "l.csv"), kind="regression"))
+    data = labelled.read(LabelledEntry(file=str(tmp_path / "l.csv"), kind="regression"))
     assert data.texts[0][:2] == ["0", "1"] and data.labels[0] == 1.5
 
 
@@ -181,7 +181,7 @@ def test_rows_that_share_a_text_or_a_group_are_linked(tmp_path: Path) -> None:
     table = frame(60).assign(by=[i // 2 for i in range(60)])
     table.loc[1, "text"] = table.loc[2, "text"]
     table.to_csv(tmp_path / "l.csv", index=False)
-    task = LabelledTask(file=str(tmp_path / "l.csv"), kind="classification", group="by")
+    task = LabelledEntry(file=str(tmp_path / "l.csv"), kind="classification", group="by")
     groups = labelled.read(task).groups
     assert groups[0] == groups[1] == groups[2] == groups[3] != groups[4]
 
@@ -201,7 +201,7 @@ def test_rows_that_share_a_text_or_a_group_are_linked(tmp_path: Path) -> None:
 )
 def test_bad_rows_are_refused(change: Any, code: str, tmp_path: Path) -> None:
     change(frame()).to_csv(tmp_path / "l.csv", index=False)
-    task = LabelledTask(file=str(tmp_path / "l.csv"), kind="classification")
+    task = LabelledEntry(file=str(tmp_path / "l.csv"), kind="classification")
     with pytest.raises(LayerwiseError, match=r"l\.csv") as caught:
         labelled.read(task)
     assert caught.value.code == code
@@ -236,7 +236,7 @@ def test_words_are_whole_sentences_without_rare_tags(tmp_path: Path) -> None:
     sentences = ["\n".join(f"w{i}{j} {'AB'[j % 2]}" for j in range(4)) for i in range(30)]
     sentences[0] += "\nodd C"
     (tmp_path / "t.conll").write_text("\n\n".join(sentences))
-    task = LabelledTask(file=str(tmp_path / "t.conll"), kind="tags", sample=100)
+    task = LabelledEntry(file=str(tmp_path / "t.conll"), kind="tags", sample=100)
     data = labelled.read(task)
     assert len(data.labels) in (96, 100) and set(data.labels.tolist()) == {0, 1}
     words = pd.Series(data.groups).value_counts()

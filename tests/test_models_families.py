@@ -14,8 +14,9 @@ import transformers as hf
 from kept_states import States, assert_near, states_of
 from refused import refused
 
-from layerwise.models.architectures import OUTPUT, SUBLAYERS, dissect
+from layerwise.models.architectures import dissect
 from layerwise.models.load import LoadedModel
+from layerwise.vocabulary import OUTPUT, SUBLAYERS
 
 INNER = SUBLAYERS[:-1]
 POST_NORM = {

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 from association_tables import tidy_metrics, tidy_scores
 
-from layerwise.activations.store import BLOCK
 from layerwise.association.selection import select_layers
 from layerwise.association.table import associate
 from layerwise.metrics.registry import directions
+from layerwise.vocabulary import BLOCK
 
 
 def test_parts_of_blocks_change_neither_associations_nor_choices() -> None:

@@ -11,14 +11,13 @@ import yaml
 from conftest import ROOT
 from refused import refused
 
-from layerwise.activations import representation
+from layerwise import vocabulary
 from layerwise.config import Config, read_config
 from layerwise.errors import ConfigError
-from layerwise.models.architectures import BLOCK, READOUTS, SUBLAYERS
 from layerwise.names import PATHS
+from layerwise.run.plan import Plan
 from layerwise.run.validate import log_unused, read_valid, validate
 from layerwise.tasks import catalog
-from layerwise.vocabulary import Pooling, Readout, Sublayer, Tokens
 
 # Abbreviations of the tables
 SHORT = {
@@ -154,7 +153,7 @@ def test_sections_that_fit() -> None:
 def test_what_no_study_uses_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     # A model of the study's name counts as unused too.
     sections = "models: {a: TWO, s: TWO}, corpora: {w: TEXTS, v: TEXTS}, TASKS"
-    log_unused(config("models: [a], corpora: [w]", sections))
+    log_unused(Plan(config("models: [a], corpora: [w]", sections)))
     logged = {record.args for record in caplog.records}
     assert logged == {("models", "s"), ("corpora", "v"), ("tasks", "STS12, BIOSSES")}
 
@@ -191,12 +190,13 @@ def test_shipped_configs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert found.results == f"results/{path.stem.replace('corpora', 'corpora_of_columns')}"
 
 
-def test_the_vocabulary_is_the_library_s() -> None:
-    """The config must not import torch, so some names are written down twice."""
-    assert (*get_args(Sublayer), BLOCK) == SUBLAYERS
-    assert get_args(Tokens) == representation.TOKENS
-    assert get_args(Readout) == READOUTS
-    assert get_args(Pooling) == representation.POOLINGS
+def test_each_word_has_a_label() -> None:
+    words = ("Tokens", "Pooling", "Form", "Readout", "Protocol", "Normalization", "Sublayer")
+    for name in words:
+        labels = getattr(vocabulary, name.upper().rstrip("S") + "S")
+        assert [w for w in labels if w != vocabulary.BLOCK] == [
+            *get_args(getattr(vocabulary, name))
+        ]
 
 
 def test_paths_are_those_of_the_rules() -> None:

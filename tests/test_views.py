@@ -152,3 +152,18 @@ def test_any_text_has_distinct_views_that_can_be_stored_or_none(text: str) -> No
 
 def test_no_views() -> None:
     assert augment(prompts("a", "b"), ViewSettings(n=0)).empty
+
+
+def test_units_of_a_protein_change_places_and_nothing_else_does() -> None:
+    protein = "Q V Q L V Q S G A E V K K P G A S V K V"
+    settings = ViewSettings(n=4, units="[A-Z]", p=0.25)
+    views = views_of(settings, "a", protein)
+    assert views is not None
+    assert len({protein, *views}) == 5
+    for view in views:
+        assert view[1::2] == protein[1::2]
+        assert set(view) <= set(protein)
+        changed = sum(a != b for a, b in zip(view, protein, strict=True))
+        assert 1 <= changed <= 5  # a quarter of 20 residues; one may be drawn in its own place
+    assert views_of(settings.model_copy(update={"n": 2}), "a", protein) == views[:2]
+    assert views_of(settings, "b", protein) != views

@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from layerwise.config.studies import several
 from layerwise.errors import LayerwiseError, check_name
+from layerwise.vocabulary import USUAL
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from layerwise.models.load import LoadedModel
 
-USUAL = {"tokens": "all", "protocols": "paper", "alphas": 1.0, "normalizations": "raw"}
+DEFAULTS = {
+    "tokens": USUAL["tokens"],
+    **{f"{name}s": USUAL[name] for name in ("protocol", "alpha", "normalization")},
+}
 
 
 def measure(
@@ -51,7 +55,7 @@ def measure(
     from layerwise.section import parse
 
     known, n_views = all_metrics(), len(views) - 1
-    lists = {name: list(several(value)) for name, value in (USUAL | settings).items()}
+    lists = {name: list(several(value)) for name, value in (DEFAULTS | settings).items()}
     tokens, protocols = lists.pop("tokens"), lists.pop("protocols")
     attention = {name for name, one in known.items() if "attention" in one.inputs}
     lists["metrics"] = lists.get("metrics") or [

@@ -18,7 +18,7 @@ import pandas as pd
 from layerwise.analysis import loaded_model, measure, normalizes, prompts_of
 from layerwise.config.studies import several
 from layerwise.errors import LayerwiseError, check_name
-from layerwise.run.results import Run, open  # noqa: A004
+from layerwise.run.results import Results, open  # noqa: A004
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from layerwise.choosing import Choice
     from layerwise.models.load import LoadedModel
-    from layerwise.tasks.labelled import Labelled
+    from layerwise.tasks.labelled import Labels
 
-__all__ = ["Run", "analyse", "choose", "open", "plot"]
+__all__ = ["Results", "analyse", "choose", "open", "plot"]
 
 PROBE = "linear_probe"
 
@@ -126,9 +126,7 @@ def analyse(
     return table
 
 
-def probe_scores(
-    loaded: LoadedModel, data: Labelled, tokens: str, normalize: bool
-) -> pd.DataFrame:
+def probe_scores(loaded: LoadedModel, data: Labels, tokens: str, normalize: bool) -> pd.DataFrame:
     """Scores of a linear probe by layer, in the columns of the metrics, with low and high."""
     from layerwise.choosing import layer_scores
 
@@ -149,11 +147,11 @@ def probe_scores(
     )
 
 
-def labelled(prompts: Sequence[Any], labels: Sequence[Any]) -> Labelled:
+def labelled(prompts: Sequence[Any], labels: Sequence[Any]) -> Labels:
     """Prompts with a label each, ready for probes; equal prompts stay together."""
     from layerwise.choosing import kind_of_labels
     from layerwise.tasks import probes
-    from layerwise.tasks.labelled import Labelled
+    from layerwise.tasks.labelled import Labels
 
     labels = list(labels)
     if len(labels) != len(prompts):
@@ -164,7 +162,7 @@ def labelled(prompts: Sequence[Any], labels: Sequence[Any]) -> Labelled:
     kind = kind_of_labels(pd.Series(labels))
     values = probes.numbers(labels) if kind == "regression" else probes.classes(labels)
     groups = [getattr(prompt, "sha256", prompt) for prompt in prompts]
-    return Labelled(kind, [list(prompts)], values, groups)
+    return Labels(kind, [list(prompts)], values, groups)
 
 
 def choose(
@@ -213,7 +211,7 @@ def choose(
 
 
 def plot(table: pd.DataFrame, metric: str, ax: Axes | None = None) -> Figure:
-    """Draw a metric by depth, from a table of `analyse` or `Run.metrics`.
+    """Draw a metric by depth, from a table of `analyse` or `Results.metrics`.
 
     Parameters
     ----------

@@ -18,12 +18,13 @@ from scipy.stats import norm
 from layerwise import stats
 from layerwise.analysis import measure
 from layerwise.association.selection import selected_layers
-from layerwise.config.tasks import LabelledTask
+from layerwise.config.tasks import LabelledEntry
 from layerwise.corpora.sources import read_rows
-from layerwise.errors import LayerwiseError
+from layerwise.errors import LayerwiseError, closest, listed
 from layerwise.models.load import LoadedModel
+from layerwise.section import parse
 from layerwise.tasks import conll, labelled, probes
-from layerwise.tasks.labelled import Labelled
+from layerwise.tasks.labelled import Labels
 from layerwise.tasks.results import Score
 from layerwise.tasks.task import normalized
 
@@ -87,7 +88,7 @@ def sample_texts(texts: Sequence[Any], most: int, seed: int = 0) -> list[Any]:
 
 def choose(
     loaded: LoadedModel,
-    data: Labelled | Sequence[Any],
+    data: Labels | Sequence[Any],
     *,
     tokens: str | None = None,
     threads: int = 1,
@@ -97,13 +98,13 @@ def choose(
 
     Parameters
     ----------
-    data : Labelled, or sequence of texts or images
+    data : Labels, or sequence of texts or images
         From `read_labels` or `sample_texts`.
     tokens : str, optional
         Token selection; by default ``drop_first`` for causal models, else ``all``.
     """
     tokens = tokens or ("drop_first" if loaded.is_causal() else "all")
-    if isinstance(data, Labelled):
+    if isinstance(data, Labels):
         scores = layer_scores(loaded, data, tokens, threads=threads)
         return choose_by_scores(scores, data.kind, tokens)
     return choose_by_metrics(loaded, data, tokens, threads, seed)
@@ -130,59 +131,76 @@ def choose_by_metrics(
     return Choice(last, sentence, tokens, "", selected_layers(metrics, wanted, prompts, seed))
 
 
-def read_labels(path: Path, most: int, seed: int = 0) -> tuple[Labelled, int]:
-    """Read labelled rows of a file, at most so many drawn by a seed, and count all of them.
+def read_labels(task: LabelledEntry, most: int) -> tuple[Labels, int]:
+    """Read labelled rows of a file, at most so many drawn by the task's seed, and count all.
 
     Of files of words and tags, words of whole sentences.
 
     Raises
     ------
     LayerwiseError
-        As `layerwise.tasks.labelled.read`; for unknown columns; and if a row of each class for
-        every split is more than `most`.
+        As `layerwise.tasks.labelled.read`; and if a row of each class for every split is more than
+        `most`.
     """
-    kind: Any = kind_of(path)
-    if kind == "tags":
-        n = sum(len(sentence.words) for sentence in conll.read(path))
-        return labelled.read(LabelledTask(file=str(path), kind=kind, seed=seed, sample=most)), n
-    data = labelled.read(LabelledTask(file=str(path), kind=kind, seed=seed))
+    if task.kind == "tags":
+        n = sum(len(sentence.words) for sentence in conll.read(Path(str(task.file))))
+        return labelled.read(task.model_copy(update={"sample": most})), n
+    data = labelled.read(task)
     n = len(data.labels)
     if n <= most:
         return data, n
-    rows = _drawn(data, most, seed)
+    rows = _drawn(data, most, task.seed)
     texts = [[column[r] for r in rows] for column in data.texts]
     part = replace(
         data, texts=texts, labels=data.labels[rows], groups=[data.groups[r] for r in rows]
     )
-    if kind != "pairs":
+    if task.kind != "pairs":
         part.splits  # noqa: B018  (raises if they cannot be split)
     return part, n
 
 
-def kind_of(path: Path) -> str:
-    """Kind of task that a file of labels is, by its name or its columns.
+def task_of(
+    path: Path, texts: Sequence[str] = (), label: str | None = None, seed: int = 0
+) -> LabelledEntry:
+    """The task that a file of labels is, by its ending and its columns.
+
+    Parameters
+    ----------
+    texts : sequence of str
+        Column of the texts, or the two columns of pairs; by default ``text``, or ``first`` and
+        ``second``.
+    label : str, optional
+        Column of the label; by default ``label``, or ``score`` of pairs.
 
     Raises
     ------
     LayerwiseError
-        If it has the columns of no kind.
+        If it lacks a column, or columns are named of a file of tags.
     """
+    given = {"file": str(path), "texts": [*texts] or None, "label": label, "seed": seed}
     if path.suffix.lower() in TAGGED:
-        return "tags"
+        return parse(LabelledEntry, {**given, "kind": "tags"}, str(path))
     frame = read_rows(path)
-    if {"first", "second", "score"} <= set(frame.columns):
-        return "pairs"
-    if not {"text", "label"} <= set(frame.columns):
-        raise LayerwiseError(
-            f"{path} has the columns {', '.join(map(str, frame.columns))}; expected text and "
-            "label, or first, second and score.",
-            code="unknown_name",
-        )
-    labels = frame["label"]
-    if path.suffix.lower() == ".csv":  # It is read as text.
+    pairs = len(texts) == 2 or (not texts and {"first", "second"} <= set(frame.columns))
+    task = parse(
+        LabelledEntry, {**given, "kind": "pairs" if pairs else "classification"}, str(path)
+    )
+    for name in (*task.text_columns, task.label_column):
+        if name not in frame:
+            raise LayerwiseError(
+                f"{path} has no column {name!r}{closest(name, frame.columns)}, but "
+                f"{listed(frame.columns)}; name the columns of the text and the label by --text "
+                "and --label.",
+                code="unknown_name",
+            )
+    if pairs:
+        return task
+    labels = frame[task.label_column].dropna()
+    if path.suffix.lower() in (".csv", ".tsv"):  # Their numbers are texts.
         numbers = pd.to_numeric(labels, errors="coerce")
-        labels = numbers if numbers.count() == labels.count() else labels
-    return kind_of_labels(labels)
+        labels = labels if numbers.isna().any() else numbers
+    kind = kind_of_labels(labels.infer_objects())
+    return task.model_copy(update={"kind": kind})
 
 
 def kind_of_labels(labels: pd.Series) -> str:
@@ -192,7 +210,7 @@ def kind_of_labels(labels: pd.Series) -> str:
     return "regression" if numeric and known.nunique() > 20 else "classification"
 
 
-def _drawn(data: Labelled, most: int, seed: int) -> Any:
+def _drawn(data: Labels, most: int, seed: int) -> Any:
     """Rows drawn at random; of each class at least as many groups as there are splits, or all."""
     rows = pd.DataFrame({"label": data.labels, "group": data.groups})
     rows = rows.iloc[np.random.default_rng(seed).permutation(len(rows))]
@@ -211,7 +229,7 @@ def _drawn(data: Labelled, most: int, seed: int) -> Any:
 
 def layer_scores(
     loaded: LoadedModel,
-    data: Labelled,
+    data: Labels,
     tokens: str,
     *,
     normalize: bool = True,

@@ -58,6 +58,11 @@ MODEL = Annotated[
 REVISION = Annotated[str, Option(help="Branch, tag or commit of a model on the hub.")]
 DEVICE = Annotated[str, Option(help="auto, cpu, cuda or cuda:N.")]
 DTYPE = Annotated[str, Option(help="float32, bfloat16 or float16.")]
+TEXT = Annotated[
+    list[str] | None,
+    Option(help="Column of the texts (default: text). Repeat for the second text of pairs."),
+]
+LABEL = Annotated[str | None, Option(help="Column of the label (default: label, or score).")]
 THREADS = Annotated[int, Option(min=1, max=1024, help="CPU threads.")]
 CONFIG = Annotated[Path, Option("--config", "-c", help="The config.")]
 EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -69,16 +74,19 @@ def choose(
     texts: Annotated[
         Path | None,
         Argument(
-            help="Texts like those you will embed: .txt (one per line), .csv, .jsonl or .parquet."
+            help="Texts like those you will embed: .txt (one per line), .csv, .tsv, .jsonl or "
+            ".parquet."
         ),
     ] = None,
     labels: Annotated[
         Path | None,
         Option(
-            help="Labelled rows, in place of texts (.csv, .jsonl, .parquet): columns text and "
-            "label, or first, second and score. Or words and tags (.conll, .conllu)."
+            help="Labelled rows, in place of texts (.csv, .tsv, .jsonl, .parquet): columns text "
+            "and label, or first, second and score. Or words and tags (.conll, .conllu)."
         ),
     ] = None,
+    text: TEXT = None,
+    label: LABEL = None,
     tokens: Annotated[
         str | None,
         Option(
@@ -111,19 +119,21 @@ def choose(
             "Give either a file of texts, or labelled rows by --labels.", code="conflict"
         )
     from layerwise import choosing
-    from layerwise.activations.representation import TOKENS
     from layerwise.analysis import prompts_of
+    from layerwise.vocabulary import TOKENS
 
     if tokens is not None:
         check_name("token selection", tokens, TOKENS)
     # Files are checked before the model is loaded, which may take minutes.
     data: Any
     if labels is None:
-        given = prompts_of(texts)
+        if label or len(text or ()) > 1:
+            raise LayerwiseError("--label and a second --text need --labels.", code="conflict")
+        given = prompts_of(texts, *text or ())
         data = choosing.sample_texts(given, sample, seed)
         used = f"{len(data)} of {len(given)} texts"
     else:
-        data, n = choosing.read_labels(labels, sample, seed)
+        data, n = choosing.read_labels(choosing.task_of(labels, text or (), label, seed), sample)
         used = f"{len(data.labels)} of {n} labelled rows"
     loaded = _load(model, max_length, revision, device, dtype, threads)
     choice = choosing.choose(loaded, data, tokens=tokens, threads=threads, seed=seed)
@@ -206,14 +216,16 @@ def new(
     texts: Annotated[
         Path | None,
         Option(
-            help="File of prompts: .txt (one per line), .csv, .jsonl or .parquet (default: the "
-            "Wikipedia slice)."
+            help="File of prompts: .txt (one per line), .csv, .tsv, .jsonl or .parquet (default: "
+            "the Wikipedia slice)."
         ),
     ] = None,
     task: Annotated[list[str] | None, Option(help="An MTEB task. Repeat for several.")] = None,
     labels: Annotated[
         Path | None, Option(help="File of labelled rows, as `layerwise choose` takes it.")
     ] = None,
+    text: TEXT = None,
+    label: LABEL = None,
     paper: Annotated[
         bool,
         Option(
@@ -240,9 +252,9 @@ def new(
 
     names = models or []
     if paper:
-        if texts or labels or (task and quick):
+        if texts or labels or text or label or (task and quick):
             raise LayerwiseError(
-                "--paper takes no --texts or --labels, and one of --task and --quick.",
+                "--paper takes no texts, labels or columns, and one of --task and --quick.",
                 code="conflict",
             )
         wanted = task or (starter.QUICK if quick else PAPER)
@@ -250,7 +262,7 @@ def new(
     else:
         if quick or revision:
             raise LayerwiseError("--quick and --revision need --paper.", code="conflict")
-        document = starter.small(names, texts, task or (), labels)
+        document = starter.small(names, texts, task or (), labels, text or (), label)
     path = starter.write(folder, document)
     _say(
         f"Wrote {path}.",
@@ -310,13 +322,12 @@ def run(
     results = Path(_snakemake(config, *progress, "--cores", str(cores), *context.args).results)
     if context.args:
         return
-    import pandas as pd
-
     from layerwise.figures.report import shown
+    from layerwise.io import delimited
 
     best = results / "report" / "best_layers.csv"
     if best.is_file():
-        _say(shown(pd.read_csv(best)).to_string(index=False))
+        _say(shown(delimited.read(best)).to_string(index=False))
     _say(f"Figures and tables: {results}/report.html. Explorer: {results}/explore.html.")
 
 

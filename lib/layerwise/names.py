@@ -80,39 +80,6 @@ def order_key(revision: str) -> tuple[bool, int, str]:
     return step is None, step or 0, revision
 
 
-# Pythia's branches (Biderman et al. 2023, arXiv 2304.01373): step0, powers of two up to step512,
-# then every thousandth step up to step143000.
-_EARLY = (0, *(2**k for k in range(10)))
-SHORTHANDS: dict[str, tuple[str, ...]] = {
-    "all": tuple(f"step{n}" for n in (*_EARLY, *range(1000, 143_001, 1000))),
-    "log": tuple(f"step{n}" for n in (*_EARLY, *(1000 * 2**k for k in range(8)), 143_000)),
-}
-
-
-def pythia_checkpoints(shorthand: str, hub: str) -> tuple[str, ...]:
-    """The checkpoints of ``all`` (154) or ``log`` (20, evenly on a log scale).
-
-    Parameters
-    ----------
-    shorthand : {'all', 'log'}
-    hub : str
-        The model's name on the hub; empty for a model from elsewhere.
-
-    Raises
-    ------
-    ValueError
-        If there is no such shorthand, or the model is not one of Pythia's.
-    """
-    if shorthand not in SHORTHANDS:
-        known = ", ".join(map(repr, SHORTHANDS))
-        raise ValueError(f"expected a list of revisions or one of {known}, got {shorthand!r}")
-    if not hub.lower().startswith("eleutherai/pythia"):
-        raise ValueError(
-            f"{shorthand!r} is for EleutherAI/pythia-… only; list the revisions by name"
-        )
-    return SHORTHANDS[shorthand]
-
-
 # Numbers of parameters
 
 _SIZE = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)\s?([mb])(?![A-Za-z])", re.IGNORECASE)

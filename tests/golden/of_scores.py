@@ -17,12 +17,12 @@ from of_models import entry, model
 
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.scoring import ScoringSettings
-from layerwise.config.tasks import ChoiceTask, FileQuestions, LabelledTask
+from layerwise.config.tasks import ChoiceEntry, FileQuestions, LabelledEntry
 from layerwise.models.load import load
 from layerwise.tasks import quickstart
-from layerwise.tasks.choice import QuestionTask
+from layerwise.tasks.choice import ChoiceTask
 from layerwise.tasks.evaluate import evaluate
-from layerwise.tasks.labelled import LabelTask
+from layerwise.tasks.labelled import LabelledTask
 from layerwise.tasks.mteb_task import MtebTask
 
 QUICKSTART = (
@@ -120,7 +120,7 @@ def own_table(kind: str, normalize: bool) -> pd.DataFrame:
     """The table of scores of a labelled task."""
     path = task_data.labelled(kind, place("labels"))
     more = {"group": "by"} if kind == "regression" else {}
-    task = LabelTask(LabelledTask(file=str(path), kind=kind, **more))
+    task = LabelledTask(LabelledEntry(file=str(path), kind=kind, **more))
     readings = [PLAIN, NORMED, ("drop_first", "mean", "residual")]
     return evaluated(task, model("llama"), entry("llama"), readings, normalize=normalize)
 
@@ -156,11 +156,11 @@ def choices(shots: int) -> pd.DataFrame:
     of_model = tiny.entry(task_data.causal(place("causal")))
     asked = task_data.questions(place("questions"), 24, 31)
     shown = task_data.questions(place("questions"), 3, 32)
-    task = ChoiceTask(
+    task = ChoiceEntry(
         questions=FileQuestions(file=str(asked), examples=str(shown)), shots=shots, sample=20
     )
     loaded = load("causal", of_model, "main", device="cpu")
-    table = evaluated(QuestionTask(task), loaded, of_model)
+    table = evaluated(ChoiceTask(task), loaded, of_model)
     return table[[*SCORE, *SCORES, "chance"]]
 
 

@@ -28,7 +28,7 @@ from peft import LoraConfig, get_peft_model
 
 from layerwise.config import Config
 from layerwise.config.images import ImageCorpus
-from layerwise.config.tasks import ChoiceTask, HubQuestions, MtebTask
+from layerwise.config.tasks import ChoiceEntry, HubQuestions, MtebEntry
 from layerwise.corpora.packages import gensim_file, news
 from layerwise.models import nano
 from layerwise.tasks.names import QUICKSTART
@@ -86,10 +86,10 @@ def fill(home: Path, config: Config) -> None:
             split, _, _ = corpus.source.split.partition("[")
             add(home, corpus.source.hub, corpus.source.name, split)
     for name in [*config.tasks, *config.own_texts.values()]:
-        task = config.tasks.get(name, MtebTask())
-        if isinstance(task, ChoiceTask) and isinstance(task.questions, HubQuestions):
+        task = config.tasks.get(name, MtebEntry())
+        if isinstance(task, ChoiceEntry) and isinstance(task.questions, HubQuestions):
             add_questions(home, task.questions)
-        if isinstance(task, MtebTask) and task.folder is None and name not in QUICKSTART:
+        if isinstance(task, MtebEntry) and task.folder is None and name not in QUICKSTART:
             add_task(home, name)
 
 

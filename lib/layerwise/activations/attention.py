@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from layerwise.activations import forward
 from layerwise.activations.representation import Packed
-from layerwise.models.architectures import BLOCK
 from layerwise.models.load import LoadedModel, Prompt
+from layerwise.vocabulary import BLOCK
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,6 @@ from torch import Tensor
 
 from layerwise.activations import batches, forward
 from layerwise.activations.representation import (
-    POOLINGS,
-    SINK_RATIO,
     Packed,
     Representation,
     after,
@@ -29,16 +27,14 @@ from layerwise.activations.representation import (
 )
 from layerwise.activations.words import Span, Word, spans
 from layerwise.errors import check_name
-from layerwise.models.architectures import BLOCK, OUTPUT
 from layerwise.models.load import LoadedModel
 from layerwise.progress import Progress
+from layerwise.vocabulary import BLOCK, FINAL_NORM, OUTPUT, POOLINGS, SCORED_READOUTS, SINK_RATIO
 
 log = logging.getLogger(__name__)
 
 Array = npt.NDArray[Any]
 
-FINAL_NORM = "final_norm"
-READOUTS = ("residual", FINAL_NORM)
 
 # Tokens are counted when a window begins, so memory holds the token ids of one window and the
 # vectors of one batch.
@@ -58,7 +54,7 @@ def representations_of(
     loaded.check_tokens(tokens)
     for what, given, known in (
         ("pooling", poolings, POOLINGS),
-        ("readout", readouts, READOUTS),
+        ("readout", readouts, SCORED_READOUTS),
     ):
         for name in given:
             check_name(what, name, known)

@@ -22,9 +22,9 @@ from layerwise.corpora.perturb import perturb as perturbed
 from layerwise.corpora.perturb import vocabulary_of
 from layerwise.errors import LayerwiseError
 from layerwise.io.files import provenance
-from layerwise.models.architectures import BLOCK, OUTPUT
 from layerwise.models.load import LoadedModel
 from layerwise.progress import Progress
+from layerwise.vocabulary import BLOCK, OUTPUT
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from layerwise.activations.representation import Packed, pack
 from layerwise.errors import LayerwiseError, closest
 from layerwise.io.files import memory_fault
 from layerwise.models import hooks
-from layerwise.models.architectures import OUTPUT
 from layerwise.models.load import DTYPES, LoadedModel, Prompt
+from layerwise.vocabulary import OUTPUT
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,9 @@ import torch
 from torch import Tensor
 
 from layerwise.activations import curvature, eigen
-from layerwise.activations.representation import SINK_RATIO, Packed, choose
+from layerwise.activations.representation import Packed, choose
 from layerwise.activations.store import prefix_sizes
+from layerwise.vocabulary import SINK_RATIO
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Needs:
     Attributes
     ----------
     protocols : of 'paper', 'reference'
-    tokens : of `layerwise.activations.representation.TOKENS`
+    tokens : of `layerwise.vocabulary.TOKENS`
     prefixes : whether the spectra of each prompt's first t tokens are, see `prefix_sizes`
     sink_ratio : for the selection ``drop_sinks``
     norms : whether the norm of each token is

@@ -15,9 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-TOKENS = ("all", "drop_first", "drop_sinks", "patches", "class")
-POOLINGS = ("mean", "weighted_mean", "max", "last_token", "cls")
-SINK_RATIO = 5.0
+from layerwise.vocabulary import SINK_RATIO
 
 
 class Representation(NamedTuple):
@@ -25,9 +23,9 @@ class Representation(NamedTuple):
 
     Attributes
     ----------
-    tokens : of `TOKENS`, see `choose`
-    pooling : of `POOLINGS`, see `pool`
-    readout : of `layerwise.models.architectures.READOUTS`
+    tokens : of `layerwise.vocabulary.TOKENS`, see `choose`
+    pooling : of `layerwise.vocabulary.POOLINGS`, see `pool`
+    readout : of `layerwise.vocabulary.READOUTS`
     """
 
     tokens: str = "all"

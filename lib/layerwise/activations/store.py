@@ -46,11 +46,11 @@ import numpy.typing as npt
 
 from layerwise.errors import LayerwiseError, closest
 from layerwise.io import hdf5
+from layerwise.vocabulary import BLOCK
 
 SCHEMA = "layerwise.activations"
 VERSION = 5
 
-BLOCK = "block"
 GROUP = "sublayers"
 
 Array = npt.NDArray[Any]

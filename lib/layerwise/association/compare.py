@@ -7,10 +7,11 @@ from pathlib import Path
 import pandas as pd
 
 from layerwise import data
-from layerwise.association.curves import FINAL_NORM, ONLY_SUBSET, RESIDUAL
+from layerwise.association.curves import ONLY_SUBSET
 from layerwise.association.published import published_scores, read_table
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.io import tables
+from layerwise.vocabulary import FINAL_NORM, RESIDUAL
 
 PUBLISHED = "published"
 """Stands for the numbers that ship with layerwise."""

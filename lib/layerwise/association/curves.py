@@ -14,6 +14,7 @@ import pandas as pd
 from layerwise.association import sources
 from layerwise.config.association import OWN_TEXTS
 from layerwise.errors import LayerwiseError
+from layerwise.vocabulary import BLOCK, FINAL_NORM, RESIDUAL
 
 log = logging.getLogger(__name__)
 
@@ -33,10 +34,8 @@ SCORE_COLUMNS = (*_POINT, *TASK, "subset", "pooling", "main_score")
 
 BASELINE = "baseline"  # protocol of rules without activations
 
-RESIDUAL, FINAL_NORM = "residual", "final_norm"
 OUTPUT = "output"
 STAND_IN = "last layer"  # `output_from` without scores after the final norm
-BLOCK = "block"  # the sublayer that is the layers themselves
 
 ONLY_SUBSET = "default"  # mteb's name for the subset of a task that has no others
 

@@ -18,6 +18,7 @@ import pandas as pd
 
 from layerwise.association.curves import METRIC_COLUMNS, of_blocks, require_columns
 from layerwise.errors import Code, LayerwiseError, first_line
+from layerwise.io import delimited
 from layerwise.io.files import is_file
 from layerwise.section import NAME, NAMES
 
@@ -61,8 +62,8 @@ def read_table(path: Path) -> pd.DataFrame:
     try:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
-        return pd.read_csv(path, low_memory=False)
-    except MemoryError:
+        return delimited.read(path)
+    except (LayerwiseError, MemoryError):
         raise
     except Exception as error:  # a damaged file fails in whatever part of pandas, Arrow, gzip
         raise LayerwiseError(

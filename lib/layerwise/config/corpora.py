@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import string
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
@@ -23,6 +24,17 @@ from layerwise.section import (
 from layerwise.vocabulary import LABELS, TABLES, Protocol, Sublayer, Tokens
 
 Action = Literal["insert", "substitute", "swap", "delete"]
+
+
+def _pattern(value: str) -> str:
+    """Refuse what is no regular expression, and one that matches nothing but empty places."""
+    try:
+        empty = re.compile(value).fullmatch("") is not None
+    except re.error as error:
+        raise ValueError(f"{value!r} is no regular expression: {error}") from error
+    if empty:
+        raise ValueError(f"{value!r} matches the empty text; write one unit, such as '[A-Z]'")
+    return value
 
 
 def _template(value: str) -> str:
@@ -73,7 +85,8 @@ class FileTexts(Columns):
     """Texts of a local file."""
 
     file: Annotated[str, ends_with(*TABLES, ".txt")]
-    """Local file in UTF-8 (.parquet, .jsonl, .json, .csv, .txt); .txt has a prompt a line."""
+    """Local file in UTF-8 (.parquet, .jsonl, .json, .csv, .tsv, .txt); .txt has a prompt in each
+    line."""
     id: str | None = None
     """Column or key with a unique id; null numbers the rows from 0."""
 
@@ -128,7 +141,8 @@ class Sample(Section):
 
 
 class ViewSettings(Section):
-    """Augmented copies of each prompt: nlpaug's SplitAug, RandomCharAug, KeyboardAug in turn."""
+    """Augmented copies of each prompt: nlpaug's SplitAug, RandomCharAug, KeyboardAug in turn, or
+    units that change places."""
 
     n: int = Field(2, ge=0, le=1000)
     """Views of each prompt. InfoNCE and DiME need 2, LiDAR gains from more (16 in the reference).
@@ -143,6 +157,10 @@ class ViewSettings(Section):
     actions: SomeOf[Action] = ("substitute",)
     """Actions of RandomCharAug; one is drawn for each view. The paper lists all four, nlpaug's
     default is substitute."""
+    units: Annotated[str, AfterValidator(_pattern)] | None = None
+    """For texts that are no language: a regular expression of a unit, such as '[A-Z]' for residues
+    of a protein. A share p of the units is replaced by units drawn from the same text, in place of
+    typing errors; cap and actions do not apply."""
     on_failure: Literal["error", "drop"] = "error"
     """Stop at a prompt without enough distinct views, or drop it and log its id."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from layerwise.section import Distinct, Positive, Section, SomeOf, Threads
-from layerwise.vocabulary import Dtype, Protocol, Readout, Sublayer, Tokens
+from layerwise.vocabulary import SINK_RATIO, Dtype, Protocol, Readout, Sublayer, Tokens
 
 
 class ExtractSettings(Section):
@@ -30,7 +30,7 @@ class ExtractSettings(Section):
     attention: bool = False
     """Keep each head's mean attention to the first token, which sink_rate needs: one more pass,
     with eager attention. Causal models only."""
-    sink_ratio: float = Field(5.0, gt=1, le=1_000_000)
+    sink_ratio: float = Field(SINK_RATIO, gt=1, le=1_000_000)
     """drop_sinks drops tokens whose norm is more than this many times the median norm of the
     prompt at the layer."""
     sublayers: Distinct[Sublayer] = ()

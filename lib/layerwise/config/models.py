@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, Tag, TypeAdapter, ValidationInfo, WithJsonSchema, field_validator
 
-from layerwise import names
+from layerwise.config import revisions
 from layerwise.section import Distinct, Name, Positive, Section, Seed, SomeOf, one_of
 from layerwise.vocabulary import Dtype, Pooling, ScoredReadout, Tokens
 
@@ -87,8 +87,9 @@ class Preprocess(Section):
     """Standard deviation of each channel; ImageNet's."""
 
 
-_Given: Any = SomeOf[Name] | Literal[tuple(names.SHORTHANDS)]
-Revisions = Annotated[SomeOf[Name], WithJsonSchema(TypeAdapter(_Given).json_schema())]
+_Named: Any = SomeOf[Name] | Literal[tuple(revisions.PYTHIA)]
+_SCHEMAS = [TypeAdapter(_Named).json_schema(), revisions.Branches.model_json_schema()]
+Revisions = Annotated[SomeOf[Name], WithJsonSchema({"anyOf": _SCHEMAS})]
 
 
 class Model(Section):
@@ -97,8 +98,9 @@ class Model(Section):
     source: Source
     """Source of the model: one of hub, folder, package."""
     revisions: Revisions = ("main",)
-    """The checkpoints, in order of training. For EleutherAI/pythia-… also 'all' (154) or 'log'
-    (20, evenly on a log scale)."""
+    """The checkpoints, in order of training. Of a model on the hub also the branches that match a
+    pattern: {pattern: 'stage1-step{step}-tokens*', which: log}. For EleutherAI/pythia-… also 'all'
+    (154) or 'log' (20, evenly on a log scale)."""
     max_length: Positive | None = None
     """Maximum length of a prompt in tokens; null for the model's limit."""
     special_tokens: bool = True
@@ -138,10 +140,16 @@ class Model(Section):
     @field_validator("revisions", mode="before")
     @classmethod
     def _expanded(cls, value: Any, info: ValidationInfo) -> Any:
-        if not isinstance(value, str):
-            return value
         source = info.data.get("source")
-        return names.pythia_checkpoints(value, source.hub if isinstance(source, HubSource) else "")
+        hub = source.hub if isinstance(source, HubSource) else ""
+        if isinstance(value, str):
+            return revisions.pythia(value, hub)
+        if not isinstance(value, dict):
+            return value
+        branches = revisions.Branches.model_validate(value)
+        if not hub:
+            raise ValueError("a pattern of branches is for models on the hub; list the revisions")
+        return revisions.chosen(branches, revisions.branches_of(hub))
 
 
 class Nano(Section):

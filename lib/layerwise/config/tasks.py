@@ -13,7 +13,7 @@ A list of names is short for entries without settings.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
@@ -29,26 +29,26 @@ from layerwise.section import (
     ends_with,
     one_of,
 )
-from layerwise.vocabulary import TABLES
+from layerwise.vocabulary import TABLES, Form
 
 Kind = Literal["classification", "regression", "pairs", "tags"]
 TAGGED = (".conll", ".conllu")
 """Files of words and tags."""
 
 
-class MtebTask(Section):
+class MtebEntry(Section):
     """A task of mteb, or one of the quickstart's."""
 
     folder: str | None = Field(None, min_length=1)
     """Local folder of the task's data in mteb's schema; null for the hub."""
 
 
-class LabelledTask(Section):
+class LabelledEntry(Section):
     """A task made of your own labels."""
 
     file: str | None = None
-    """Local file of labelled texts (.parquet, .jsonl, .json, .csv), or of words and tags
-    (.conll, .conllu)."""
+    """Local file of labelled texts (.parquet, .jsonl, .json, .csv, .tsv), or of words and
+    tags (.conll, .conllu)."""
     corpus: Name | None = None
     """In place of a file: an image corpus with labels, for classification."""
     kind: Kind
@@ -137,7 +137,7 @@ class FileQuestions(_Columns):
     """Questions in a local file."""
 
     file: Table
-    """Local file: .parquet, .jsonl, .json, or .csv with the answers as a JSON list."""
+    """Local file: .parquet, .jsonl, .json, or .csv or .tsv with the answers as a JSON list."""
     examples: Table | None = None
     """File of the examples for few-shot prompts."""
 
@@ -149,18 +149,14 @@ Questions = Annotated[
 """The source of multiple-choice questions."""
 
 
-class ChoiceTask(Section):
+class ChoiceEntry(Section):
     """Multiple choice: the answer that a layer finds most likely, read by logit lens."""
 
     questions: Questions
     """Source of the questions: hub or file."""
     shots: int = Field(0, ge=0, le=100)
     """Examples before each question, of the same subject."""
-    forms: SomeOf[Literal["letter", "answer", "answer_per_character"]] = (
-        "letter",
-        "answer",
-        "answer_per_character",
-    )
+    forms: SomeOf[Form] = get_args(Form)
     """letter: the answers are listed, and A, B, C or D is chosen; answer: the answer by its
     log-likelihood after the question; answer_per_character: the same divided by its length. They
     are listed as poolings."""
@@ -178,9 +174,9 @@ def _tag(entry: Any) -> str:
 
 
 Task = Annotated[
-    Annotated[MtebTask, Tag("mteb")]
-    | Annotated[LabelledTask, Tag("labelled")]
-    | Annotated[ChoiceTask, Tag("choice")],
+    Annotated[MtebEntry, Tag("mteb")]
+    | Annotated[LabelledEntry, Tag("labelled")]
+    | Annotated[ChoiceEntry, Tag("choice")],
     Discriminator(_tag),
 ]
 """A task: of mteb, of your own labels, or of multiple choice."""

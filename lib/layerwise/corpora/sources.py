@@ -10,8 +10,8 @@ import json
 import logging
 import re
 import string
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,8 @@ from layerwise.config.corpora import (
 from layerwise.corpora.packages import news
 from layerwise.corpora.wikipedia import read_paragraphs
 from layerwise.errors import LayerwiseError, check_name, closest, first_line
-from layerwise.io import tables
-from layerwise.io.files import is_file, sha256_file, sha256_text
+from layerwise.io import delimited, tables
+from layerwise.io.files import folder_sha256, is_file, sha256_file, sha256_text
 
 log = logging.getLogger(__name__)
 
@@ -60,12 +60,12 @@ def open_texts(
     """
     if isinstance(source, HubTexts):
         data, facts = load_hub(source)
-        return _prompts(data, source, None, f"data set {source.hub!r}"), facts
+        rows = ((f"data set {source.hub!r}, row {n}", row) for n, row in enumerate(data, start=1))
+        return ((str(n), text) for n, text in enumerate(_prompts(rows, source))), facts
     if isinstance(source, FileTexts):
-        frame = read_rows(Path(source.file)).astype(object)
-        rows: Any = frame.where(frame.notna(), None).to_dict("records")
+        frame = read_rows(Path(source.file))
         facts = {"source_sha256": sha256_file(Path(source.file))}
-        return _prompts(rows, source, source.id, source.file), facts
+        return _of_file(frame, source), facts
     if isinstance(texts, Path):
         paragraphs, about = read_paragraphs(texts), tables.facts(texts)
         facts = {name: about[name] for name in ("source_sha256", "licence")}
@@ -114,9 +114,15 @@ def prompt_of(row: Mapping[str, Any], source: Columns) -> str:
 
 
 def read_rows(path: Path) -> pd.DataFrame:
-    """The rows of a user's file: parquet, JSON (lines), CSV, or text by lines.
+    """The rows of a user's file: parquet, JSON (lines), CSV, TSV, or text by lines.
 
     Every column of CSV is text; an empty field is missing, "NA" is not.
+
+    Returns
+    -------
+    DataFrame
+        Of Python's objects, None where a value is missing. Its index counts from 1; it is called
+        ``line`` and counts lines as an editor does, or ``row`` where a file has no lines.
 
     Raises
     ------
@@ -136,8 +142,8 @@ def read_rows(path: Path) -> pd.DataFrame:
             code="unreadable",
         )
     try:
-        frame = pd.DataFrame(reader(path))
-    except MemoryError:
+        frame = reader(path)
+    except (LayerwiseError, MemoryError):
         raise
     except Exception as error:  # a damaged file fails in any of the libraries beneath
         raise LayerwiseError(
@@ -155,16 +161,30 @@ def _lines(path: Path) -> list[str]:
         return [line.removesuffix("\n") for line in file]
 
 
-READERS: dict[str, Callable[[Path], Any]] = {
-    ".parquet": lambda path: pq.read_table(path).to_pylist(),
-    ".csv": partial(
-        pd.read_csv, encoding="utf-8-sig", dtype=str, keep_default_na=False, na_values=[""]
-    ),
-    ".txt": lambda path: {"text": _lines(path)},
+def _frame(rows: Any, index: Sequence[int] = (), name: str = "row") -> pd.DataFrame:
+    frame = pd.DataFrame(rows, dtype=object)  # Whole numbers stay exact beside missing ones.
+    frame = frame.set_axis(pd.Index(index or range(1, len(frame) + 1), name=name))
+    return frame.where(frame.notna(), None)
+
+
+def _text_lines(path: Path) -> pd.DataFrame:
+    return _frame({"text": _lines(path)}, name="line")
+
+
+def _json_lines(path: Path) -> pd.DataFrame:
     # Not by pyarrow: a line such as "null" ends its process, and texts that look like dates become
     # times.
-    ".jsonl": lambda path: [json.loads(line) for line in _lines(path) if line.strip()],
-    ".json": lambda path: json.loads(path.read_text(encoding="utf-8-sig")),
+    lines = {n: line for n, line in enumerate(_lines(path), start=1) if line.strip()}
+    return _frame([json.loads(line) for line in lines.values()], [*lines], "line")
+
+
+READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
+    ".parquet": lambda path: _frame(pq.read_table(path).to_pylist()),
+    ".csv": delimited.read_texts,
+    ".tsv": delimited.read_texts,
+    ".txt": _text_lines,
+    ".jsonl": _json_lines,
+    ".json": lambda path: _frame(json.loads(path.read_text(encoding="utf-8-sig"))),
 }
 """Readers of files, by their ending."""
 
@@ -191,9 +211,10 @@ def load_hub(source: HubData) -> tuple[Any, dict[str, str]]:
     at = f" at {source.revision!r}" if source.revision else ""
     what = f"data set {source.hub!r}{at}"
     try:
-        data: Any = datasets.load_dataset(
-            source.hub, source.name, split=source.split, revision=source.revision
-        )
+        with own_cache(source.hub):
+            data: Any = datasets.load_dataset(
+                source.hub, source.name, split=source.split, revision=source.revision
+            )
     except MemoryError:
         raise
     except Exception as error:  # the libraries raise many kinds of errors
@@ -217,19 +238,52 @@ def load_hub(source: HubData) -> tuple[Any, dict[str, str]]:
     return data, facts
 
 
-def _prompts(
-    rows: Iterable[Mapping[str, Any]], source: Columns, id_column: str | None, where: str
-) -> Iterator[tuple[str, str]]:
-    """Make the prompts of rows, and log how many rows lack a column's value."""
-    n_lacking = 0
-    for number, row in enumerate(rows):
+@contextmanager
+def own_cache(path: str) -> Iterator[None]:
+    """Give `datasets` a separate cache for each content of a local folder; of the hub, nothing.
+
+    It identifies a folder that has configs in its README.md by the folder's name and that README,
+    and would return data of another folder of that name, or from before the files were replaced.
+    """
+    import datasets
+
+    usual, folder = datasets.config.HF_DATASETS_CACHE, Path(path)
+    if folder.is_dir():
+        datasets.config.HF_DATASETS_CACHE = Path(usual, "layerwise", folder_sha256(folder)[:16])
+    try:
+        yield
+    finally:
+        datasets.config.HF_DATASETS_CACHE = usual
+
+
+def _of_file(frame: pd.DataFrame, source: FileTexts) -> Texts:
+    """(id, text) of each row of a file."""
+    places = [f"{source.file}, {frame.index.name} {number}" for number in frame.index]
+    ids: list[Any] = list(range(len(frame)))
+    if source.id is not None:
+        check_name(f"column of {source.file}", source.id, frame)
+        ids = frame[source.id].to_list()
+    for place, name in zip(places, ids, strict=True):
+        if name is None:
+            raise LayerwiseError(
+                f"{place} has no id in the column {source.id!r}; fill it, or leave out `id` to "
+                "number the rows.",
+                code="missing",
+            )
+    texts = _prompts(zip(places, frame.to_dict("records"), strict=True), source)
+    return ((str(name), text) for name, text in zip(ids, texts, strict=True))
+
+
+def _prompts(rows: Iterable[tuple[str, Mapping[Any, Any]]], source: Columns) -> Iterator[str]:
+    """Make the prompts of rows with their places, and log how many lack a column's value."""
+    n_lacking, place = 0, ""
+    for place, row in rows:
         try:
             text = prompt_of(row, source)
         except LayerwiseError as error:
-            raise LayerwiseError(f"{where}, row {number}: {error}", code=error.code) from error
-        if id_column is not None:
-            check_name(f"column of {where}", id_column, row)
+            raise LayerwiseError(f"{place}: {error}", code=error.code) from error
         n_lacking += any(row[name] is None for name in columns_of(source))
-        yield str(number if id_column is None else row[id_column]), text
+        yield text
     if n_lacking:
+        where = place.rpartition(",")[0]
         log.warning("%s: left out %d rows in which a column is null", where, n_lacking)

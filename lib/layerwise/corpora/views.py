@@ -1,9 +1,11 @@
-"""Views of texts: copies of a prompt with typing errors, made by nlpaug.
+"""Views of texts: copies of a prompt with typing errors, made by nlpaug, or with other units.
 
 SplitAug, RandomCharAug and KeyboardAug in sequence, each with p = 0.3 of the words (and, for the
 latter two, of the characters of those words), as the paper's Appendix D prints. All else is the
 library's default: at most ten words, and ten characters a word, are changed (so that long prompts
 are changed less than short ones; ``cap: null`` lifts that), and RandomCharAug substitutes.
+
+Where `units` is set, as for proteins, units of a text are replaced by others of the same text.
 
 A view depends on the seed, the prompt's id and text and the view's number, and on nothing else:
 not on the number of views, the order of prompts, the number of processes or the corpus' name.
@@ -14,6 +16,7 @@ from __future__ import annotations
 import logging
 import math
 import random
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -76,7 +79,9 @@ def views_of(settings: ViewSettings, prompt_id: str, text: str) -> list[str] | N
     list of str or None
         `settings.n` texts, none blank; None if there are too few distinct ones.
     """
-    taken = {text, text.strip(), respaced(text)}
+    taken = {text, text.strip()}
+    if settings.units is None:
+        taken.add(respaced(text))
     views: list[str] = []
     with untouched_random_state():
         for number in range(1, settings.n + 1):
@@ -93,6 +98,8 @@ def views_of(settings: ViewSettings, prompt_id: str, text: str) -> list[str] | N
 
 def _view(settings: ViewSettings, prompt_id: str, text: str, number: int, attempt: int) -> str:
     key = sha256_text("view", str(settings.seed), prompt_id, text, str(number), str(attempt))
+    if settings.units is not None:
+        return with_other_units(text, settings.units, settings.p, int(key[:16], 16))
     # nlpaug draws from these two global generators.
     random.seed(int(key[:32], 16))
     np.random.seed(int(key[32:40], 16))  # noqa: NPY002
@@ -101,6 +108,36 @@ def _view(settings: ViewSettings, prompt_id: str, text: str, number: int, attemp
         # A list of one text, or of none where there is nothing to augment.
         text = next(iter(augmenter.augment(text)), text)
     return text
+
+
+def with_other_units(text: str, pattern: str, p: float, seed: int) -> str:
+    """Replace a share p of a text's units, at least one, by units drawn from the same text.
+
+    Parameters
+    ----------
+    pattern : str
+        Regular expression of a unit. What it does not match stays.
+    p : float
+        Share of the units, 0 to 1.
+
+    Examples
+    --------
+    >>> with_other_units("A C D E F G", "[A-Z]", 0.3, seed=0)
+    'A C D A A G'
+    """
+    spans = [match.span() for match in re.finditer(pattern, text)]
+    if not spans:
+        return text
+    rng = np.random.default_rng(seed)
+    n = max(1, round(p * len(spans)))
+    changed = set(rng.choice(len(spans), size=n, replace=False).tolist())
+    drawn = rng.integers(len(spans), size=len(spans)).tolist()
+    parts, end = [], 0
+    for number, (start, stop) in enumerate(spans):
+        source = slice(*spans[drawn[number]]) if number in changed else slice(start, stop)
+        parts += [text[end:start], text[source]]
+        end = stop
+    return "".join([*parts, text[end:]])
 
 
 @contextmanager
@@ -148,9 +185,12 @@ def augment(prompts: pd.DataFrame, settings: ViewSettings, processes: int = 1) -
                 continue
             problem = f"The prompt {prompt_id!r} ({text[:40]!r}) lacks {settings.n} distinct views"
             if settings.on_failure == "error":
+                changed = (
+                    "words of four letters or more" if settings.units is None else "its units"
+                )
                 raise LayerwiseError(
-                    f"{problem}: augmenters change words of four letters or more; raise "
-                    "filters.min_tokens, lower views.n, or set views.on_failure to 'drop'.",
+                    f"{problem}: augmenters change {changed}; raise filters.min_tokens, lower "
+                    "views.n, or set views.on_failure to 'drop'.",
                     code="too_few",
                 )
             log.warning("%s; dropped", problem)

@@ -11,12 +11,13 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from layerwise.association.curves import BLOCK, VARIANT, with_output
+from layerwise.association.curves import VARIANT, with_output
 from layerwise.association.order import Order, in_order
 from layerwise.association.scores import mean_scores
 from layerwise.figures import labels, theme
 from layerwise.metrics import registry
 from layerwise.names import step_of
+from layerwise.vocabulary import BLOCK, NORMALIZATIONS, PROTOCOLS, SUBLAYERS, TOKENS
 
 METRIC_KEYS = ("model", "revision", *VARIANT, "sublayer", "tokens", "file")
 SCORE_KEYS = ("model", "revision", "tokens", "pooling", "scored", "of", "file")
@@ -253,11 +254,11 @@ def _words(metrics: Curves, scores: Curves, directions: Mapping[str, int]) -> di
         "metric": {n: labels.metric_label(n) for n in names},
         "unit": units,
         "direction": {n: d for n, d in directions.items() if n in names},
-        "tokens": labels.TOKENS,
+        "tokens": TOKENS,
         "pooling": {p: labels.representation_label(p) for p in poolings},
-        "normalization": {"raw": "unchanged", **labels.NORMALIZATIONS},
-        "sublayer": labels.SUBLAYERS,
+        "normalization": NORMALIZATIONS,
+        "sublayer": SUBLAYERS,
         "measure": labels.MEASURES,
-        "protocol": {"paper": "as printed (paper)", "reference": "as the authors’ code"},
+        "protocol": PROTOCOLS,
         "palette": list(theme.PALETTE),
     }

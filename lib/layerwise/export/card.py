@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from layerwise.figures.labels import READOUTS, TOKENS
+from layerwise.vocabulary import READOUTS, TOKENS
 
 if TYPE_CHECKING:
     from layerwise.export.cut import Recipe

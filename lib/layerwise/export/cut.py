@@ -23,20 +23,15 @@ import torch
 from torch import nn
 
 from layerwise.activations.embedding import embed
-from layerwise.activations.representation import (
-    POOLINGS,
-    SINK_RATIO,
-    TOKENS,
-    Representation,
-)
+from layerwise.activations.representation import Representation
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.export import card
 from layerwise.extras import require
-from layerwise.figures.labels import READOUTS
 from layerwise.io.files import disk_fault, memory_fault
 from layerwise.models.architectures import dissect
 from layerwise.models.load import LoadedModel
 from layerwise.tasks.task import normalized
+from layerwise.vocabulary import POOLINGS, READOUTS, SINK_RATIO
 
 # Largest difference of a coordinate, relative to the embedding's norm, that counts as rounding.
 ROUNDING = 1e-5
@@ -190,7 +185,7 @@ def check(loaded: LoadedModel, recipe: Recipe) -> None:
             f"{recipe.layer}.",
             code="out_of_range",
         )
-    check_name("tokens", recipe.tokens, TOKENS[:3])
+    check_name("tokens", recipe.tokens, ("all", "drop_first", "drop_sinks"))
     check_name("pooling", recipe.pooling, POOLINGS)
     there = [name for name in loaded.anatomy.readouts if name in READOUTS]
     check_name("readout", recipe.readout, there)

@@ -15,7 +15,7 @@ class TokenChoice(Module):
 
     config_keys = ["tokens", "sink_ratio"]  # noqa: RUF012
 
-    def __init__(self, tokens: str, sink_ratio: float = 5.0) -> None:
+    def __init__(self, tokens: str, sink_ratio: float) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.tokens, self.sink_ratio = tokens, sink_ratio
 

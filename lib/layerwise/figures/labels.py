@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from layerwise.association.table import ALL_MODELS
 from layerwise.metrics.registry import all_metrics
 from layerwise.metrics.sequence import QUANTITIES
-from layerwise.vocabulary import LABELS
-
-TOKENS = {
-    "all": "all tokens",
-    "drop_first": "without the first token",
-    "drop_sinks": "without sink tokens",
-    "patches": "patches",
-    "class": "class token",
-}
-
-# In the order in which a block computes them.
-SUBLAYERS = {
-    "input_norm": "norm before attention",
-    "mixer": "attention or mixer",
-    "mixer_residual": "after adding attention",
-    "mlp_norm": "norm before the MLP",
-    "mlp": "MLP",
-    "block": "block (the layer)",
-}
+from layerwise.vocabulary import (
+    FORMS,
+    LABELS,
+    NORMALIZATIONS,
+    POOLINGS,
+    PROTOCOLS,
+    READOUTS,
+    SUBLAYERS,
+    TOKENS,
+)
 
 MEASURES = {
     "r": "Partial r",
@@ -33,23 +26,6 @@ MEASURES = {
     "dcor": "dCor",
     "spearman": "Spearman’s ρ",
     "kendall": "Kendall’s τ",
-}
-
-POOLINGS = {
-    "weighted_mean": "weighted mean",
-    "last_token": "last token",
-    "cls": "first token (CLS)",
-    "letter": "letter of the answer",
-    "answer": "likelihood of the answer",
-    "answer_per_character": "likelihood per character",
-}
-READOUTS = {"final_norm": "final norm", "residual": "residual stream"}
-
-NORMALIZATIONS = {
-    "logN": "÷ log N",
-    "logD": "÷ log D",
-    "logNlogD": "÷ (log N log D)",
-    "maxEntropy": "÷ log min(N, D)",
 }
 
 RULES = {
@@ -61,6 +37,17 @@ RULES = {
     "distance from the middle": "Distance from the middle",
 }
 
+# Words for the values of dimensions.
+HOW: Mapping[str, str] = {**POOLINGS, **FORMS}
+WORDS: Mapping[str, Mapping[str, str]] = {
+    "tokens": {**TOKENS},
+    "sublayer": SUBLAYERS,
+    "pooling": HOW,
+    "normalization": {**NORMALIZATIONS},
+    "protocol": {**PROTOCOLS},
+    "readout": {**READOUTS},
+}
+
 SCORE = "score"
 SCORE_AXIS = "Mean task score (× 100)"
 
@@ -69,9 +56,9 @@ def representation_label(key: str) -> str:
     """Words for a key of `layerwise.association.scores.representation`."""
     base, *readout = key.split(", ")
     how, _, tokens = base.partition(" of ")
-    words = [TOKENS.get(how) or POOLINGS.get(how, how)]
-    words += [TOKENS.get(tokens, tokens)] if tokens else []
-    return ", ".join([*words, *(READOUTS.get(r, r) for r in readout)])
+    words = [WORDS["tokens"].get(how) or HOW.get(how, how)]
+    words += [value_label("tokens", tokens)] if tokens else []
+    return ", ".join([*words, *(value_label("readout", r) for r in readout)])
 
 
 def metric_label(metric: str) -> str:
@@ -96,7 +83,9 @@ def axis_label(metric: str, alpha: object = None, normalization: str = "raw") ->
     """Label of an axis: name, unit, normalisation, and alpha unless it is 1."""
     if metric == SCORE:
         return SCORE_AXIS
-    notes = [metric_unit(metric, normalization or "raw"), NORMALIZATIONS.get(normalization, "")]
+    notes = [metric_unit(metric, normalization or "raw")]
+    if normalization not in ("", "raw"):
+        notes.append(value_label("normalization", normalization))
     if alpha not in (None, "", 1) and not np.isnan(float(str(alpha))):
         notes.append(value_label("alpha", str(alpha)))
     words = ", ".join(n for n in notes if n)
@@ -115,10 +104,4 @@ def value_label(dimension: str, value: str) -> str:
         return "no α" if value == "" else f"α = {float(value):g}".replace("inf", "∞")
     if dimension in LABELS:
         return "unchanged" if value == "" else f"{dimension} {float(value):g}"
-    known = {
-        "tokens": TOKENS,
-        "sublayer": SUBLAYERS,
-        "pooling": POOLINGS,
-        "normalization": NORMALIZATIONS,
-    }
-    return known.get(dimension, {}).get(value, value)
+    return WORDS.get(dimension, {}).get(value, value)

@@ -10,7 +10,8 @@ import pandas as pd
 from layerwise.association.order import Order, in_order
 from layerwise.association.scores import with_representation
 from layerwise.association.selection import best_layers
-from layerwise.figures.labels import TOKENS, representation_label
+from layerwise.figures.labels import representation_label
+from layerwise.vocabulary import TOKENS
 
 HEAD = ("Model", "Token selection", "Best layer", "Score", "Output's score", "Difference (95% CI)")
 COLUMNS = ["model", "revision", "representation", "best_layer", "last_layer", "score"]

@@ -26,7 +26,6 @@ import pandas as pd
 
 from layerwise.association.curves import (
     BASELINE,
-    BLOCK,
     METRIC_COLUMNS,
     require_columns,
     require_once,
@@ -50,14 +49,13 @@ from layerwise.config.kinds import (
 )
 from layerwise.config.studies import MetricChoice, Study, several
 from layerwise.errors import LayerwiseError, closest
-from layerwise.figures.labels import SCORE, SUBLAYERS, TOKENS
+from layerwise.figures.labels import SCORE
 from layerwise.stats import FEW, FEWEST, Estimate
-from layerwise.vocabulary import LABELS
+from layerwise.vocabulary import BLOCK, LABELS, SUBLAYERS, TOKENS, USUAL
 
 log = logging.getLogger(__name__)
 
 VARIANT = ["protocol", "normalization", "alpha"]
-USUAL = {"protocol": "paper", "alpha": 1.0, "normalization": "raw"}
 POINT = ["model", "revision", "representation"]
 
 

@@ -28,8 +28,6 @@ Input: TypeAlias = Literal[
     "pooled", "pair", "views", "spectra", "norms", "attention", "curvature", "ends"
 ]
 
-PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
-TOKENS: tuple[Tokens, ...] = get_args(Tokens)
 NORMALIZATIONS: tuple[Normalization, ...] = get_args(Normalization)
 RAW: tuple[Normalization, ...] = ("raw",)
 
@@ -138,8 +136,8 @@ class Metric:
     name: str = ""
     unit: str = ""
     direction: Literal[1, -1] | None = None
-    protocols: tuple[Protocol, ...] = PROTOCOLS
-    tokens: tuple[Tokens, ...] = TOKENS
+    protocols: tuple[Protocol, ...] = get_args(Protocol)
+    tokens: tuple[Tokens, ...] = get_args(Tokens)
     normalizations: Mapping[str, tuple[Normalization, ...]] = field(default_factory=dict)
     min_prompts: int = 1
     min_views: int = 0

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from layerwise.activations.store import BLOCK, Activations
+from layerwise.activations.store import Activations
 from layerwise.metrics import errors
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
 from layerwise.metrics.formulas.entropy import normalise
@@ -23,6 +23,7 @@ from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import RAW, Metric, PerPrompt, Result, all_metrics
 from layerwise.metrics.sequence import PLACE
 from layerwise.progress import Progress
+from layerwise.vocabulary import BLOCK
 
 if TYPE_CHECKING:
     from layerwise.config.metrics import MetricsSettings

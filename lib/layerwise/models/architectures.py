@@ -35,11 +35,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from layerwise.errors import LayerwiseError
-
-BLOCK = "block"
-SUBLAYERS = ("input_norm", "mixer", "mixer_residual", "mlp_norm", "mlp", BLOCK)
-OUTPUT = "output"
-READOUTS = ("residual", "final_norm", OUTPUT)
+from layerwise.vocabulary import BLOCK, OUTPUT, READOUTS, SUBLAYERS
 
 # Their positions start after the id of the padding, which leaves two fewer for tokens.
 POSITIONS_FROM_PADS = ("camembert", "mpnet", "roberta", "xlm-roberta")

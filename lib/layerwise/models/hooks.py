@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from layerwise.errors import LayerwiseError
-from layerwise.models.architectures import BLOCK, SUBLAYERS, Anatomy
+from layerwise.models.architectures import Anatomy
+from layerwise.vocabulary import BLOCK, SUBLAYERS
 
 # hand_over(layer, sublayer, states of shape (B, T, D))
 HandOver = Callable[[int, str, Tensor], None]

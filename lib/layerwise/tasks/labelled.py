@@ -28,15 +28,16 @@ from scipy.cluster.hierarchy import DisjointSet
 
 from layerwise.activations.words import words_of
 from layerwise.config.scoring import ScoringSettings
-from layerwise.config.tasks import LabelledTask
+from layerwise.config.tasks import LabelledEntry
 from layerwise.corpora.prompts import pictures_of, read_corpus
 from layerwise.corpora.sources import read_rows
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.tasks import conll, probes
 from layerwise.tasks.pairs import correlate
 from layerwise.tasks.probes import Split
+from layerwise.tasks.reading import Embedder
 from layerwise.tasks.results import Score
-from layerwise.tasks.task import Task, Unit, Vectors, keep_data, normalized
+from layerwise.tasks.task import Reader, Task, Unit, Vectors, keep_data, normalized
 from layerwise.vocabulary import WORDS
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Labelled:
+class Labels:
     """Labelled texts, images or words.
 
     Attributes
@@ -81,7 +82,7 @@ class Labelled:
         return list(dict.fromkeys(text for column in self.texts for text in column))
 
 
-def read(task: LabelledTask, images: Path | None = None) -> Labelled:
+def read(task: LabelledEntry, images: Path | None = None) -> Labels:
     """Read the labelled texts of a file, or the labelled images of a corpus.
 
     Parameters
@@ -107,14 +108,14 @@ def read(task: LabelledTask, images: Path | None = None) -> Labelled:
     return data
 
 
-def _read_images(task: LabelledTask, path: Path) -> Labelled:
+def _read_images(task: LabelledEntry, path: Path) -> Labels:
     images = read_corpus(path)
     names = images["sha256"].to_list()
     labels = probes.classes(images["label"].to_list())
-    return Labelled(task.kind, [names], labels, names, task.seed)
+    return Labels(task.kind, [names], labels, names, task.seed)
 
 
-def _read_words(task: LabelledTask, path: Path) -> Labelled:
+def _read_words(task: LabelledEntry, path: Path) -> Labels:
     """Words of randomly drawn whole sentences, without those of tags in too few sentences."""
     sentences = list(dict.fromkeys(conll.read(path, task.word, task.tag)))
     order = np.random.default_rng(task.seed).permutation(len(sentences))
@@ -132,26 +133,34 @@ def _read_words(task: LabelledTask, path: Path) -> Labelled:
     words = [word for word, _ in kept]
     labels = probes.classes([tag for _, tag in kept])
     types = [str(word) for word in words]
-    return Labelled(task.kind, [words], labels, [w.sentence for w in words], task.seed, types)
+    return Labels(task.kind, [words], labels, [w.sentence for w in words], task.seed, types)
 
 
-def _read_texts(task: LabelledTask, path: Path) -> Labelled:
+def _read_texts(task: LabelledEntry, path: Path) -> Labels:
     frame = read_rows(path)
     for name in [*task.text_columns, task.label_column, *filter(None, [task.group])]:
         check_name("column", name, frame)
+    places = [f"{frame.index.name} {number}" for number in frame.index]
     texts = [frame[name].tolist() for name in task.text_columns]
     for name, column in zip(task.text_columns, texts, strict=True):
-        for row, text in enumerate(column):
+        for place, text in zip(places, column, strict=True):
             if not isinstance(text, str) or not text.strip():
                 raise LayerwiseError(
-                    f"Column {name!r}, row {row} (from 0): expected a text, got {text!r:.40}; "
-                    "fill the row or leave it out.",
+                    f"Column {name!r}, {place}: expected a text, got {text!r:.40}; fill the row "
+                    "or leave it out.",
                     code="missing",
                 )
-    given = frame[task.label_column].tolist()
+    given = frame[task.label_column]
     labels = probes.classes(given) if task.kind == "classification" else probes.numbers(given)
-    groups = _linked(texts, list(map(str, frame[task.group])) if task.group else [])
-    return Labelled(task.kind, texts, labels, groups, task.seed)
+    group = frame[task.group].tolist() if task.group else []
+    if None in group:
+        raise LayerwiseError(
+            f"Column {task.group!r}, {places[group.index(None)]}: no group is given; fill the row "
+            "or leave it out.",
+            code="missing",
+        )
+    groups = _linked(texts, list(map(str, group)))
+    return Labels(task.kind, texts, labels, groups, task.seed)
 
 
 def _linked(texts: list[list[str]], group: list[str]) -> list[str]:
@@ -165,7 +174,7 @@ def _linked(texts: list[list[str]], group: list[str]) -> list[str]:
     return [named.setdefault(rows[row], text) for row, text in enumerate(texts[0])]
 
 
-def layer_score(data: Labelled, columns: Sequence[Array]) -> Score:
+def layer_score(data: Labels, columns: Sequence[Array]) -> Score:
     """Score one layer; the 95% interval is over groups of test rows, or over pairs.
 
     Parameters
@@ -192,7 +201,7 @@ def layer_score(data: Labelled, columns: Sequence[Array]) -> Score:
 
 
 @dataclass(frozen=True)
-class LabelTask(Task):
+class LabelledTask(Task):
     """A task of own labels; see `layerwise.tasks.task.Task`.
 
     Attributes
@@ -201,13 +210,18 @@ class LabelTask(Task):
         The table of its corpus of images.
     """
 
-    entry: LabelledTask
+    entry: LabelledEntry
     images: Path | None = None
 
     @property
     def task_type(self) -> str:
         """By its kind."""
         return self.entry.task_type
+
+    @property
+    def reader(self) -> Reader:
+        """Embeddings."""
+        return Embedder()
 
     def units(self, most: int) -> Iterator[Unit]:  # noqa: ARG002
         """All texts at once: probes need them together."""
@@ -217,11 +231,11 @@ class LabelTask(Task):
 
     def score(self, selection: None, vectors: Vectors, settings: ScoringSettings) -> Score:  # noqa: ARG002
         """Score one layer."""
-        data = _kept(self)
+        data, vectors = _kept(self), vectors.scaled(settings)
         columns = [vectors.of("", column) for column in data.texts]
         return layer_score(data, columns)
 
 
 @keep_data
-def _kept(task: LabelTask) -> Labelled:
+def _kept(task: LabelledTask) -> Labels:
     return read(task.entry, task.images)

@@ -61,7 +61,7 @@ class Split:
         return np.concatenate([self.train, self.validation])
 
 
-def classes(labels: Sequence[object]) -> Array:
+def classes(labels: Sequence[object] | pd.Series) -> Array:
     """Labels as numbers 0 … C-1 in the order of their names, shape (N,).
 
     Raises
@@ -86,7 +86,7 @@ def classes(labels: Sequence[object]) -> Array:
     return np.asarray(numbers)
 
 
-def numbers(labels: Sequence[object]) -> Array:
+def numbers(labels: Sequence[object] | pd.Series) -> Array:
     """Labels as numbers on a scale, shape (N,), float64.
 
     Raises
@@ -94,12 +94,13 @@ def numbers(labels: Sequence[object]) -> Array:
     LayerwiseError
         If one is missing or not a finite number, or all are the same.
     """
-    values = pd.to_numeric(_checked(labels), errors="coerce").to_numpy(float)
+    given = _checked(labels)
+    values = pd.to_numeric(given, errors="coerce").to_numpy(float)
     if not np.isfinite(values).all():
         row = int(np.isfinite(values).argmin())
         raise LayerwiseError(
-            f"The label of row {row} (from 0) is {labels[row]!r:.40}; a regression needs finite "
-            "numbers, and classes are a classification.",
+            f"The label of {_place(given, row)} is {given.iloc[row]!r:.40}; a regression needs "
+            "finite numbers, and classes are a classification.",
             code="wrong_type",
         )
     if np.ptp(values) == 0:
@@ -115,9 +116,9 @@ def _factorized(values: Iterable[object]) -> tuple[Array, Array]:
     return pd.factorize(np.array([str(x) for x in values], dtype=object), sort=True)
 
 
-def _checked(labels: Sequence[object]) -> pd.Series:
+def _checked(labels: Sequence[object] | pd.Series) -> pd.Series:
     """Labels, enough of them and none missing."""
-    series = pd.Series(list(labels), dtype=object)
+    series = labels if isinstance(labels, pd.Series) else pd.Series(list(labels), dtype=object)
     if len(series) < FEWEST:
         raise LayerwiseError(
             f"{len(series)} labelled rows are too few; a probe needs {FEWEST}.", code="too_few"
@@ -125,10 +126,16 @@ def _checked(labels: Sequence[object]) -> pd.Series:
     missing = series.isna() | (series == "")
     if missing.any():
         raise LayerwiseError(
-            f"Row {missing.argmax()} (from 0) has no label; add one or leave the row out.",
+            f"{_place(series, missing.argmax())} has no label; add one or leave the row out.",
             code="missing",
         )
     return series
+
+
+def _place(labels: pd.Series, number: Any) -> str:
+    """Where a label stands: in the file that it was read from, or in a list."""
+    name = labels.index.name
+    return f"row {number} (from 0)" if name is None else f"{name} {labels.index[number]}"
 
 
 def splits(labels: Array, groups: Sequence[object] | None = None, seed: int = 0) -> list[Split]:

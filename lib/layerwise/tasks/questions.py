@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from layerwise.config.tasks import ChoiceTask, FileQuestions, HubQuestions
+from layerwise.config.tasks import ChoiceEntry, FileQuestions, HubQuestions
 from layerwise.corpora.sources import load_hub, read_rows
 from layerwise.errors import LayerwiseError, check_name
 
@@ -27,7 +27,14 @@ class Question(NamedTuple):
     answer: int
 
 
-def read_questions(task: ChoiceTask) -> tuple[list[Question], list[Question]]:
+class Questions(NamedTuple):
+    """The questions of a task, and the examples in front of them."""
+
+    asked: list[Question]
+    examples: list[Question]
+
+
+def read_questions(task: ChoiceEntry) -> Questions:
     """The questions that a task draws, and the examples in front of them.
 
     Raises
@@ -48,7 +55,7 @@ def read_questions(task: ChoiceTask) -> tuple[list[Question], list[Question]]:
                 f"subject {subject!r}; give more examples or lower it.",
                 code="too_few",
             )
-    return questions, examples
+    return Questions(questions, examples)
 
 
 def of_hub(source: HubQuestions, split: str) -> pd.DataFrame:
@@ -62,6 +69,7 @@ def _read(source: HubQuestions | FileQuestions, part: str) -> list[Question]:
     """The questions of a split on the hub, or of a file."""
     if isinstance(source, HubQuestions):
         frame, where = of_hub(source, part), f"{source.hub}, {part}"
+        frame.index = pd.RangeIndex(1, len(frame) + 1, name="row")
     else:
         frame, where = read_rows(Path(part)), part
     names = [source.question, source.choices, source.answer]
@@ -69,7 +77,8 @@ def _read(source: HubQuestions | FileQuestions, part: str) -> list[Question]:
         check_name(f"column of {where}", name, frame)
     subjects = frame[source.subject] if source.subject in frame else [""] * len(frame)
     rows = zip(subjects, *(frame[name] for name in names), strict=True)
-    return [_question(f"{where}, row {place}", *row) for place, row in enumerate(rows)]
+    places = [f"{where}, {frame.index.name} {number}" for number in frame.index]
+    return [_question(place, *row) for place, row in zip(places, rows, strict=True)]
 
 
 def _question(where: str, subject: Any, text: Any, choices: Any, answer: Any) -> Question:

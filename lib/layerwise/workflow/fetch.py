@@ -14,7 +14,7 @@ from layerwise.config import Config
 from layerwise.config.corpora import HubTexts, TaskTexts
 from layerwise.config.images import HubImages
 from layerwise.config.models import HubAdapter, HubSource, Model
-from layerwise.config.tasks import ChoiceTask, HubQuestions, MtebTask, Task
+from layerwise.config.tasks import ChoiceEntry, HubQuestions, MtebEntry, Task
 from layerwise.corpora.sources import load_hub
 from layerwise.errors import LayerwiseError
 from layerwise.models.failures import why
@@ -45,11 +45,11 @@ def fetch_all(config: Config) -> None:
     for source in sources:
         if isinstance(source, HubImages | HubTexts):
             log.info("%s: %d rows", source.hub, len(load_hub(source)[0]))
-    tasks: dict[str, Task] = {s.task: MtebTask() for s in sources if isinstance(s, TaskTexts)}
+    tasks: dict[str, Task] = {s.task: MtebEntry() for s in sources if isinstance(s, TaskTexts)}
     for name, task in {**tasks, **config.tasks}.items():
-        if task == MtebTask() and name not in QUICKSTART:
+        if task == MtebEntry() and name not in QUICKSTART:
             log.info("%s: %s", name, load(get_task(name)).metadata.dataset["path"])
-        elif isinstance(task, ChoiceTask) and isinstance(task.questions, HubQuestions):
+        elif isinstance(task, ChoiceEntry) and isinstance(task.questions, HubQuestions):
             hub = task.questions
             for split in [hub.split, *([hub.examples] if task.shots else [])]:
                 log.info("%s, %s: %d questions", hub.hub, split, len(of_hub(hub, split)))

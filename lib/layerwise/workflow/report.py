@@ -7,10 +7,9 @@ import re
 from html import escape
 from pathlib import Path
 
-import pandas as pd
-
 from layerwise.config import Config
 from layerwise.figures import report as first_page
+from layerwise.io import delimited
 from layerwise.names import encode
 from layerwise.run.stale import HTML_KEY
 
@@ -39,7 +38,7 @@ def render(config: Config, key: str) -> str:
         sections.append(f"<h2>Best layer of each model</h2>{_table(best)}")
     weights = results / "report" / "weights.csv"
     if weights.is_file():
-        same = pd.read_csv(weights, dtype=str).dropna(subset=["same_as"])
+        same = delimited.read(weights, dtype=str).dropna(subset=["same_as"])
         if len(same):
             shown = same.to_html(index=False, border=0)
             sections.append(f"<h2>Checkpoints with equal weights</h2>{shown}")
@@ -55,7 +54,7 @@ def render(config: Config, key: str) -> str:
 
 
 def _table(path: Path) -> str:
-    shown: str = first_page.shown(pd.read_csv(path)).to_html(index=False, border=0)
+    shown: str = first_page.shown(delimited.read(path)).to_html(index=False, border=0)
     return f"{shown}<p>{first_page.NOTE}</p>"
 
 

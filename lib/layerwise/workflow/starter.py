@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from layerwise.choosing import kind_of
+from layerwise.choosing import task_of
 from layerwise.config import Config
 from layerwise.config.kinds import KINDS
 from layerwise.errors import LayerwiseError
@@ -34,6 +34,8 @@ def small(
     prompts: Path | None = None,
     tasks: Sequence[str] = (),
     labels: Path | None = None,
+    text: Sequence[str] = (),
+    label: str | None = None,
 ) -> dict[str, Any]:
     """A small config: metrics on some prompts, and scores if tasks or labels are named.
 
@@ -47,6 +49,8 @@ def small(
         MTEB tasks.
     labels : Path, optional
         File of labelled rows, as `layerwise choose` takes it.
+    text, label
+        Columns of these files, where they have other names than text and label.
 
     Returns
     -------
@@ -61,11 +65,12 @@ def small(
     document = _template("small")
     document["models"] = _models(models)
     if prompts is not None:
-        document["corpora"]["prompts"]["source"] = {"file": str(prompts.absolute())}
+        column = {"column": text[0]} if text and prompts.suffix.lower() != ".txt" else {}
+        document["corpora"]["prompts"]["source"] = {"file": str(prompts.absolute()), **column}
     document["tasks"] = {task: {} for task in tasks}
     if labels is not None:
-        entry = {"file": str(labels.absolute()), "kind": kind_of(labels)}
-        document["tasks"][labels.stem] = entry
+        entry = task_of(labels.absolute(), text, label)
+        document["tasks"][labels.stem] = entry.model_dump(mode="json", exclude_defaults=True)
     studies = document["studies"]
     studies["task_heatmap"]["models"] = list(document["models"])[:1]
     if not document["tasks"]:

@@ -9,12 +9,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from layerwise.association.curves import BLOCK, name_readouts, score_curves
+from layerwise.association.curves import name_readouts, score_curves
 from layerwise.association.scores import with_representation
 from layerwise.config.kinds import DIMENSIONS
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
-from layerwise.figures.labels import SCORE, SUBLAYERS, axis_label, with_unit
+from layerwise.figures.labels import SCORE, axis_label, with_unit
 from layerwise.figures.marks import dot, entry, facets, line
 from layerwise.figures.registry import Look, kind
 from layerwise.figures.select import (
@@ -27,7 +27,7 @@ from layerwise.figures.select import (
     with_dimensions,
 )
 from layerwise.stats import ALPHA, holm, mean_ci, paired_difference
-from layerwise.vocabulary import LABELS
+from layerwise.vocabulary import BLOCK, LABELS, SUBLAYERS
 
 DIFFERENCE = "score difference"
 

@@ -1,0 +1,117 @@
+"""CSV and TSV: the one reader. Every row has to fit the header."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from layerwise.errors import LayerwiseError, first_line
+
+SEPARATORS = ",;\t"
+ADVICE = "put texts that contain the separator or a line break into double quotes"
+
+
+class _Table(NamedTuple):
+    """A file's text and separator, its fields, and the line that each row begins at, from 1."""
+
+    text: str
+    separator: str
+    header: list[str]
+    rows: list[list[str]]
+    lines: list[int]
+
+
+def read(path: Path, **options: Any) -> pd.DataFrame:
+    """Read a table with the types that pandas finds, gzipped if its name ends with ``.gz``.
+
+    Parameters
+    ----------
+    **options
+        Of `pandas.read_csv`.
+
+    Raises
+    ------
+    LayerwiseError
+        If it is damaged, a row has more fields than the header, or two columns have one name.
+    """
+    table = _parsed(path)
+    frame: pd.DataFrame = pd.read_csv(
+        io.StringIO(table.text), sep=table.separator, index_col=False, low_memory=False, **options
+    )
+    return frame
+
+
+def read_texts(path: Path) -> pd.DataFrame:
+    """Read a table of texts; an empty field is None, "NA" is not.
+
+    Returns
+    -------
+    DataFrame
+        Its index, ``line``, has the line that each row begins at, from 1.
+
+    Raises
+    ------
+    LayerwiseError
+        As `read`.
+    """
+    table = _parsed(path)
+    width = len(table.header)
+    rows = [[field or None for field in row] + [None] * (width - len(row)) for row in table.rows]
+    index = pd.Index(table.lines, name="line", dtype=int)
+    return pd.DataFrame(rows, index, table.header, dtype=object)
+
+
+def _parsed(path: Path) -> _Table:
+    path = Path(path)
+    opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
+        text: str = file.read()
+    candidates = "\t" if path.suffix.lower() == ".tsv" else SEPARATORS
+    # Of a header "text;label" only the semicolon makes two columns.
+    first = text.lstrip().partition("\n")[0]
+    separator = max(candidates, key=lambda one: len(next(csv.reader([first], delimiter=one))))
+    numbered = list(_fields(path, text, separator))
+    if not numbered:
+        raise LayerwiseError(f"{path} has no rows.", code="too_few")
+    _, header = numbered.pop(0)
+    header = [name or f"Unnamed: {place}" for place, name in enumerate(header)]
+    for name in header:
+        if header.count(name) > 1:
+            raise LayerwiseError(f"{path} has two columns {name!r}; rename one.", code="duplicate")
+    for line, row in numbered:
+        if len(row) > len(header):
+            raise LayerwiseError(
+                f"{path}, line {line}: {len(row)} fields, but the header has {len(header)}; "
+                f"{ADVICE}.",
+                code="wrong_shape",
+            )
+    return _Table(
+        text, separator, header, [row for _, row in numbered], [line for line, _ in numbered]
+    )
+
+
+def _fields(path: Path, text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """The fields of each row that is not blank, and the line that it begins at, from 1."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    limit = csv.field_size_limit(sys.maxsize)  # of the process; 128 KiB is less than some texts
+    line = 1
+    try:
+        for row in reader:
+            if len(row) > 1 or "".join(row).strip():
+                yield line, row
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise LayerwiseError(
+            f"{path}, line {line}: {first_line(error)}; {ADVICE}, and "
+            "write double quotes in them twice.",
+            code="unreadable",
+        ) from error
+    finally:
+        csv.field_size_limit(limit)
