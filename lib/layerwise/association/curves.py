@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -233,7 +234,7 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
         model, revision, tokens, pooling = map(str, key)
         table = part.pivot(index=subset, columns="layer", values="main_score").astype(float)
         # First over the subsets of a task: a task counts once.
-        every = table.groupby(level=TASK).agg(lambda score: score.mean(skipna=False))
+        every = table.groupby(level=TASK).mean(skipna=False)
         kept, complete = most_complete(every.notna().to_numpy())
         whole, left_out = every.loc[kept, complete], every.columns[~complete]
         tasks = tuple(every.index[~kept].get_level_values("task"))
@@ -300,7 +301,7 @@ def most_complete(known: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.bool_], 
             tasks, layers = (others, kept) if axis else (kept, others)
             if layers[-1] or not needs_last:
                 found.append((min(tasks.mean(), layers.mean()), tasks.sum(), tasks, layers))
-    *_, tasks, layers = max(found, key=lambda one: one[:2])
+    *_, tasks, layers = max(found, key=itemgetter(0, 1))
     return tasks, layers
 
 
