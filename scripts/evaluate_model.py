@@ -19,7 +19,6 @@ def main(arguments: script.Arguments) -> None:
     evaluate(
         lambda: load(model, entry, revision, device=extraction.device, dtype=extraction.dtype),
         {name: script.task_of(arguments.plan, name) for name in keys},
-        entry=entry,
         extraction=extraction,
         scoring=config.scoring_of(model),
         keys=keys,

@@ -283,7 +283,12 @@ class TestAnalyse:
         assert probe["value"].between(probe["low"], probe["high"]).all()
         assert set(probe["n"]) == {len(TEXTS)}
 
-    def test_probes_equal_the_workflow(self, folder: Path, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("scales", [False, True])
+    def test_every_door_scores_alike(self, folder: Path, tmp_path: Path, scales: bool) -> None:
+        """The workflow, analyse, choose and the shell; a model that scales its vectors, or not."""
+        from typer.testing import CliRunner
+
+        from layerwise.cli import app
         from layerwise.config.scoring import ScoringSettings
         from layerwise.config.tasks import LabelledEntry
         from layerwise.tasks.evaluate import evaluate
@@ -292,11 +297,13 @@ class TestAnalyse:
         path = tmp_path / "own.csv"
         labels = ["b" if label else "a" for label in LABELS]
         pd.DataFrame({"text": TEXTS, "label": labels}).to_csv(path, index=False)
-        entry = tiny.entry(folder / "llama")
+        model = tmp_path / "llama"
+        shutil.copytree(folder / "llama", model)
+        modules = [{"type": "sentence_transformers.models.Normalize"}] if scales else []
+        (model / "modules.json").write_text(json.dumps(modules))
         evaluate(
-            lambda: load("llama", entry, "main", device="cpu"),
+            lambda: load("llama", tiny.entry(model), "main", device="cpu"),
             {"own": LabelledTask(LabelledEntry(file=str(path), kind="classification"))},
-            entry=entry,
             extraction=ExtractSettings(tokens=("all",)),
             scoring=ScoringSettings(),
             keys={"own": "k"},
@@ -304,10 +311,17 @@ class TestAnalyse:
             output=tmp_path / "s.parquet",
         )
         expected = pd.read_parquet(tmp_path / "s.parquet").sort_values("layer")
-        table = lw.analyse(folder / "llama", TEXTS, metrics="rankme", labels=labels)
+        scores = expected["main_score"].tolist()
+        table = lw.analyse(model, TEXTS, metrics="rankme", labels=labels, threads=2)
         probe = table[table["metric"] == "linear_probe"]
-        assert probe["value"].tolist() == expected["main_score"].tolist()
+        assert probe["value"].tolist() == scores
         assert probe["low"].tolist() == expected["score_low"].tolist()
+        chosen = lw.choose(model, TEXTS, labels, tokens="all").table
+        np.testing.assert_allclose(chosen["score"], scores, rtol=1e-12)
+        given = ["choose", str(model), "--labels", str(path), "--tokens", "all"]
+        told = CliRunner().invoke(app, [*given, "--json", str(tmp_path / "told.json")])
+        assert told.exit_code == 0, told.output
+        np.testing.assert_allclose(pd.read_json(tmp_path / "told.json")["score"], scores)
 
     def test_views_make_metrics_of_views(self, llama: tuple[Any, Any]) -> None:
         views = [tiny.texts(24, seed=s) for s in (1, 2)]
