@@ -12,7 +12,7 @@ from layerwise.config.association import Measure, Over
 from layerwise.config.kinds import KINDS, NAMES, ROLES, Kind, Roles, placed
 from layerwise.errors import LayerwiseError
 from layerwise.section import Alpha, Name, Section, SomeOf
-from layerwise.vocabulary import Normalization, Protocol, Sublayer, Tokens
+from layerwise.vocabulary import Normalization, PublishedProtocol, Sublayer, Tokens
 
 if TYPE_CHECKING:
     KindName: TypeAlias = str
@@ -31,8 +31,9 @@ class MetricChoice(Section):
 
     metric: str
     """Name of the metric."""
-    protocol: Protocol | None = None
-    """Formulas as in the paper, or as in the released code (reference)."""
+    protocol: PublishedProtocol | None = None
+    """Formulas as in the paper, or as in the released code (reference); reference_2024 of
+    published tables."""
     alpha: Alpha | None = None
     """Order of the entropy; inf for infinity."""
     normalization: Normalization | None = None
@@ -76,7 +77,7 @@ class Study(Section):
     metrics: Annotated[tuple[str | MetricChoice, ...], Field(min_length=1)] | None = None
     """Metrics to draw, by name or as a mapping that also names the variant; null for the kind's
     default."""
-    protocol: Protocol | SomeOf[Protocol] | None = None
+    protocol: PublishedProtocol | SomeOf[PublishedProtocol] | None = None
     """Protocol of metrics given by name only; null for paper, or the only one that is computed. A
     list needs a role, here and below."""
     alpha: Alpha | SomeOf[Alpha] | None = None

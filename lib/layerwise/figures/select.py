@@ -29,6 +29,7 @@ from layerwise.association.curves import (
     METRIC_COLUMNS,
     require_columns,
     require_once,
+    score_curves,
     with_output,
 )
 from layerwise.association.order import Order, in_order
@@ -108,6 +109,8 @@ class Data:
             pooling = " or ".join(several(self.study.pooling))
             self.omit(list(shown.loc[~scored, "model"].unique()), f"not scored by {pooling}")
             shown = shown[scored]
+            gaps = dict.fromkeys(c.omitted for c in score_curves(kept) if c.omitted)
+            self.omit(list(gaps), "scores are missing")
             # The mean is over what has no role; a task has a type as well.
             groups = [d for d in POOLED[::-1] if own & {d, "task"}]
             parts.append(mean_scores(kept, groups).assign(y=SCORE, metric=SCORE))
