@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from refused import refused
 from layerwise.activations.store import Activations
 from layerwise.config.models import Preprocess
 from layerwise.models.load import LoadedModel, load
+from layerwise.models.opening import open_model
 from layerwise.vocabulary import OUTPUT
 
 PICTURES = tiny_images.pictures(5)
@@ -90,6 +92,21 @@ def test_no_value_depends_on_the_batch(loaded: LoadedModel, family: str) -> None
             assert_near(batched[where][number], expected, (where, number))
     different = np.abs(alone[3, "block"][0] - alone[3, "block"][1]).max()
     assert different > 1e-3, "other images have other states"
+
+
+def test_a_model_in_memory_is_left_as_it_was(loaded: LoadedModel) -> None:
+    network = copy.deepcopy(loaded.model)
+    if hasattr(network.config, "mask_ratio"):
+        network.config.mask_ratio = 0.75
+    network.train()
+    before = tiny.facts(network)
+    with open_model(network, loaded.reader.processor) as opened:
+        passed(opened)
+    assert tiny.facts(network) == before
+    with pytest.raises(ZeroDivisionError), open_model(network, loaded.reader.processor) as opened:
+        opened.anatomy.blocks[1].register_forward_hook(lambda *_: 1 / 0)
+        passed(opened)
+    assert tiny.facts(network) == before
 
 
 def test_choices_of_tokens(loaded: LoadedModel, family: str, tmp_path: Path) -> None:

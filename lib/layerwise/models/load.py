@@ -230,6 +230,7 @@ def load(
         adapters.merge(network, adapter)
     _check_weights(who, network, info)
     network = body(network)
+    settle(network)
     if model.bidirectional:
         adapters.attend_both_ways(network)
     network.eval().requires_grad_(False)
@@ -265,7 +266,6 @@ def prepare(
     LayerwiseError
         If the layers cannot be read, or the entry has settings of the other kind of model.
     """
-    settle(network)
     who = f"Model {name!r} at {revision!r}"
     images = takes_images(network.config)
     kind, foreign = (Images, "prompts") if images else (Texts, "preprocess")
