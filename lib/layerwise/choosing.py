@@ -29,6 +29,9 @@ from layerwise.tasks.results import Score
 from layerwise.tasks.task import normalized
 
 FEWEST_TEXTS = 20
+SHARE_OF_NEAR_COPIES = 0.9
+WIDER_FOR_NUMBERS = 2.4
+"""Factor on the added variance of R², whose penalty varies between splits (docs/statistics.md)."""
 TAGGED = (".conll", ".conllu")
 SCORES = {
     "classification": "Accuracy of a linear probe",
@@ -227,6 +230,34 @@ def _drawn(data: Labels, most: int, seed: int) -> Any:
     return np.sort(np.concatenate([needed, rest]))
 
 
+def group_near_copies(data: Labels) -> Labels:
+    """Labelled texts with near-copies in one group, so that no probe is tested on a twin.
+
+    Near-copies share 90% of their sequences of five characters, as the cosine of binary counts.
+    Pairs are near-copies if both texts are. Words and images stay as they are.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    if data.kind == "tags" or not all(isinstance(t, str) for t in data.distinct()):
+        return data
+    counts = HashingVectorizer(
+        analyzer="char_wb", ngram_range=(5, 5), binary=True, alternate_sign=False, dtype=np.float32
+    )
+    columns = [counts.transform(column) for column in data.texts]
+    codes, names = pd.factorize(pd.Series(data.groups))
+    linked = [(codes, codes)]
+    for start in range(0, len(codes), 1000):
+        near = [(c[start : start + 1000] @ c.T).toarray() >= SHARE_OF_NEAR_COPIES for c in columns]
+        rows, others = np.nonzero(np.logical_and.reduce(near))
+        linked.append((codes[start + rows], codes[others]))
+    first, second = np.concatenate(linked, axis=1)
+    graph = coo_array((np.ones(len(first)), (first, second)), shape=2 * (len(names),))
+    merged = connected_components(graph, directed=False)[1]
+    return data if len(names) == merged.max() + 1 else replace(data, groups=merged[codes].tolist())
+
+
 def layer_scores(
     loaded: LoadedModel,
     data: Labels,
@@ -280,8 +311,9 @@ def choose_by_scores(found: Sequence[Score], kind: str, tokens: str = "all") -> 
     # Each group's contribution times their number has the score as its mean.
     parts = np.stack(list(known.values()), axis=1)
     parts *= len(parts)
-    lead = stats.simultaneous_ci(parts - parts[:, -1:])
-    low, high = _interval(stats.simultaneous_ci(parts), kind)
+    widening = _widening(found[-1], kind)
+    lead = stats.simultaneous_ci(parts - parts[:, -1:], widening=widening)
+    low, high = _interval(stats.simultaneous_ci(parts, widening=widening), kind)
     table = pd.DataFrame(
         {
             "score": parts.mean(axis=0),
@@ -294,8 +326,16 @@ def choose_by_scores(found: Sequence[Score], kind: str, tokens: str = "all") -> 
         index=pd.Index(known, name="layer"),
     )
     table = table.reindex(range(len(found))).reset_index().assign(n=found[-1].n_runs)
-    layer, sentence = _conclusion(table)
+    layer, sentence = _conclusion(table, found[-1].baseline or 0.0)
     return Choice(layer, sentence, tokens, SCORES[kind], table)
+
+
+def _widening(score: Score, kind: str) -> float:
+    """Factor on standard errors for probes that share training rows (Nadeau & Bengio 2003)."""
+    if not score.n_train:
+        return 1.0
+    added = score.n_runs / score.n_train
+    return float(np.sqrt(1 + added * (WIDER_FOR_NUMBERS if kind == "regression" else 1)))
 
 
 def _interval(score: stats.Estimate, kind: str) -> tuple[Any, Any]:
@@ -317,8 +357,11 @@ def _interval(score: stats.Estimate, kind: str) -> tuple[Any, Any]:
     return low, high
 
 
-def _conclusion(table: pd.DataFrame) -> tuple[int, str]:
-    """The layer to use, and the reason in one sentence."""
+def _conclusion(table: pd.DataFrame, guessing: float) -> tuple[int, str]:
+    """The layer to use, and the reason in one sentence.
+
+    Another layer than the output has to score higher than the output and than guessing.
+    """
     output, best = table.iloc[-1], table.iloc[int(np.nanargmax(table["score"]))]
     last = len(table) - 1
     tied = table.loc[table["score"] >= best["score"] - 1e-12, "layer"].tolist()
@@ -336,6 +379,8 @@ def _conclusion(table: pd.DataFrame) -> tuple[int, str]:
         f"{best['difference']:.3f} above the output "
         f"({best['difference_low']:.3f} to {best['difference_high']:.3f})"
     )
+    if best["low"] <= guessing:
+        return last, f"{name}: {score}, not better than guessing ({guessing:.2f}); use the output."
     if best["difference_low"] > 0:
         return int(best["layer"]), f"{name}: {score}, {lead}."
     return last, f"{name}: {score}, {lead}, which is not significant; use the output."
