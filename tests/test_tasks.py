@@ -17,6 +17,9 @@ from refused import refused
 from layerwise.config.models import FolderSource, Model
 from layerwise.config.scoring import ScoringSettings
 from layerwise.errors import Code
+from layerwise.io.files import folder_sha256
+from layerwise.models import saved
+from layerwise.models.source import locate
 from layerwise.tasks import catalog, names, prompts, quickstart, results
 from layerwise.tasks.mteb_task import MtebTask
 from layerwise.tasks.prompts import Prompts
@@ -43,11 +46,11 @@ def test_tasks_that_cannot_be_scored_are_refused(name: str, code: Code) -> None:
 
 def test_data_identify_a_task(folders: dict[str, str], tmp_path: Path) -> None:
     name = "LeeNewsSimilarity"
-    one = catalog.data_identity(Path(folders[name]))
+    one = folder_sha256(Path(folders[name]))
     table = quickstart.news_similarity()
     table.loc[0, "score"] += 0.1
     table.to_parquet(tmp_path / "test.parquet")
-    assert catalog.data_identity(tmp_path) != one
+    assert folder_sha256(tmp_path) != one
 
 
 def test_units_hold_what_the_evaluators_ask_for(folders: dict[str, str]) -> None:
@@ -150,7 +153,7 @@ def test_saved_prompts_and_scaling_are_the_models(tmp_path: Path) -> None:
         (tmp_path / name).write_text(json.dumps(content))
 
     entry = Model(source=FolderSource(folder=str(tmp_path)), prompts="saved")
-    assert not prompts.normalizes(entry, "main")
+    assert not saved.normalizes(locate(entry.source, "main"))
     with refused("missing_file"):
         prompts.of_model(entry, "main")
     settings = {"prompts": {"query": "q: ", "web": "w: "}, "default_prompt_name": "web"}
@@ -167,7 +170,7 @@ def test_saved_prompts_and_scaling_are_the_models(tmp_path: Path) -> None:
     )
     save("1_Pooling/config.json", {"include_prompt": False})
     assert not prompts.of_model(entry, "main").include_prompt
-    assert prompts.normalizes(entry, "main")
+    assert saved.normalizes(locate(entry.source, "main"))
     own = entry.model_copy(update={"prompts": {"query": "x"}, "include_prompt": False})
     assert prompts.of_model(own, "main") == Prompts({"query": "x"}, False)
 

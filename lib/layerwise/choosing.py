@@ -6,6 +6,7 @@ score, and the best one is compared with the model's output.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ import pandas as pd
 from scipy.stats import norm
 
 from layerwise import stats
-from layerwise.analysis import measure
+from layerwise.analysis import measure, score_labels
 from layerwise.association.selection import selected_layers
 from layerwise.config.tasks import LabelledEntry
 from layerwise.corpora.sources import read_rows
@@ -24,9 +25,10 @@ from layerwise.errors import LayerwiseError, closest, listed
 from layerwise.models.load import LoadedModel
 from layerwise.section import parse
 from layerwise.tasks import conll, labelled, probes
-from layerwise.tasks.labelled import Labels
+from layerwise.tasks.labelled import Labels, kind_of_labels
 from layerwise.tasks.results import Score
-from layerwise.tasks.task import normalized
+
+log = logging.getLogger(__name__)
 
 FEWEST_TEXTS = 20
 SHARE_OF_NEAR_COPIES = 0.9
@@ -108,7 +110,14 @@ def choose(
     """
     tokens = tokens or ("drop_first" if loaded.is_causal() else "all")
     if isinstance(data, Labels):
-        scores = layer_scores(loaded, data, tokens, threads=threads)
+        if n := count_near_copies(data):
+            log.warning(
+                "%d of %d rows are near-copies of others, which makes the scores too high and the "
+                "intervals too narrow; leave copies out.",
+                n,
+                len(data.labels),
+            )
+        scores = score_labels(loaded, data, tokens, threads)
         return choose_by_scores(scores, data.kind, tokens)
     return choose_by_metrics(loaded, data, tokens, threads, seed)
 
@@ -206,13 +215,6 @@ def task_of(
     return task.model_copy(update={"kind": kind})
 
 
-def kind_of_labels(labels: pd.Series) -> str:
-    """``regression`` for more than 20 different numbers, else ``classification``."""
-    known = labels.dropna()
-    numeric = pd.api.types.is_numeric_dtype(known)
-    return "regression" if numeric and known.nunique() > 20 else "classification"
-
-
 def _drawn(data: Labels, most: int, seed: int) -> Any:
     """Rows drawn at random; of each class at least as many groups as there are splits, or all."""
     rows = pd.DataFrame({"label": data.labels, "group": data.groups})
@@ -230,64 +232,27 @@ def _drawn(data: Labels, most: int, seed: int) -> Any:
     return np.sort(np.concatenate([needed, rest]))
 
 
-def group_near_copies(data: Labels) -> Labels:
-    """Labelled texts with near-copies in one group, so that no probe is tested on a twin.
+def count_near_copies(data: Labels) -> int:
+    """Number of rows that are near-copies of a row in another group, of texts and pairs.
 
-    Near-copies share 90% of their sequences of five characters, as the cosine of binary counts.
-    Pairs are near-copies if both texts are. Words and images stay as they are.
+    Near-copies share 90% of their sequences of five characters (cosine of binary counts). Pairs
+    are near-copies if both texts are.
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
     from sklearn.feature_extraction.text import HashingVectorizer
 
-    if data.kind == "tags" or not all(isinstance(t, str) for t in data.distinct()):
-        return data
-    counts = HashingVectorizer(
+    if data.kind == "tags" or not all(isinstance(text, str) for text in data.distinct()):
+        return 0
+    vectorizer = HashingVectorizer(
         analyzer="char_wb", ngram_range=(5, 5), binary=True, alternate_sign=False, dtype=np.float32
     )
-    columns = [counts.transform(column) for column in data.texts]
-    codes, names = pd.factorize(pd.Series(data.groups))
-    linked = [(codes, codes)]
-    for start in range(0, len(codes), 1000):
-        near = [(c[start : start + 1000] @ c.T).toarray() >= SHARE_OF_NEAR_COPIES for c in columns]
-        rows, others = np.nonzero(np.logical_and.reduce(near))
-        linked.append((codes[start + rows], codes[others]))
-    first, second = np.concatenate(linked, axis=1)
-    graph = coo_array((np.ones(len(first)), (first, second)), shape=2 * (len(names),))
-    merged = connected_components(graph, directed=False)[1]
-    return data if len(names) == merged.max() + 1 else replace(data, groups=merged[codes].tolist())
-
-
-def layer_scores(
-    loaded: LoadedModel,
-    data: Labels,
-    tokens: str,
-    *,
-    normalize: bool = True,
-    threads: int = 1,
-) -> list[Score]:
-    """Score every layer on labels: mean pooling, after the final norm as scored and exported.
-
-    Parameters
-    ----------
-    normalize : bool
-        True to scale the vectors to unit length.
-    """
-    from joblib import Parallel, delayed  # type: ignore[import-untyped]
-
-    from layerwise.activations.embedding import embed
-    from layerwise.activations.representation import Representation
-
-    texts = data.distinct()
-    (vectors,) = embed(loaded, texts, [Representation(tokens, "mean", "final_norm")])
-    rows = {text: row for row, text in enumerate(texts)}
-    columns = [[rows[text] for text in column] for column in data.texts]
-
-    def score(layer: Any) -> Score:
-        scaled = normalized(layer) if normalize else layer
-        return labelled.layer_score(data, [scaled[column] for column in columns])
-
-    return list(Parallel(n_jobs=threads)(delayed(score)(layer) for layer in vectors))
+    counts = [vectorizer.transform(column) for column in data.texts]
+    groups, n = pd.factorize(pd.Series(data.groups))[0], 0
+    for start in range(0, len(groups), 1000):
+        part = slice(start, start + 1000)
+        alike = [(c[part] @ c.T).toarray() >= SHARE_OF_NEAR_COPIES for c in counts]
+        apart = groups[part, None] != groups
+        n += int((np.logical_and.reduce(alike) & apart).any(axis=1).sum())
+    return n
 
 
 def choose_by_scores(found: Sequence[Score], kind: str, tokens: str = "all") -> Choice:
