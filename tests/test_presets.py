@@ -13,8 +13,8 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from layerwise.data import RELEASED_TEXTS
 from layerwise.config import Config, read_config
+from layerwise.data import RELEASED_TEXTS
 from layerwise.run.plan import Plan
 from layerwise.tasks.names import PAPER
 from layerwise.vocabulary import BLOCK, SUBLAYERS
