@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-RELEASED = "released"
-"""Stands for the shipped table where the section `published` of a config asks for a path."""
+RELEASED = {"released": "", "released_2024": "_2024"}
+"""Names of the shipped tables where the section `published` of a config asks for a path, with the
+end of their files' names."""
 
 PUBLISHED = Path(__file__).parent / "published"
-"""Folder of the shipped tables of Skean et al. 2025; its README names the source."""
+"""Folder of the shipped tables of Skean et al. 2025; its README names the sources."""
 
 
-def published(table: str) -> Path:
-    """Path of a shipped table: ``scores`` or ``metrics``."""
-    return PUBLISHED / f"{table}.parquet"
+def published(table: str, name: str = "released") -> Path:
+    """Path of a shipped table: ``scores`` or ``metrics``, of 2025 or as they were in 2024."""
+    return PUBLISHED / f"{table}{RELEASED[name]}.parquet"
