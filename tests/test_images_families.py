@@ -12,6 +12,7 @@ import pytest
 import tiny
 import tiny_images
 import torch
+import transformers as hf
 from kept_states import States, assert_near, states_of
 from refused import refused
 
@@ -132,6 +133,17 @@ def test_a_class_token_that_is_not_there(tmp_path: Path) -> None:
     loaded = load("siglip", tiny.entry(folder), "main", device="cpu")
     with refused("unsupported"):
         tiny.extracted(loaded, tmp_path / "a.h5", PICTURES, tokens=("class",))
+
+
+@pytest.mark.parametrize("config", [hf.ConvNextConfig(), hf.SwinConfig()], ids=type)
+def test_models_of_stages_are_refused(
+    config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.depths, config.num_stages = [1, 1, 1, 1], 4
+    monkeypatch.setitem(tiny_images.FAMILIES, "stages", (lambda: config, 0))
+    folder = tiny_images.save("stages", tmp_path / "m")
+    with refused("unsupported"):
+        load("m", tiny.entry(folder), "main", device="cpu")
 
 
 def test_texts_and_images_are_not_mixed_up(tmp_path: Path) -> None:
