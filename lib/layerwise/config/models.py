@@ -7,8 +7,22 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, Tag, TypeAdapter, ValidationInfo, WithJsonSchema, field_validator
 
 from layerwise.config import revisions
-from layerwise.section import Distinct, Name, Positive, Section, Seed, SomeOf, one_of
+from layerwise.section import Distinct, Name, Pattern, Positive, Section, Seed, SomeOf, one_of
 from layerwise.vocabulary import Dtype, Pooling, ScoredReadout, Tokens
+
+
+class Pickled(Section):
+    """Weights that PyTorch pickled, and what such an old folder lacks."""
+
+    file: str = Field("pytorch_model.bin", min_length=1)
+    """Name of the file in the folder. Only tensors are read from it, so no code of it runs."""
+    model_type: str | None = None
+    """transformers' name of the architecture, where config.json lacks it."""
+    vocabulary: str | None = None
+    """Path of a vocabulary in the folder, a token a line, for models without a tokenizer of
+    transformers."""
+    token: Pattern = "."
+    """With vocabulary: a regular expression of a token of the text."""
 
 
 class _Files(Section):
@@ -16,6 +30,8 @@ class _Files(Section):
 
     gguf_file: str | None = None
     """Name of the GGUF file in the repository or folder."""
+    pickled: Pickled | None = None
+    """Read the weights from a file that PyTorch pickled; they are saved as safetensors once."""
 
 
 class HubSource(_Files):
