@@ -14,11 +14,14 @@ import torch
 import transformers as hf
 from refused import refused
 
+from layerwise.config.extraction import ExtractSettings
+from layerwise.config.scoring import ScoringSettings
 from layerwise.config.tasks import ChoiceEntry, FileQuestions
 from layerwise.models.load import LoadedModel, load
 from layerwise.tasks import choice
-from layerwise.tasks.choice import ChoiceTask, lens_of
-from layerwise.tasks.questions import Question, read_questions
+from layerwise.tasks.choice import ChoiceTask
+from layerwise.tasks.evaluate import TaskScores, score, set_up
+from layerwise.tasks.questions import Question, Questions, read_questions
 
 FAMILIES = ("gpt_neox", "llama", "gemma2", "mamba2", "granite", "phi", "gpt2")
 
@@ -48,15 +51,19 @@ def questions(n: int, seed: int = 0) -> list[Question]:
 
 
 @pytest.mark.parametrize("family", tiny.families(FAMILIES, ("llama", "gemma2")))
-def test_the_last_layer_answers_as_the_model(family: str, tmp_path: Path) -> None:
+def test_the_last_layer_answers_as_the_model(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, loaded = causal(family, tmp_path)
     task = ChoiceEntry(questions=FileQuestions(file="q.csv"), shots=2)
     asked, examples = questions(4), questions(2, seed=9)
-    lens = lens_of(loaded, tiny.entry(tmp_path))
     # Of another subject, so not shown.
     other = Question("geometry", "sides?", ("fox", "dog", "lives", "seven"), 2)
-    right, chance = choice.answer(loaded, lens, task, asked, [other, *examples], 256)
-    assert chance == 0.25 and right.shape == (3, 4, 4)
+    monkeypatch.setattr(choice, "_kept", lambda _: Questions(asked, [other, *examples]))
+    extraction = ExtractSettings(batch_tokens=256)
+    setup = set_up(loaded, tiny.entry(tmp_path), extraction, ScoringSettings())
+    right = np.empty((3, 4, 4, 1))
+    assert list(ChoiceTask(task).reader.read(setup, asked, [""] * 4, right)) == [4]
     for place, form in enumerate(task.forms):
         for row, question in enumerate(asked):
             text, after = choice.prompts(question, form, examples)
@@ -71,7 +78,7 @@ def test_the_last_layer_answers_as_the_model(family: str, tmp_path: Path) -> Non
                 values.append(float(each.sum()))
             if form == "answer_per_character":
                 values = [v / len(c) for v, c in zip(values, question.choices, strict=True)]
-            assert right[place, -1, row] == (int(np.argmax(values)) == question.answer)
+            assert right[place, -1, row, 0] == (int(np.argmax(values)) == question.answer)
 
 
 def test_a_model_that_cannot_be_asked_has_rows_with_the_reason(tmp_path: Path) -> None:
@@ -79,9 +86,12 @@ def test_a_model_that_cannot_be_asked_has_rows_with_the_reason(tmp_path: Path) -
     entry = tiny.entry(tiny.save("bert", tmp_path / "bert"))
     loaded = load("m", entry, "main", device="cpu")
     task = ChoiceEntry(questions=FileQuestions(file=str(tmp_path / "q.jsonl")), forms=("letter",))
-    scores = ChoiceTask(task).scores(loaded, entry, None)
-    assert len(scores) == 4 and all(score.main_score is None for score in scores.values())
-    assert "next token" in str(scores[0, 0].why)
+    taken: list[TaskScores] = []
+    setup = set_up(loaded, entry, ExtractSettings(), ScoringSettings())
+    score(setup, {"asked": ChoiceTask(task)}, taken.append)
+    scores = [one for found in taken[0].scores.values() for one in found]
+    assert len(scores) == 4 and all(one.main_score is None for one in scores)
+    assert "next token" in str(scores[0].why)
 
 
 def test_letters_stand_as_in_mmlu() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import os
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
@@ -129,6 +130,20 @@ def test_ids_are_exact_and_none_is_missing(tmp_path: Path, kind: str) -> None:
     with refused("missing") as caught:
         read(file=str(path), id="id")
     assert f"{'line' if kind == 'jsonl' else 'row'} 2 " in str(caught.value)
+
+
+def test_changed_rows_of_a_local_data_set_are_read_anew(tmp_path: Path) -> None:
+    readme = "---\nconfigs: [{config_name: default, data_files: train.jsonl}]\n---\n"
+    for folder in ("a/data", "b/data"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "README.md").write_text(readme)
+    file = tmp_path / "a/data/train.jsonl"
+    for text in ("one", "two"):
+        file.write_text(json.dumps({"text": text}))
+        os.utime(file, (1e9, 1e9))
+        assert [t for _, t in read(hub=str(file.parent))] == [text]
+    (tmp_path / "b/data/train.jsonl").write_text('{"text": "three"}')
+    assert [t for _, t in read(hub=str(tmp_path / "b/data"))] == ["three"]
 
 
 def test_rows_that_lack_a_column_are_blank_and_counted(

@@ -25,7 +25,6 @@ from layerwise.activations.representation import Representation
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.tasks import LabelledEntry
-from layerwise.errors import LayerwiseError
 from layerwise.io import tables
 from layerwise.models.load import LoadedModel, load
 from layerwise.tasks import catalog
@@ -135,7 +134,8 @@ def test_processes_and_divided_tasks_change_nothing(
     keys = dict.fromkeys(tasks, "2")
     units: list[Any] = []
     submit = module._score
-    monkeypatch.setattr(module, "_score", lambda *a: units.append(a[2]) or submit(*a))
+    watched = lambda unit, *a, **k: units.append(unit.selection) or submit(unit, *a, **k)  # noqa: E731
+    monkeypatch.setattr(module, "_score", watched)
     # 96 texts of 3 + 1 layers of 32 numbers are 49 kB.
     pd.testing.assert_frame_equal(whole, run(tasks, keys=keys, waiting_gb=4e-5))
     assert len({unit for unit in units if unit}) > 2
@@ -203,28 +203,37 @@ def test_a_killed_job_goes_on_where_it_was(
     assert (tmp_path / "main/other.parquet").exists()
 
 
+@pytest.mark.parametrize("threads", [1, 2])
 def test_a_failing_task_does_not_stop_the_others(
     run: Any,
     folders: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
+    threads: int,
 ) -> None:
-    """Of three tasks one has no data, and one a text that the model cannot embed."""
+    """Of four tasks one has no data, one a text that cannot be embedded, one labels that fail."""
     (tmp_path / "empty").mkdir()
-    tasks = {"BIOSSES": MtebTask("BIOSSES", str(tmp_path / "empty"))}
+    tasks = {"scored": Unscorable(own_task(tmp_path).entry)}
+    tasks |= {"BIOSSES": MtebTask("BIOSSES", str(tmp_path / "empty"))}
     tasks |= quickstart(folders, "LeeNewsSimilarity", "PangLeePolarity")
     embed_into = embedding.embed_into
 
     def fails(loaded: Any, texts: Any, *args: Any, **options: Any) -> Iterator[int]:
         if len(texts) >= 200:
-            raise LayerwiseError("a review", code="not_finite")
+            raise RuntimeError("a review")
         return embed_into(loaded, texts, *args, **options)
 
     monkeypatch.setattr(embedding, "embed_into", fails)
-    with refused("missing_file"):
-        run(tasks)
+    with refused("missing_file") as caught:
+        run(tasks, threads=threads)
+    assert "3 of 4 tasks failed" in str(caught.value)
     assert [p.stem for p in (tmp_path / "main").iterdir()] == ["LeeNewsSimilarity"]
     assert not (tmp_path / "main.parquet").exists()
+
+
+class Unscorable(LabelledTask):
+    def score(self, *_: Any) -> Any:
+        raise ValueError("scikit-learn does not like these labels")
 
 
 def test_texts_of_several_tasks_are_embedded_once(

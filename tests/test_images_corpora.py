@@ -5,9 +5,12 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
+import datasets
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
@@ -21,6 +24,7 @@ from layerwise.corpora.images import UnreadableError, decode, png
 from layerwise.corpora.make import make_corpus, make_views
 from layerwise.io.files import sha256_bytes
 from layerwise.section import parse
+from layerwise.tasks import mteb_task
 
 RNG = np.random.default_rng(0)
 COLOURS = RNG.integers(0, 256, (6, 9, 3), dtype=np.uint8)
@@ -244,6 +248,29 @@ def test_classes_are_drawn_whole(tmp_path: Path) -> None:
         classes_of(digits.labels, 11, 0)
     kept = corpus(tmp_path, {"package": "digits"}, classes=3)
     assert len(kept) == sum(label in three for label in digits.labels)
+
+
+def test_no_row_reads_a_file_outside_its_data_set(tmp_path: Path) -> None:
+    private, data = tmp_path / "private.png", tmp_path / "data"
+    (data / "inside").mkdir(parents=True)
+    private.write_bytes(png(COLOURS))
+    (data / "inside" / "a.png").write_bytes(png(COLOURS[:3]))
+    (data / "link.png").symlink_to(private)
+    inside = data / "inside/a.png"
+    paths = [str(private), "../private.png", "link.png", "inside/a.png", str(inside), None]
+    rows = pa.array([{"bytes": None, "path": p} for p in paths], datasets.Image().pa_type)
+    features = json.dumps({"info": {"features": {"image": {"_type": "Image"}}}})
+    table = pa.table({"image": rows}).replace_schema_metadata({"huggingface": features})
+    pq.write_table(table, data / "train.parquet")
+    source = open_images(HubImages(hub=str(data)))
+    assert source.read(3) == source.read(4) == png(COLOURS[:3])
+    rows_of_mteb = datasets.load_dataset(str(data), split="train")
+    for row in (0, 1, 2, 5):
+        with pytest.raises(UnreadableError):
+            source.read(row)
+        loader = SimpleNamespace(dataset=rows_of_mteb.select([row]))
+        with pytest.raises(UnreadableError):
+            list(mteb_task._images(loader, SimpleNamespace(dataset={"path": str(data)})))
 
 
 def test_files_there_and_back(folder: Path, tmp_path: Path) -> None:

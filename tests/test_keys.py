@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,3 +66,31 @@ def keys(place: str = "", value: Any = None) -> dict[str, str]:
 def test_keys_follow_settings(place: str, value: Any, changed: set[str]) -> None:
     before, after = keys(), keys(place, value)
     assert {name for name in before if before[name] != after[name]} == changed
+
+
+@pytest.mark.parametrize("source", ["images", "hub", "questions", "task"])
+def test_local_data_are_compared_by_content(tmp_path: Path, source: str) -> None:
+    file = tmp_path / "a" / "train.jsonl"
+    file.parent.mkdir()
+    file.write_text('{"text": "one"}')
+    folder = str(file.parent)
+    entries: dict[str, Any] = {
+        "images": {"images": {"folder": folder}},
+        "hub": {"source": {"hub": folder}},
+        "questions": {"questions": {"hub": folder}},
+        "task": {"folder": folder},
+    }
+    section = "tasks" if source in ("questions", "task") else "corpora"
+
+    def key() -> str:
+        config = Config.of({section: {"c": entries[source]}, "studies": CONFIG["studies"]})
+        made = Keys(config)
+        return made.task_data("c") if section == "tasks" else made.corpus("c")
+
+    before, state = key(), file.stat()
+    file.write_text('{"text": "two"}')
+    os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert key() != before
+    changed = key()
+    (file.parent / "README.md").write_text("---\nconfigs: []\n---\n")
+    assert key() != changed

@@ -1,14 +1,16 @@
 """A change of one weight changes a local model's identity; nothing else does."""
 
 import os
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from refused import refused
 
 from layerwise.config.models import FolderAdapter, FolderSource, HubSource, Model
-from layerwise.models import identity as module
-from layerwise.models.identity import cached_sha256, identity
+from layerwise.io import files
+from layerwise.io.files import cached_sha256
+from layerwise.models.identity import identity
 
 
 @pytest.fixture
@@ -44,13 +46,45 @@ def test_place_touch_and_files_that_nothing_reads_do_not_count(folder: Path) -> 
 def test_a_file_is_hashed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = folder / "model.safetensors"
     first = cached_sha256(path)
-    monkeypatch.setattr(module, "sha256_file", lambda _: pytest.fail("hashed again"))
+    monkeypatch.setattr(files, "sha256_file", lambda _: pytest.fail("hashed again"))
     assert cached_sha256(path) == first
 
 
-def test_a_cache_that_cannot_be_written_costs_nothing_but_time(folder: Path) -> None:
+def test_a_change_that_keeps_size_and_time_is_noticed(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    before, state = of(folder), path.stat()
+    path.write_bytes(bytes(2**20 - 1) + b"x")
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert of(folder) != before
+
+
+@pytest.mark.parametrize("home", ["none", "read-only", "of others"])
+def test_no_cache_is_shared_with_other_users(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    place = folder / "home"
+    place.mkdir()
+    shared = place / ".cache/layerwise/hashes"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(place))
     path = folder / "config.json"
-    assert cached_sha256(path, cache=path / "no folder") == cached_sha256(path)
+    if home == "none":
+        monkeypatch.setattr(Path, "home", lambda: raised(RuntimeError("no home")))
+    elif home == "read-only":
+        place.joinpath(".cache").write_text("a file, since root may write in any folder")
+    else:
+        shared.mkdir(parents=True)
+        shared.parent.chmod(0o777)
+        state = files._state(path)
+        (shared / state).write_text("0" * 64)
+    cache = files.user_cache()
+    assert cached_sha256(path) == sha256(b"{}").hexdigest()
+    assert cache not in shared.parents and cache.stat().st_mode & 0o777 == 0o700
+    assert cache.name not in ("layerwise", "hashes") and cache == files.user_cache()
+
+
+def raised(error: Exception) -> Path:
+    raise error
 
 
 def test_hub_models_go_by_name_and_revision() -> None:

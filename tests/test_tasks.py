@@ -17,6 +17,7 @@ from refused import refused
 from layerwise.config.models import FolderSource, Model
 from layerwise.config.scoring import ScoringSettings
 from layerwise.errors import Code
+from layerwise.io.files import folder_sha256
 from layerwise.tasks import catalog, names, prompts, quickstart, results
 from layerwise.tasks.mteb_task import MtebTask
 from layerwise.tasks.prompts import Prompts
@@ -43,11 +44,11 @@ def test_tasks_that_cannot_be_scored_are_refused(name: str, code: Code) -> None:
 
 def test_data_identify_a_task(folders: dict[str, str], tmp_path: Path) -> None:
     name = "LeeNewsSimilarity"
-    one = catalog.data_identity(Path(folders[name]))
+    one = folder_sha256(Path(folders[name]))
     table = quickstart.news_similarity()
     table.loc[0, "score"] += 0.1
     table.to_parquet(tmp_path / "test.parquet")
-    assert catalog.data_identity(tmp_path) != one
+    assert folder_sha256(tmp_path) != one
 
 
 def test_units_hold_what_the_evaluators_ask_for(folders: dict[str, str]) -> None:

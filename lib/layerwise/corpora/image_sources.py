@@ -180,13 +180,53 @@ def _of_hub(source: HubImages) -> Images:
     data = data.cast_column(source.column, datasets.Image(decode=False))
 
     def read(index: int) -> bytes:
-        image: Any = data[index][source.column] or {}
-        content = image.get("bytes")
-        if content is None and image.get("path"):
-            content = read_file(image["path"], str(index))
-        return content or b""
+        return image_bytes(data[index][source.column], source.hub, str(index))
 
     return Images([str(n) for n in range(len(data))], labels, read, facts)
+
+
+def image_bytes(image: Mapping[str, Any] | None, hub: str, name: str) -> bytes:
+    """Bytes of an image of a data set's row, which `datasets` has not decoded.
+
+    Rows may come from strangers: they name files of the data set alone, not any of this machine.
+
+    Parameters
+    ----------
+    image : mapping with bytes and path, or None
+    hub : str
+        The data set: its name on the hub, or its local folder.
+    name : str
+        The image's id, for errors.
+
+    Raises
+    ------
+    UnreadableError
+        If there is no image, or its file cannot be read or is not in the data set's folder.
+    """
+    if image and image["bytes"] is not None:
+        return bytes(image["bytes"])
+    if not image or not image["path"]:
+        raise UnreadableError(f"The row {name!r} of {hub!r} has no image; set damaged: drop.")
+    path = Path(hub, image["path"]).resolve()
+    if not any(path.is_relative_to(folder) for folder in _folders_of(hub)):
+        raise UnreadableError(
+            f"The row {name!r} of {hub!r} names the file {image['path']}, which is not in the "
+            "data set's folder; copy it there."
+        )
+    return read_file(str(path), name)
+
+
+def _folders_of(hub: str) -> list[Path]:
+    """Folders of a data set's files: its own, or those of the hub's cache."""
+    import datasets
+    from huggingface_hub import constants
+
+    folder = Path(hub).resolve()
+    if folder.is_dir():
+        # In the hub's cache, files of a snapshot are links to those beside it.
+        return [folder, *([folder.parents[1]] if folder.parent.name == "snapshots" else [])]
+    cached = Path(constants.HF_HUB_CACHE, f"datasets--{hub.replace('/', '--')}")
+    return [cached.resolve(), Path(datasets.config.DOWNLOADED_DATASETS_PATH).resolve()]
 
 
 def _digits() -> Images:

@@ -11,6 +11,7 @@ import logging
 import re
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from layerwise.corpora.packages import news
 from layerwise.corpora.wikipedia import read_paragraphs
 from layerwise.errors import LayerwiseError, check_name, closest, first_line
 from layerwise.io import delimited, tables
-from layerwise.io.files import is_file, sha256_file, sha256_text
+from layerwise.io.files import folder_sha256, is_file, sha256_file, sha256_text
 
 log = logging.getLogger(__name__)
 
@@ -210,9 +211,10 @@ def load_hub(source: HubData) -> tuple[Any, dict[str, str]]:
     at = f" at {source.revision!r}" if source.revision else ""
     what = f"data set {source.hub!r}{at}"
     try:
-        data: Any = datasets.load_dataset(
-            source.hub, source.name, split=source.split, revision=source.revision
-        )
+        with own_cache(source.hub):
+            data: Any = datasets.load_dataset(
+                source.hub, source.name, split=source.split, revision=source.revision
+            )
     except MemoryError:
         raise
     except Exception as error:  # the libraries raise many kinds of errors
@@ -234,6 +236,24 @@ def load_hub(source: HubData) -> tuple[Any, dict[str, str]]:
                 code="mismatch",
             )
     return data, facts
+
+
+@contextmanager
+def own_cache(path: str) -> Iterator[None]:
+    """Give `datasets` a separate cache for each content of a local folder; of the hub, nothing.
+
+    It identifies a folder that has configs in its README.md by the folder's name and that README,
+    and would return data of another folder of that name, or from before the files were replaced.
+    """
+    import datasets
+
+    usual, folder = datasets.config.HF_DATASETS_CACHE, Path(path)
+    if folder.is_dir():
+        datasets.config.HF_DATASETS_CACHE = Path(usual, "layerwise", folder_sha256(folder)[:16])
+    try:
+        yield
+    finally:
+        datasets.config.HF_DATASETS_CACHE = usual
 
 
 def _of_file(frame: pd.DataFrame, source: FileTexts) -> Texts:

@@ -16,7 +16,7 @@ import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -112,13 +112,23 @@ is_folder, is_file = os.path.isdir, os.path.isfile
 
 
 def user_cache() -> Path:
-    """Folder for what a user's projects share; a temporary one if the home cannot be written."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "layerwise"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return Path(tempfile.gettempdir())
-    return folder
+    """Folder for what a user's projects share, which other users cannot write.
+
+    A temporary one of this process if there is no home, or none that can be written.
+    """
+    with contextlib.suppress(OSError, RuntimeError):  # no home is a RuntimeError
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "layerwise"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        state = folder.stat()
+        is_private = state.st_uid == os.getuid() and not state.st_mode & 0o002
+        if is_private and os.access(folder, os.W_OK):
+            return folder
+    return Path(_temporary().name)
+
+
+@cache
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="layerwise-")
 
 
 def read_text(path: Path) -> str:
@@ -146,6 +156,46 @@ def sha256_file(path: Path) -> str:
     """Hexadecimal SHA-256 of a file's bytes."""
     with Path(path).open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def cached_sha256(path: Path) -> str:
+    """SHA-256 of a file's bytes, computed once for each state of the file (`_state`)."""
+    return _cached(_state(path), lambda: sha256_file(path))
+
+
+def folder_sha256(folder: Path) -> str:
+    """SHA-256 of the names and contents of a folder's files, computed once for their states."""
+    files = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file()}
+    files = {name: files[name] for name in sorted(files) if not name.endswith(".lock")}
+    states = sha256_text(*(part for name, p in files.items() for part in (name, _state(p))))
+    lines = (f"{name} {sha256_file(p)}" for name, p in files.items())
+    return _cached(states, lambda: sha256_text("\n".join(lines)))
+
+
+def _state(path: Path) -> str:
+    """A file's path, inode, size, and times of modification and change, as a hash.
+
+    The time of change cannot be set: a file that was replaced by one of the same size and
+    modification time has another state.
+    """
+    state = path.stat()
+    numbers = (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+    return sha256_text(str(path.resolve()), *map(str, numbers))
+
+
+def _cached(name: str, compute: Callable[[], str]) -> str:
+    """A hash from the user's cache, or computed and stored there."""
+    entry = user_cache() / "hashes" / name
+    with contextlib.suppress(OSError):
+        found = entry.read_text("ascii")
+        if len(found) == 64:  # a write that was cut off is shorter
+            return found
+    found = compute()
+    # A cache that cannot be written costs time and nothing else.
+    with contextlib.suppress(OSError):
+        entry.parent.mkdir(exist_ok=True)
+        entry.write_text(found, "ascii")
+    return found
 
 
 def sha256_bytes(content: bytes) -> str:

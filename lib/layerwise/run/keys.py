@@ -18,8 +18,9 @@ from typing import Any
 
 from layerwise.config import Config
 from layerwise.config.tasks import LabelledEntry, MtebEntry
+from layerwise.io.files import cached_sha256, folder_sha256
 from layerwise.metrics.registry import formula_hash
-from layerwise.models.identity import cached_sha256, folder_hashes, identity
+from layerwise.models.identity import identity
 from layerwise.run import studies
 
 VERSIONS = {
@@ -88,7 +89,9 @@ class Keys:
         if getattr(source, "file", None):
             data = _hash(Path(source.file))
         elif getattr(source, "folder", None):
-            data = _sizes(Path(source.folder))
+            data = folder_sha256(Path(source.folder))
+        elif getattr(source, "hub", None):
+            data = _of_folder(source.hub)
         elif getattr(source, "package", None) == "wikipedia":
             data = self.wikipedia()
         elif getattr(source, "task", None):
@@ -152,11 +155,13 @@ class Keys:
         if studies.quickstart_folder(self.config, task) is not None:
             data = self.quickstart_tasks()
         elif isinstance(entry, MtebEntry) and entry.folder is not None:
-            data = folder_hashes(Path(entry.folder))
+            data = folder_sha256(Path(entry.folder))
         elif isinstance(entry, LabelledEntry) and entry.corpus is not None:
             data = self.corpus(entry.corpus)
         else:
             data = [_hash(Path(path)) for path in studies.task_files(self.config, task)]
+            questions = getattr(entry, "questions", None)
+            data += filter(None, [_of_folder(getattr(questions, "hub", ""))])
         described = {} if entry is None else settings(entry, "folder", "file")
         return digest("task", task, described, data)
 
@@ -287,7 +292,6 @@ def _hash(path: Path) -> str:
     return cached_sha256(path) if path.is_file() else "absent"
 
 
-def _sizes(folder: Path) -> dict[str, int]:
-    """The size of each file in a folder of images, which would take long to read."""
-    files = sorted(p for p in folder.rglob("*") if p.is_file())
-    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
+def _of_folder(hub: str) -> str | None:
+    """Hash of a data set's files where it is a local folder; None for the hub's."""
+    return folder_sha256(Path(hub)) if hub and Path(hub).is_dir() else None

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
+from layerwise.corpora.sources import own_cache
 from layerwise.errors import Code, LayerwiseError, closest, first_line
 from layerwise.extras import require
-from layerwise.io.files import sha256_file, sha256_text
 from layerwise.tasks.names import IMAGE_TYPES, QUICKSTART, TYPES
 
 log = logging.getLogger(__name__)
@@ -105,7 +103,7 @@ def load(task: Any) -> Any:
 
     datasets.disable_progress_bars()
     try:
-        with own_cache(task):
+        with own_cache(task.metadata.dataset["path"]):
             task.load_data()
             if task.metadata.type == "Reranking":
                 _add_candidates(task)
@@ -133,31 +131,6 @@ def _add_candidates(task: Any) -> None:
                 )
                 pairs = zip(rows["query-id"], rows["corpus-ids"], strict=True)
                 data["top_ranked"] = {str(query): list(map(str, ids)) for query, ids in pairs}
-
-
-def data_identity(folder: Path) -> str:
-    """Hash of the content of a task's local folder, 64 hexadecimal digits."""
-    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock")
-    lines = [f"{p.relative_to(folder).as_posix()} {sha256_file(p)}" for p in files]
-    return sha256_text("\n".join(lines))
-
-
-@contextmanager
-def own_cache(task: Any) -> Iterator[None]:
-    """Give `datasets` a separate cache for each content of a local folder.
-
-    It identifies a folder that has configs in its README.md by the folder's name and that README,
-    and would return data of another folder of that name, or from before the files were replaced.
-    """
-    import datasets
-
-    usual, folder = datasets.config.HF_DATASETS_CACHE, Path(task.metadata.dataset["path"])
-    if folder.is_dir():
-        datasets.config.HF_DATASETS_CACHE = Path(usual, "layerwise", data_identity(folder)[:16])
-    try:
-        yield
-    finally:
-        datasets.config.HF_DATASETS_CACHE = usual
 
 
 def failure(task: Any, problem: str, error: Exception, code: Code) -> LayerwiseError:

@@ -9,7 +9,7 @@ readout is the model's own.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,13 +23,16 @@ from layerwise.activations import forward
 from layerwise.activations.embedding import embed
 from layerwise.activations.representation import Packed, Representation
 from layerwise.config.models import Model
+from layerwise.config.scoring import ScoringSettings
 from layerwise.config.tasks import ChoiceEntry
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import DTYPES, LoadedModel
 from layerwise.models.source import locate
-from layerwise.progress import Progress
-from layerwise.tasks.questions import LETTERS, Question, read_questions
+from layerwise.tasks.prompts import Prompts
+from layerwise.tasks.questions import LETTERS, Question, Questions, read_questions
+from layerwise.tasks.reading import Setup
 from layerwise.tasks.results import Score
+from layerwise.tasks.task import Array, NoScoreError, Reader, Task, Unit, Vectors, keep_data
 from layerwise.vocabulary import BLOCK, SCORED_READOUTS
 
 log = logging.getLogger(__name__)
@@ -41,48 +44,142 @@ LOGITS_BYTES = 64 * 2**20
 WINDOW = 128  # questions whose tokens are in memory
 
 
+# Task
+
+
 @dataclass(frozen=True)
-class ChoiceTask:
-    """A task of multiple-choice questions."""
+class ChoiceTask(Task):
+    """A task of multiple-choice questions; see `layerwise.tasks.task.Task`."""
 
     entry: ChoiceEntry
 
-    def scores(
-        self, loaded: LoadedModel, entry: Model, budget: int | None
-    ) -> dict[tuple[int, int], Score]:
-        """Score of each layer and form of the questions, both by number.
+    @property
+    def task_type(self) -> str:
+        """Multiple choice."""
+        return "MultipleChoice"
 
-        A model that cannot be asked has no score, with the reason.
+    @property
+    def reader(self) -> Reader:
+        """Answers of every layer."""
+        return Answering(self)
+
+    def prompt(self, prompts: Prompts, name: str, prompt_type: str) -> str:  # noqa: ARG002
+        """None: the form of the questions is the task's."""
+        return ""
+
+    def units(self, most: int) -> Iterator[Unit]:
+        """At most so many different questions each."""
+        asked = list(dict.fromkeys(_kept(self).asked))
+        for start in range(0, len(asked), most):
+            part = asked[start : start + most]
+            yield Unit([("", question) for question in part], selection=frozenset(part))
+
+    def score(
+        self,
+        selection: frozenset[Question],
+        vectors: Vectors,
+        settings: ScoringSettings,  # noqa: ARG002
+    ) -> list[tuple[bool, float]]:
+        """For each question that fits the model: True if the answer is right; chance."""
+        asked = [question for question in _kept(self).asked if question in selection]
+        right = vectors.of("", asked)[:, 0]
+        return [
+            (bool(is_right), 1 / len(question.choices))
+            for question, is_right in zip(asked, right, strict=True)
+            if not np.isnan(is_right)
+        ]
+
+    def scores(
+        self,
+        parts: Sequence[list[tuple[bool, float]]],
+        settings: ScoringSettings,  # noqa: ARG002
+    ) -> list[Score]:
+        """Share of right answers, with Wilson's interval."""
+        answered = [one for part in parts for one in part]
+        if not answered:
+            raise LayerwiseError(
+                f"All {len(_kept(self).asked)} questions, with {self.entry.shots} examples each, "
+                "are longer than the model takes; lower shots.",
+                code="too_few",
+            )
+        right, chances = zip(*answered, strict=True)
+        n = len(right)
+        low, high = proportion_confint(sum(right), n, method="wilson")
+        chance = float(np.mean(chances))
+        return [Score(sum(right) / n, float(low), float(high), n, chance=chance)]
+
+
+@keep_data
+def _kept(task: ChoiceTask) -> Questions:
+    return read_questions(task.entry)
+
+
+@dataclass(frozen=True)
+class Answering:
+    """Lets every layer answer questions; see `layerwise.tasks.task.Reader`.
+
+    The vector of a question has one number: 1 if the likeliest answer is the right one, else 0;
+    nan if the question, with its examples, is longer than the model takes. The forms stand in
+    place of poolings.
+    """
+
+    task: ChoiceTask
+
+    def representations(self, setup: Setup) -> list[Representation]:  # noqa: ARG002
+        """One for each form of the questions."""
+        return [Representation("all", form, "final_norm") for form in self.task.entry.forms]
+
+    def width(self, setup: Setup) -> int:  # noqa: ARG002
+        """One number."""
+        return 1
+
+    def read(
+        self,
+        setup: Setup,
+        inputs: Sequence[Question],
+        prompts: Sequence[str],  # noqa: ARG002
+        into: Array,
+    ) -> Iterator[int]:
+        """Answer questions; raises `NoAnswersError` for a model that cannot be asked."""
+        loaded, entry = setup.loaded, self.task.entry
+        examples, budget = _kept(self.task).examples, setup.extraction.batch_tokens
+        lens = lens_of(loaded, setup.entry)
+        into[:] = np.nan
+        for start in range(0, len(inputs), WINDOW):
+            window = inputs[start : start + WINDOW]
+            asked = [_tokenized(loaded, question, entry, examples) for question in window]
+            fitting = [row for row, answers in enumerate(asked) if answers]
+            answers = [answer for of_question in asked for answer in of_question]
+            likely = _likelihoods(loaded, lens, answers, budget)
+            ends = np.cumsum([len(asked[row]) for row in fitting])
+            for row, end in zip(fitting, ends, strict=True):
+                values = likely[:, end - len(asked[row]) : end]
+                into[:, :, start + row, 0] = self._is_right(window[row], values)
+            yield len(window)
+        n_long = int(np.isnan(into[0, 0]).sum())
+        if n_long:
+            log.warning("%d of %d questions are too long and left out", n_long, len(inputs))
+
+    def _is_right(self, question: Question, likelihoods: Floats) -> npt.NDArray[np.bool_]:
+        """True where the likeliest answer is right, shape (forms, layers).
 
         Parameters
         ----------
-        entry : Model
-            The model's entry in the config.
-        budget : int, optional
-            Tokens in a batch, pads included.
+        likelihoods : array, shape (layers, forms * answers)
         """
-        questions, examples = read_questions(self.entry)
-        try:
-            lens = lens_of(loaded, entry)
-        except NoAnswersError as error:
-            places = np.ndindex(loaded.anatomy.n_layers, len(self.entry.forms))
-            return dict.fromkeys(places, Score(None, why=str(error)))
-        right, chance = answer(loaded, lens, self.entry, questions, examples, budget)
-        counts, n = right.sum(axis=2).T, right.shape[2]
-        low, high = proportion_confint(counts, n, method="wilson")
-        return {
-            place: Score(count / n, low[place], high[place], n, chance=chance)
-            for place, count in np.ndenumerate(counts)
-        }
+        forms, chosen = self.task.entry.forms, []
+        for form, likely in zip(forms, np.split(likelihoods, len(forms), axis=1), strict=True):
+            if form == "answer_per_character":
+                likely = likely / [len(choice) for choice in question.choices]
+            chosen.append(likely.argmax(axis=1))
+        return np.asarray(np.array(chosen) == question.answer)
 
 
 # Readout
 
 
-class NoAnswersError(LayerwiseError):
+class NoAnswersError(NoScoreError):
     """A model without a readout of the next token that every layer can be read with."""
-
-    code = "unsupported"
 
 
 Lens = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -227,74 +324,20 @@ class Answer(NamedTuple):
     ids: tuple[int, ...]
 
 
-def answer(
-    loaded: LoadedModel,
-    lens: Lens,
-    task: ChoiceEntry,
-    questions: Sequence[Question],
-    examples: Sequence[Question],
-    budget: int | None = None,
-) -> tuple[npt.NDArray[np.bool_], float]:
-    """Let every layer choose the likeliest answer of each question, all layers in one pass.
-
-    Returns
-    -------
-    right : array of bool, shape (forms, layers, questions)
-        Without questions that, with their examples, are longer than the model takes.
-    chance : float
-        Share of right answers when guessing.
-
-    Raises
-    ------
-    LayerwiseError
-        If no question fits the model, or a log-likelihood is not finite.
-    """
-    right: list[list[npt.NDArray[np.bool_]]] = []
-    chances: list[float] = []
-    with Progress(len(questions), f"{loaded.name} {loaded.revision}", "question") as bar:
-        for start in range(0, len(questions), WINDOW):
-            window = questions[start : start + WINDOW]
-            asked = [(q, _tokenized(loaded, q, task, examples)) for q in window]
-            fitting = [(question, answers) for question, answers in asked if answers]
-            each = [one for _, answers in fitting for one in answers]
-            ends = np.cumsum([len(answers) for _, answers in fitting], dtype=int)
-            values = np.split(_likelihoods(loaded, lens, each, budget), ends, axis=1)
-            for (question, _), of_question in zip(fitting, values, strict=False):
-                found = []
-                for form, likely in zip(
-                    task.forms, np.split(of_question, len(task.forms), axis=1), strict=True
-                ):
-                    if form == "answer_per_character":
-                        likely = likely / [len(choice) for choice in question.choices]
-                    found.append(likely.argmax(axis=1) == question.answer)
-                right.append(found)
-                chances.append(1 / len(question.choices))
-            bar.update(len(window))
-    if not right:
-        raise LayerwiseError(
-            f"All {len(questions)} questions are longer than the {loaded.max_length} tokens that "
-            f"{loaded.name} takes, with {task.shots} examples each; lower shots.",
-            code="too_few",
-        )
-    if len(right) < len(questions):
-        log.warning("%d questions are too long and left out", len(questions) - len(right))
-    return np.moveaxis(np.array(right), 0, 2), float(np.mean(chances))
-
-
 def _tokenized(
     loaded: LoadedModel,
     question: Question,
-    task: ChoiceEntry,
+    entry: ChoiceEntry,
     examples: Sequence[Question],
 ) -> list[Answer]:
     """Answers to a question in each form; none if one is too long.
 
     The tokens of an answer are those where prompt and answer together differ from the prompt.
     """
-    shown = [e for e in examples if e.subject == question.subject][: task.shots]
+    shown = [e for e in examples if e.subject == question.subject][: entry.shots]
     special = set(loaded.texts.tokenizer.all_special_ids)
     answers = []
-    for form in task.forms:
+    for form in entry.forms:
         prompt, choices = prompts(question, form, shown)
         texts = [prompt, *(prompt + choice for choice in choices)]
         (alone, *wholes), (_, *cut) = loaded.texts.prompts(texts)
@@ -314,6 +357,8 @@ def _likelihoods(
 ) -> Floats:
     """Log-likelihood of each answer at each layer, shape (layers, answers)."""
     values = np.zeros((loaded.anatomy.n_layers, len(answers)))
+    if not answers:
+        return values
     by_input: dict[tuple[int, ...], list[int]] = {}
     for number, one in enumerate(answers):
         by_input.setdefault(one.before, []).append(number)
@@ -348,17 +393,21 @@ class _Batch:
         values: Floats,
     ) -> None:
         self.lens, self.values = lens, values
-        tokens = [
-            (row, len(one.before) - len(one.ids) + k, token, number)
-            for row, own in enumerate(numbers)
-            for number in own
-            for one in [answers[number]]
-            for k, token in enumerate(one.ids)
-        ]
-        rows, places, ids, self.of = np.array(tokens).T
+        # For each token of each answer: the state that predicts it, as its row in the batch and
+        # its place in the row; the token; and the answer's number.
+        states: list[tuple[int, int]] = []
+        ids: list[int] = []
+        self.of: list[int] = []
+        for row, of_row in enumerate(numbers):
+            for number in of_row:
+                answer = answers[number]
+                first = len(answer.before) - len(answer.ids)
+                states += [(row, first + k) for k in range(len(answer.ids))]
+                ids += answer.ids
+                self.of += [number] * len(answer.ids)
         # Letters have one state in common.
-        states, at = np.unique(np.stack([rows, places]), axis=1, return_inverse=True)
-        self.states, self.at = torch.tensor(states), torch.tensor(at.reshape(-1))
+        distinct, at = np.unique(np.array(states).T, axis=1, return_inverse=True)
+        self.states, self.at = torch.tensor(distinct), torch.tensor(at.reshape(-1))
         self.ids = torch.tensor(ids)
         self.logs: dict[int, Tensor] = {}
 

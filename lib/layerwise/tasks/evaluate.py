@@ -1,9 +1,11 @@
-"""Score every layer of one model at one checkpoint on all its tasks.
+"""Score every layer of a model on tasks: one function for the workflow and for models in memory.
 
-The main process embeds one group of units after the other (small tasks together, some sets of a
-clustering), each distinct text of a group once, all layers in one pass. Vectors go to local
-scratch; processes score their layers while the model embeds the next group. Only scores are kept.
-Each finished task is a table with its own key: a killed job continues where it was.
+The main process reads one group of units after the other (small tasks together, some sets of a
+clustering), each distinct input of a group once, all layers in one pass. Vectors go to local
+scratch; processes score their layers while the model reads the next group. Only scores are kept.
+
+`evaluate` writes a table with its own key for each finished task: a killed job continues where it
+was.
 
 Scratch holds at most `scoring.waiting_gb` of vectors, or one unit if that is larger. A group has
 at most half of the limit.
@@ -20,7 +22,7 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,20 +33,20 @@ import pyarrow as pa
 import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from layerwise.activations import embedding
 from layerwise.activations.representation import Representation
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Model
 from layerwise.config.scoring import ScoringSettings
-from layerwise.errors import DiskError, LayerwiseError
+from layerwise.errors import DiskError, LayerwiseError, first_line
 from layerwise.io import tables
+from layerwise.io.files import disk_fault, memory_fault
 from layerwise.models.load import LoadedModel
 from layerwise.names import encode
 from layerwise.progress import Progress
-from layerwise.tasks.choice import ChoiceTask
-from layerwise.tasks.prompts import Prompts, normalizes, of_model
+from layerwise.tasks.prompts import normalizes, of_model
+from layerwise.tasks.reading import Setup
 from layerwise.tasks.results import KIND, SCHEMA, Score
-from layerwise.tasks.task import Key, Task, Unit, Vectors, normalized
+from layerwise.tasks.task import Key, NoScoreError, Reader, Task, Unit, Vectors
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +62,7 @@ def texts_of(task: Task) -> list[str]:
 
 def evaluate(
     load: Callable[[], LoadedModel],
-    tasks: Mapping[str, Task | ChoiceTask],
+    tasks: Mapping[str, Task],
     *,
     entry: Model,
     extraction: ExtractSettings,
@@ -103,30 +105,42 @@ def evaluate(
     if len(due) < len(tasks):
         log.info("%d of %d tasks are done already", len(tasks) - len(due), len(tasks))
     if due:
-        with (
-            _scorers(threads, {type(task).__module__ for task in due.values()}) as pool,
-            tempfile.TemporaryDirectory(prefix="layerwise-") as scratch,
-        ):
-            loaded = load()
-            if scoring.normalize is None:
-                normalize = normalizes(entry, loaded.revision)
-                scoring = scoring.model_copy(update={"normalize": normalize})
-            prompts = of_model(entry, loaded.revision)
-            job = _Job(
-                loaded, prompts, extraction, scoring, pool, threads, Path(scratch), paths, keys
-            )
-            try:
-                job.run(due, entry)
-            except BrokenProcessPool as error:
-                raise LayerwiseError(
-                    "A scoring process was killed, most likely because memory ran out; lower "
-                    "scoring.threads. Finished tasks are kept.",
-                    code="no_memory",
-                ) from error
+        with _scorers(threads, {type(task).__module__ for task in due.values()}) as pool:
+            setup = set_up(load(), entry, extraction, scoring)
+
+            def write(scored: TaskScores) -> None:
+                _write(scored, setup, paths[scored.name], keys[scored.name])
+
+            score(setup, due, write, Pool(pool, threads))
     scores = pa.Table.from_pandas(tables.read(paths.values(), "scores", kind=KIND), schema=SCHEMA)
     about = tables.facts(next(iter(paths.values())))
     facts = {name: about[name] for name in ("model", "revision", "dtype", "weights_sha256")}
     tables.write(output, scores, kind=KIND, key=key, **facts)
+
+
+def _write(scored: TaskScores, setup: Setup, path: Path, key: str) -> None:
+    """Write the table of a task."""
+    loaded = setup.loaded
+    about = {"model": loaded.name, "revision": loaded.revision, "task": scored.name}
+    last = max(loaded.anatomy.n_layers - 1, 1)
+    rows = [
+        about
+        | {"task_type": scored.task_type, "layer": layer, "depth": layer / last}
+        | scored.representations[way]._asdict()
+        | vars(one)
+        for (layer, way), found in scored.scores.items()
+        for one in found
+    ]
+    tables.write(
+        path,
+        pa.Table.from_pylist(rows, schema=SCHEMA),
+        kind=KIND,
+        key=key,
+        dtype=loaded.dtype,
+        weights_sha256=loaded.weights,
+        settings=setup.scoring.plain(),
+        **about,
+    )
 
 
 def _is_done(path: Path, key: str) -> bool:
@@ -138,19 +152,97 @@ def _is_done(path: Path, key: str) -> bool:
         return False
 
 
-@dataclass
+# Scoring
+
+
+@dataclass(frozen=True)
+class TaskScores:
+    """Scores of one task.
+
+    Attributes
+    ----------
+    representations : list of Representation
+    scores : mapping
+        Scores by layer and representation, both by number: one for each split and subset.
+    """
+
+    name: str
+    task_type: str
+    representations: list[Representation]
+    scores: Mapping[Place, Sequence[Score]]
+
+
+def set_up(
+    loaded: LoadedModel, entry: Model, extraction: ExtractSettings, scoring: ScoringSettings
+) -> Setup:
+    """A model with its prompts; vectors are scaled as the model does, unless the settings say."""
+    if scoring.normalize is None:
+        normalize = normalizes(entry, loaded.revision)
+        scoring = scoring.model_copy(update={"normalize": normalize})
+    return Setup(loaded, entry, extraction, scoring, of_model(entry, loaded.revision))
+
+
+def score(
+    setup: Setup,
+    tasks: Mapping[str, Task],
+    take: Callable[[TaskScores], None],
+    pool: Pool | None = None,
+) -> None:
+    """Score all layers of a model on tasks. A task that fails does not stop the others.
+
+    Parameters
+    ----------
+    tasks : mapping
+        Tasks by name.
+    take : callable
+        Is given the scores of each task when they are complete.
+    pool : Pool, optional
+        Processes that score; by default this one.
+
+    Raises
+    ------
+    LayerwiseError
+        After all tasks, if one failed: the first failure.
+    """
+    with tempfile.TemporaryDirectory(prefix="layerwise-") as scratch:
+        job = _Job(setup, take, pool or Pool(_Here(), 1), Path(scratch))
+        try:
+            job.run(tasks)
+        except BrokenProcessPool as error:
+            raise LayerwiseError(
+                "A scoring process was killed, most likely because memory ran out; lower "
+                "scoring.threads. Finished tasks are kept.",
+                code="no_memory",
+            ) from error
+    if job.failures:
+        (first, *_), n = job.failures.values(), len(job.failures)
+        more = f" ({n} of {len(tasks)} tasks failed)" if n > 1 else ""
+        raise LayerwiseError(f"{first}{more}", code=first.code) from first
+
+
+class Pool(NamedTuple):
+    """Processes that score, and their number."""
+
+    executor: Executor
+    size: int
+
+
+@dataclass(eq=False)
 class _Pending:
     """A task that is being scored.
 
     Attributes
     ----------
+    representations : list of Representation
     scores : list
-        Of each unit that is embedded, the futures of the scores of its layers.
+        Of each unit that is read, the futures of the scores of its layers.
     """
 
     name: str
     task: Task
     task_type: str
+    reader: Reader
+    representations: list[Representation]
     n_units: int
     scores: list[list[Future[dict[Place, Any]]]] = field(default_factory=list)
 
@@ -168,87 +260,83 @@ class _Part(NamedTuple):
     unit: Unit
     inputs: list[tuple[str, Any]]
 
+    @property
+    def sort(self) -> tuple[Any, ...]:
+        """Equal for parts that can be read together."""
+        return self.pending.reader, *self.unit.sort
+
 
 @dataclass
 class _Job:
-    """The evaluation of a model.
+    """The scoring of a model.
 
     Attributes
     ----------
     pending : list
-        Tasks whose table is not written yet.
+        Tasks that are not scored yet.
     failures : dict
         The first error of each task that failed.
-    n_embedded : int
-        Number of groups that were embedded; each has a file of vectors until it is scored.
+    n_read : int
+        Number of groups that were read; each has a file of vectors until it is scored.
     n_waiting : int
         Number of inputs in the last of these files.
     """
 
-    loaded: LoadedModel
-    prompts: Prompts
-    extraction: ExtractSettings
-    scoring: ScoringSettings
-    pool: Executor
-    n_processes: int
+    setup: Setup
+    take: Callable[[TaskScores], None]
+    pool: Pool
     scratch: Path
-    paths: Mapping[str, Path]
-    keys: Mapping[str, str]
     pending: list[_Pending] = field(default_factory=list)
     failures: dict[str, LayerwiseError] = field(default_factory=dict)
-    n_embedded: int = 0
+    n_read: int = 0
     n_waiting: int = 0
 
-    @cached_property
-    def ways(self) -> list[Representation]:
-        """The representations that are scored."""
-        return embedding.representations_of(
-            self.loaded, self.extraction.tokens, self.scoring.poolings, self.scoring.readouts
-        )
-
-    @cached_property
-    def limit(self) -> int:
+    def limit(self, reader: Reader) -> int:
         """Number of inputs whose vectors may be on the scratch disk."""
-        anatomy = self.loaded.anatomy
-        n_bytes = 4 * len(self.ways) * anatomy.n_layers * anatomy.hidden
-        return int(self.scoring.waiting_gb * 1e9) // n_bytes
+        n_ways, n_layers = len(reader.representations(self.setup)), self._n_layers
+        n_bytes = 4 * n_ways * n_layers * reader.width(self.setup)
+        return int(self.setup.scoring.waiting_gb * 1e9) // n_bytes
 
-    def run(self, due: Mapping[str, Task | ChoiceTask], entry: Model) -> None:
-        """Score tasks; raises the first failure at the end."""
-        to_embed: dict[str, Task] = {}
-        for name, task in due.items():
-            if not isinstance(task, ChoiceTask):
-                to_embed[name] = task
-                continue
-            with self._failing(name):
-                ways = [Representation("all", form, "final_norm") for form in task.entry.forms]
-                budget = self.extraction.batch_tokens
-                answered = task.scores(self.loaded, entry, budget)
-                scores = {place: [score] for place, score in answered.items()}
-                self._write(name, "MultipleChoice", ways, scores)
-        for group in self._groups(to_embed):
+    @property
+    def _n_layers(self) -> int:
+        return self.setup.loaded.anatomy.n_layers
+
+    def run(self, tasks: Mapping[str, Task]) -> None:
+        """Score tasks, and note the failures."""
+        for group in self._groups(tasks):
             try:
-                self._embed(group)
-            except DiskError:
-                raise
-            except LayerwiseError:
+                self._read(group)
+            except Exception as error:
+                if _ends_all(error):
+                    raise
                 for part in group:  # Each alone: the other tasks go on.
-                    with self._failing(part.pending.name):
-                        self._embed([part])
+                    self._read_alone(part)
         self._wait()
-        if self.failures:
-            (first, *_), n = self.failures.values(), len(self.failures)
-            more = f" ({n} of {len(due)} tasks failed)" if n > 1 else ""
-            raise LayerwiseError(f"{first}{more}", code=first.code) from first
+
+    def _read_alone(self, part: _Part) -> None:
+        """Read a unit of a group that failed, unless its task has failed already."""
+        if part.pending not in self.pending:
+            return
+        try:
+            self._read([part])
+        except NoScoreError as error:
+            self._take(part.pending, self._without_scores(part.pending, str(error)))
+        except Exception as error:
+            self._note(part.pending.name, error)
+        else:
+            return
+        if part.pending in self.pending:
+            self.pending.remove(part.pending)
 
     def _groups(self, tasks: Mapping[str, Task]) -> Iterator[list[_Part]]:
-        """Group the units of all tasks, in order: up to half of the limit is embedded together."""
-        most = max(1, self.limit // 2)
+        """Group the units of all tasks, in order: up to half of the limit is read together."""
         group: list[_Part] = []
         inputs: set[tuple[str, Any]] = set()
-        for part in self._parts(tasks, most):
-            # Texts, images and words are embedded apart.
-            is_alike = group and part.unit.sort == group[0].unit.sort
+        for part in self._parts(tasks):
+            most = max(1, self.limit(part.pending.reader) // 2)
+            is_alike = group and part.sort == group[0].sort
+            if part.pending.name in self.failures:
+                continue
             if group and not (is_alike and len(inputs.union(part.inputs)) <= most):
                 yield group
                 group, inputs = [], set()
@@ -257,115 +345,116 @@ class _Job:
         if group:
             yield group
 
-    def _parts(self, tasks: Mapping[str, Task], most: int) -> Iterator[_Part]:
+    def _parts(self, tasks: Mapping[str, Task]) -> Iterator[_Part]:
         """The units of all tasks, with the prompts in front of their texts."""
         for name, task in tasks.items():
-            units: list[Unit] = []
-            with self._failing(name):
-                units = list(task.units(most))
+            try:
+                reader = task.reader
+                ways = reader.representations(self.setup)
+                units = list(task.units(max(1, self.limit(reader) // 2)))
                 kinds = dict.fromkeys(kind for unit in units for kind, _ in unit.keys)
-                before = {kind: self.prompts.of(name, task, kind) for kind in kinds}
-                pending = _Pending(name, task, task.task_type, len(units))
-                for kind, prompt in before.items():
-                    if prompt:
-                        log.info("%s: in front of %s: %r", name, kind or "each text", prompt)
-                self.pending.append(pending)
+                before = {kind: task.prompt(self.setup.prompts, name, kind) for kind in kinds}
+                pending = _Pending(name, task, task.task_type, reader, ways, len(units))
+            except Exception as error:
+                self._note(name, error)
+                continue
+            for kind, prompt in before.items():
+                if prompt:
+                    log.info("%s: in front of %s: %r", name, kind or "each text", prompt)
+            self.pending.append(pending)
             for unit in units:
                 yield _Part(pending, unit, [(before[kind], text) for kind, text in unit.keys])
 
-    def _embed(self, group: list[_Part]) -> None:
-        """Write the vectors of units to a file, and have them scored while others are embedded."""
+    def _read(self, group: list[_Part]) -> None:
+        """Write the vectors of units to a file, and have them scored while others are read."""
+        loaded, reader = self.setup.loaded, group[0].pending.reader
+        ways = group[0].pending.representations
         inputs = dict.fromkeys(pair for part in group for pair in part.inputs)
-        places = {pair: place for place, pair in enumerate(inputs)}
         pictures = {sha: p for part in group for sha, p in part.unit.pictures.items()}
-        if len(inputs) + self.n_waiting > self.limit:
+        if len(inputs) + self.n_waiting > self.limit(reader):
             self._wait()
-        anatomy, path = self.loaded.anatomy, self.scratch / f"{self.n_embedded}.npy"
-        done = embedding.embed_into(
-            self.loaded,
+        path = self.scratch / f"{self.n_read}.npy"
+        shape = len(ways), self._n_layers, len(inputs), reader.width(self.setup)
+        done = reader.read(
+            self.setup,
             [pictures.get(text, text) for _, text in inputs],
-            _allocate(path, (len(self.ways), anatomy.n_layers, len(inputs), anatomy.hidden)),
-            self.ways,
-            prompts=[prompt for prompt, _ in inputs],
-            include_prompt=self.prompts.include_prompt,
-            budget=self.extraction.batch_tokens,
-            sink_ratio=self.extraction.sink_ratio,
+            [prompt for prompt, _ in inputs],
+            _allocate(path, shape),
         )
         names = ", ".join(dict.fromkeys(part.pending.name for part in group))
-        with Progress(len(inputs), f"{self.loaded.name} {names:.60}", "text") as bar:
+        with Progress(len(inputs), f"{loaded.name} {names:.60}", "text") as bar:
             for n in done:
                 bar.update(n)
-                self._write_scored()
+                self._hand_over()
         self._wait()
-        self.n_embedded, self.n_waiting = self.n_embedded + 1, len(inputs)
-        layers = list(np.ndindex(anatomy.n_layers, len(self.ways)))
-        for pending, unit, own in group:
-            rows = {key: places[pair] for key, pair in zip(unit.keys, own, strict=True)}
-            given = pending.task, unit.selection, rows, path, self.scoring
-            shares = [layers[k :: self.n_processes] for k in range(self.n_processes)]
-            pending.scores.append([self.pool.submit(_score, share, *given) for share in shares])
-        self._write_scored()
+        self.n_read, self.n_waiting = self.n_read + 1, len(inputs)
+        places = {pair: place for place, pair in enumerate(inputs)}
+        layers = list(np.ndindex(self._n_layers, len(ways)))
+        shares = [layers[k :: self.pool.size] for k in range(self.pool.size)]
+        for part in group:
+            rows = {k: places[pair] for k, pair in zip(part.unit.keys, part.inputs, strict=True)}
+            unit = _ReadUnit(part.pending.task, part.unit.selection, rows, path)
+            score_layers = partial(_score, unit, settings=self.setup.scoring)
+            part.pending.scores.append(
+                [self.pool.executor.submit(score_layers, share) for share in shares]
+            )
+        self._hand_over()
 
     def _wait(self) -> None:
-        """Wait until all that is embedded is scored."""
+        """Wait until all that is read is scored."""
         wait(future for one in self.pending for futures in one.scores for future in futures)
-        self._write_scored()
+        self._hand_over()
         self.n_waiting = 0
-        (self.scratch / f"{self.n_embedded - 1}.npy").unlink(missing_ok=True)
+        (self.scratch / f"{self.n_read - 1}.npy").unlink(missing_ok=True)
 
-    def _write_scored(self) -> None:
-        """Write the tables of tasks that are scored by now."""
+    def _hand_over(self) -> None:
+        """Hand over the scores of tasks that are scored by now."""
         for one in [one for one in self.pending if one.is_scored()]:
             self.pending.remove(one)
-            with self._failing(one.name):
+            try:
                 units = [
                     {place: part for future in futures for place, part in future.result().items()}
                     for futures in one.scores
                 ]
                 scores = {
-                    place: one.task.scores([unit[place] for unit in units], self.scoring)
+                    place: one.task.scores([unit[place] for unit in units], self.setup.scoring)
                     for place in sorted(units[0])
                 }
-                self._write(one.name, one.task_type, self.ways, scores)
+                self._take(one, scores)
+            except Exception as error:
+                self._note(one.name, error)
 
-    def _write(
-        self,
-        name: str,
-        task_type: str,
-        ways: Sequence[Representation],
-        scores: Mapping[Place, Sequence[Score]],
-    ) -> None:
-        """Write the table of a task from the scores of every layer and representation."""
-        loaded, rows = self.loaded, []
-        about = {"model": loaded.name, "revision": loaded.revision, "task": name}
-        for (layer, way), found in scores.items():
-            depth = layer / max(loaded.anatomy.n_layers - 1, 1)
-            place = {"task_type": task_type, "layer": layer, "depth": depth, **ways[way]._asdict()}
-            for score in found:
-                if score.main_score is None:
-                    log.warning("%s has no score at layer %d: %s", name, layer, score.why)
-                rows.append(about | place | vars(score))
-        tables.write(
-            self.paths[name],
-            pa.Table.from_pylist(rows, schema=SCHEMA),
-            kind=KIND,
-            key=self.keys[name],
-            dtype=loaded.dtype,
-            weights_sha256=loaded.weights,
-            settings=self.scoring.plain(),
-            **about,
-        )
+    def _take(self, one: _Pending, scores: Mapping[Place, Sequence[Score]]) -> None:
+        for (layer, _), found in scores.items():
+            for each in found:
+                if each.main_score is None:
+                    log.warning("%s has no score at layer %d: %s", one.name, layer, each.why)
+        self.take(TaskScores(one.name, one.task_type, one.representations, scores))
 
-    @contextmanager
-    def _failing(self, name: str) -> Iterator[None]:
-        """Note an error that concerns one task; the others go on."""
-        try:
-            yield
-        except DiskError:
-            raise
-        except LayerwiseError as error:
-            log.error("%s: %s", name, error)
-            self.failures.setdefault(name, error)
+    def _without_scores(self, one: _Pending, why: str) -> Mapping[Place, Sequence[Score]]:
+        places = np.ndindex(self._n_layers, len(one.representations))
+        return {place: [Score(None, why=why)] for place in places}
+
+    def _note(self, name: str, error: Exception) -> None:
+        """Note an error that concerns one task, so that the others go on; raise any other."""
+        if _ends_all(error):
+            raise error
+        if not isinstance(error, LayerwiseError):
+            log.error("%s: the traceback", name, exc_info=error)
+            failure = LayerwiseError(
+                f"{name} failed ({type(error).__name__}: {first_line(error)}); check its data, or "
+                "leave the task out. The log has the traceback.",
+                code="no_memory" if memory_fault(error) else "invalid",
+            )
+            failure.__cause__ = error
+            error = failure
+        log.error("%s: %s", name, error)
+        self.failures.setdefault(name, error)
+
+
+def _ends_all(error: Exception) -> bool:
+    """True for an error that other tasks would meet too."""
+    return isinstance(error, DiskError | BrokenProcessPool) or disk_fault(error) is not None
 
 
 def _allocate(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
@@ -390,23 +479,25 @@ def _allocate(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
     return into
 
 
+class _ReadUnit(NamedTuple):
+    """A unit of a task whose inputs have been read: the row of each input in a file of vectors."""
+
+    task: Task
+    selection: Any
+    rows: Mapping[Key, int]
+    path: Path
+
+
 def _score(
-    places: Sequence[Place],
-    task: Task,
-    selection: Any,
-    rows: Mapping[Key, int],
-    path: Path,
-    settings: ScoringSettings,
+    unit: _ReadUnit, places: Sequence[Place], settings: ScoringSettings
 ) -> dict[Place, Any]:
     """Score some layers of a unit, in a process that scores."""
-    vectors = np.load(path, mmap_mode="r")
+    file = np.load(unit.path, mmap_mode="r")
     scores: dict[Place, Any] = {}
     with one_thread():
         for layer, way in places:
-            values = np.array(vectors[way, layer])
-            if settings.normalize:
-                values = normalized(values)
-            scores[layer, way] = task.score(selection, Vectors(values, rows), settings)
+            vectors = Vectors(np.array(file[way, layer]), unit.rows)
+            scores[layer, way] = unit.task.score(unit.selection, vectors, settings)
     return scores
 
 

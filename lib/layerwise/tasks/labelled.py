@@ -35,8 +35,9 @@ from layerwise.errors import LayerwiseError, check_name
 from layerwise.tasks import conll, probes
 from layerwise.tasks.pairs import correlate
 from layerwise.tasks.probes import Split
+from layerwise.tasks.reading import Embedder
 from layerwise.tasks.results import Score
-from layerwise.tasks.task import Task, Unit, Vectors, keep_data, normalized
+from layerwise.tasks.task import Reader, Task, Unit, Vectors, keep_data, normalized
 from layerwise.vocabulary import WORDS
 
 log = logging.getLogger(__name__)
@@ -217,6 +218,11 @@ class LabelledTask(Task):
         """By its kind."""
         return self.entry.task_type
 
+    @property
+    def reader(self) -> Reader:
+        """Embeddings."""
+        return Embedder()
+
     def units(self, most: int) -> Iterator[Unit]:  # noqa: ARG002
         """All texts at once: probes need them together."""
         pictures = [] if self.images is None else pictures_of(read_corpus(self.images))
@@ -225,7 +231,7 @@ class LabelledTask(Task):
 
     def score(self, selection: None, vectors: Vectors, settings: ScoringSettings) -> Score:  # noqa: ARG002
         """Score one layer."""
-        data = _kept(self)
+        data, vectors = _kept(self), vectors.scaled(settings)
         columns = [vectors.of("", column) for column in data.texts]
         return layer_score(data, columns)
 

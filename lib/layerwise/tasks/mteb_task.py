@@ -15,7 +15,6 @@ import random
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,13 +25,15 @@ from mteb.models.model_meta import ModelMeta, ScoringFunction
 from mteb.types import PromptType
 
 from layerwise.config.scoring import ScoringSettings
+from layerwise.corpora.image_sources import image_bytes
 from layerwise.corpora.images import Picture
 from layerwise.errors import LayerwiseError
 from layerwise.io.files import sha256_bytes
 from layerwise.tasks import catalog, results
 from layerwise.tasks.eager import eager_columns
+from layerwise.tasks.reading import Embedder
 from layerwise.tasks.results import Score
-from layerwise.tasks.task import Array, Key, Unit, Vectors, keep_data
+from layerwise.tasks.task import Array, Key, Reader, Task, Unit, Vectors, keep_data
 
 Selection = tuple[str, str, int, int]
 """Split, subset, and a range of a clustering's sets."""
@@ -55,7 +56,7 @@ MODEL = ModelMeta.create_empty(
 
 
 @dataclass(frozen=True)
-class MtebTask:
+class MtebTask(Task):
     """A task of mteb, or one of the quickstart's; see `layerwise.tasks.task.Task`.
 
     Attributes
@@ -76,6 +77,11 @@ class MtebTask:
     def task_type(self) -> str:
         """mteb's type."""
         return str(self.task.metadata.type)
+
+    @property
+    def reader(self) -> Reader:
+        """Embeddings."""
+        return Embedder()
 
     def instruction(self, prompt_type: str) -> str:
         """mteb's instruction for inputs of a prompt type; empty for none."""
@@ -111,13 +117,10 @@ class MtebTask:
             yield Unit(list(recorder.keys), pictures, selection)
 
     def score(
-        self,
-        selection: Selection | None,
-        vectors: Vectors,
-        settings: ScoringSettings,  # noqa: ARG002
+        self, selection: Selection | None, vectors: Vectors, settings: ScoringSettings
     ) -> Scores:
         """mteb's main score of one layer by split and subset."""
-        main = self.task.metadata.main_score
+        main, vectors = self.task.metadata.main_score, vectors.scaled(settings)
         return {
             place: (float(found["main_score"]), results.runs(found, main))
             for place, found in self._evaluate(_Lookup(vectors), selection).items()
@@ -231,7 +234,7 @@ class _Recorder(AbsEncoder):
     ) -> Array:
         """Record inputs."""
         if "image" in task_metadata.modalities:
-            self.images |= {sha256_bytes(data): data for data in _images(inputs)}
+            self.images |= {sha256_bytes(data): data for data in _images(inputs, task_metadata)}
         texts = _texts(inputs, task_metadata)
         self.keys |= dict.fromkeys((_name(prompt_type), text) for text in texts)
         return self._noise.normal(size=(len(texts), 2)).astype(np.float32)
@@ -262,17 +265,17 @@ def _texts(inputs: Any, metadata: Any) -> list[str]:
     from torch.utils.data import SequentialSampler
 
     if "image" in metadata.modalities:
-        return [sha256_bytes(data) for data in _images(inputs)]
+        return [sha256_bytes(data) for data in _images(inputs, metadata)]
     if isinstance(inputs.dataset, Dataset) and isinstance(inputs.sampler, SequentialSampler):
         # The whole column: row by row takes longer than all evaluators do.
         return list(inputs.dataset["text"])
     return [text for batch in inputs for text in batch["text"]]
 
 
-def _images(inputs: Any) -> Iterator[bytes]:
+def _images(inputs: Any, metadata: Any) -> Iterator[bytes]:
     """Bytes of the image files of one of mteb's data loaders."""
     from datasets import Image
 
     held = inputs.dataset.select_columns(["image"]).cast_column("image", Image(decode=False))
-    for image in held["image"]:
-        yield image["bytes"] or Path(image["path"]).read_bytes()
+    for row, image in enumerate(held["image"]):
+        yield image_bytes(image, metadata.dataset["path"], str(row))

@@ -27,7 +27,14 @@ class Question(NamedTuple):
     answer: int
 
 
-def read_questions(task: ChoiceEntry) -> tuple[list[Question], list[Question]]:
+class Questions(NamedTuple):
+    """The questions of a task, and the examples in front of them."""
+
+    asked: list[Question]
+    examples: list[Question]
+
+
+def read_questions(task: ChoiceEntry) -> Questions:
     """The questions that a task draws, and the examples in front of them.
 
     Raises
@@ -48,7 +55,7 @@ def read_questions(task: ChoiceEntry) -> tuple[list[Question], list[Question]]:
                 f"subject {subject!r}; give more examples or lower it.",
                 code="too_few",
             )
-    return questions, examples
+    return Questions(questions, examples)
 
 
 def of_hub(source: HubQuestions, split: str) -> pd.DataFrame:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from layerwise.errors import LayerwiseError
+
 if TYPE_CHECKING:
+    from layerwise.activations.representation import Representation
     from layerwise.config.scoring import ScoringSettings
     from layerwise.corpora.images import Picture
+    from layerwise.tasks.prompts import Prompts
+    from layerwise.tasks.reading import Setup
     from layerwise.tasks.results import Score
 
 Array = npt.NDArray[Any]
 
 Key = tuple[str, Any]
-"""Prompt type ('query', 'document' or '') and text; for images the SHA-256 of the file, for words
-a `layerwise.activations.words.Word`."""
+"""Prompt type ('query', 'document' or '') and text; in place of the text the SHA-256 of an image's
+file, a `layerwise.activations.words.Word` or a `layerwise.tasks.questions.Question`."""
 
 keep_data = lru_cache(maxsize=8)
 """Decorator of functions that read a task's data: those of the last few tasks stay in memory."""
@@ -67,6 +72,52 @@ class Vectors:
         """Vectors of some texts, shape (len(texts), D)."""
         return self.values[[self.rows[prompt_type, text] for text in texts]]
 
+    def scaled(self, settings: ScoringSettings) -> Vectors:
+        """The vectors at unit length, if the settings say so."""
+        return replace(self, values=normalized(self.values)) if settings.normalize else self
+
+
+class NoScoreError(LayerwiseError):
+    """The model cannot have a score on a task; the table names the reason."""
+
+    code = "unsupported"
+
+
+class Reader(Protocol):
+    """Turns inputs into a vector for each layer, all layers in one pass.
+
+    Readers are compared: units with equal ones are read together.
+    """
+
+    def representations(self, setup: Setup) -> list[Representation]:
+        """The representations that inputs are read in."""
+
+    def width(self, setup: Setup) -> int:
+        """Length D of a vector."""
+
+    def read(
+        self, setup: Setup, inputs: Sequence[Any], prompts: Sequence[str], into: Array
+    ) -> Iterator[int]:
+        """Fill an array with the vectors of inputs.
+
+        Parameters
+        ----------
+        inputs : sequence of str, of images, of words or of questions
+        prompts : sequence of str
+            The prompt in front of each input; empty for none.
+        into : array, shape (representations, layers, inputs, D), float32
+
+        Yields
+        ------
+        int
+            How many inputs have been read since the last time.
+
+        Raises
+        ------
+        NoScoreError
+            If the model cannot be read like this.
+        """
+
 
 class Task(Protocol):
     """A task of the config: small, hashable, and sent to the processes that score.
@@ -78,9 +129,17 @@ class Task(Protocol):
     def task_type(self) -> str:
         """Type in the table of scores."""
 
+    @property
+    def reader(self) -> Reader:
+        """How the model reads the inputs."""
+
     def instruction(self, prompt_type: str) -> str:  # noqa: ARG002
         """Instruction for inputs of a prompt type; empty for none."""
         return ""
+
+    def prompt(self, prompts: Prompts, name: str, prompt_type: str) -> str:
+        """A model's prompt in front of inputs of a prompt type; empty for none."""
+        return prompts.of(name, self, prompt_type)
 
     def units(self, most: int) -> Iterator[Unit]:
         """Parts of the task of at most `most` inputs, where it can be divided."""
