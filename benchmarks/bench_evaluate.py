@@ -65,6 +65,7 @@ def main() -> None:
         device="cpu",
         anatomy=anatomy,
         check_tokens=lambda _: None,
+        entry=Model(source=FolderSource(folder="none")),
     )
     rng = np.random.default_rng(0)
     sets = np.array_split(np.arange(options.texts), N_SETS)
@@ -78,7 +79,6 @@ def main() -> None:
         module.evaluate(
             lambda: loaded,
             {"arxiv": task},
-            entry=Model(source=FolderSource(folder=str(root))),
             extraction=ExtractSettings(),
             scoring=ScoringSettings(waiting_gb=options.waiting_gb),
             keys={"arxiv": ""},

@@ -76,7 +76,6 @@ def by_layerwise(loaded: Any, name: str, folder: str) -> float:
         evaluate(
             lambda: loaded,
             {name: MtebTask(name, folder)},
-            entry=ENTRY,
             extraction=ExtractSettings(tokens=("all",)),
             scoring=ScoringSettings(),
             keys={name: ""},

@@ -10,15 +10,17 @@ def main(arguments: script.Arguments) -> None:
     from layerwise.association.order import Order
     from layerwise.association.table import associate
     from layerwise.io import tables
+    from layerwise.run.results import Results
 
-    config = arguments.config
+    config, results = arguments.config, Results.of(arguments.plan)
+    study = arguments.plan.studies[arguments.study]
     settings = config.association.model_copy(update={"own_texts": config.own_texts})
     found = associate(
-        script.read_table(config, arguments.study, "metrics"),
-        script.read_table(config, arguments.study, "scores"),
+        results.of_study(study, "metrics"),
+        results.of_study(study, "scores"),
         settings,
         Order.of(config),
-        config.studies[arguments.study].over,
+        study.study.over,
     )
     tables.write(arguments.output, found, key=arguments.key)
 

@@ -11,27 +11,20 @@ from layerwise.workflow import script
 def main(arguments: script.Arguments) -> None:
     """Read, gather, write."""
     from layerwise.association.order import Order
-    from layerwise.association.sources import with_text_sources
     from layerwise.explore.gather import Source, gather
     from layerwise.explore.page import render
-    from layerwise.io import tables
-    from layerwise.run import studies
+    from layerwise.run.results import Results
 
-    config = arguments.config
-    settings = config.association
+    config, results = arguments.config, Results.of(arguments.plan)
     sources = []
-    for published, named in studies.explored(config).items():
+    for published, named in arguments.plan.explored.items():
         read = {
-            table: [(tables.read(Path(path), table), Path(path)) for path in paths]
+            table: [(results.read([path], table), Path(path)) for path in paths]
             for table, paths in named.items()
         }
-        read["scores"] = [
-            (with_text_sources(frame, settings.text_sources), path)
-            for frame, path in read.get("scores", [])
-        ]
         choices = read.pop("selections", [])
         sources.append(Source(**read, choices=choices, published=published))
-    explored = gather(sources, Order.of(config), arguments.output, settings.directions)
+    explored = gather(sources, Order.of(config), arguments.output, config.association.directions)
     with replacing(arguments.output) as partial:
         page = render(explored, "What each layer represents", key=arguments.key)
         partial.write_text(page, encoding="utf-8")

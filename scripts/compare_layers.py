@@ -13,13 +13,12 @@ def main(arguments: script.Arguments) -> None:
     from layerwise.activations.store import Activations
     from layerwise.association import similarity
     from layerwise.io import tables
-    from layerwise.run import studies
 
-    config, study = arguments.config, arguments.study
+    study = arguments.plan.studies[arguments.study]
     with ExitStack() as stack:
-        paths = studies.table_paths(config, study, "activations")
+        paths = study.files("activations")
         files = [stack.enter_context(Activations(Path(path))) for path in paths]
-        found = similarity.table(files, config.studies[study].tokens)
+        found = similarity.table(files, study.study.tokens)
     tables.write(arguments.output, found, key=arguments.key)
 
 

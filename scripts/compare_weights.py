@@ -11,10 +11,8 @@ from layerwise.workflow import script
 def main(arguments: script.Arguments) -> None:
     """Read the hashes, warn of equal ones, write the table."""
     from layerwise.models.checkpoints import compare
-    from layerwise.run import studies
 
-    config = arguments.config
-    found = compare(Path(path) for path in studies.swept_tables(config))
+    found = compare(map(Path, arguments.plan.swept_tables))
     with replacing(arguments.output) as partial:
         found.to_csv(partial, index=False)
 

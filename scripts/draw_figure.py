@@ -10,12 +10,12 @@ def main(arguments: script.Arguments) -> None:
     import matplotlib as mpl
 
     from layerwise.figures.render import draw
-    from layerwise.run import studies
+    from layerwise.run.results import Results
 
     mpl.use("Agg")
-    config, study = arguments.config, arguments.study
-    tables = {t: script.read_table(config, study, t) for t in studies.needs(config, study)}
-    drawn = draw(config.studies[study], tables, config=config)
+    study, results = arguments.plan.studies[arguments.study], Results.of(arguments.plan)
+    tables = {table: results.of_study(study, table) for table in study.needs}
+    drawn = draw(study.study, tables, config=arguments.config)
     files = (arguments.png, arguments.pdf, arguments.table, arguments.caption)
     drawn.write(*files, {"key": arguments.key})
 

@@ -9,18 +9,16 @@ def main(arguments: script.Arguments) -> None:
     """Score the tasks that are not scored yet and write the table."""
     from layerwise.activations.extract import set_threads
     from layerwise.models.load import load
-    from layerwise.run.keys import Keys
     from layerwise.tasks.evaluate import evaluate
 
     config = arguments.config
     model, revision = arguments.model, arguments.revision
     extraction, entry = config.extraction(model), script.loadable(config, model, revision)
-    keys = Keys(config).scores(model, revision)
+    keys = arguments.plan.keys.scores(model, revision)
     set_threads(arguments.threads)
     evaluate(
         lambda: load(model, entry, revision, device=extraction.device, dtype=extraction.dtype),
-        {name: script.task_of(config, name) for name in keys},
-        entry=entry,
+        {name: script.task_of(arguments.plan, name) for name in keys},
         extraction=extraction,
         scoring=config.scoring_of(model),
         keys=keys,

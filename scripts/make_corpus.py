@@ -17,7 +17,7 @@ def main(arguments: script.Arguments) -> None:
     if task is not None:
         from layerwise.tasks.evaluate import texts_of
 
-        texts = texts_of(script.task_of(config, task))
+        texts = texts_of(script.task_of(arguments.plan, task))
     make_corpus(arguments.output, arguments.corpus, settings, texts=texts, key=arguments.key)
 
 

@@ -11,15 +11,16 @@ def main(arguments: script.Arguments) -> None:
     from layerwise.association.selection import select_layers, summarize
     from layerwise.io import tables
     from layerwise.metrics.registry import directions
+    from layerwise.run.results import Results
 
-    config = arguments.config
+    config, results = arguments.config, Results.of(arguments.plan)
     settings, order = config.association, Order.of(config)
-    published = config.studies[arguments.study].published
+    study = arguments.plan.studies[arguments.study]
     selections = select_layers(
-        script.read_table(config, arguments.study, "metrics"),
-        script.read_table(config, arguments.study, "scores"),
+        results.of_study(study, "metrics"),
+        results.of_study(study, "scores"),
         {**directions(), **settings.directions},
-        prompts=None if published else script.read_table(config, arguments.study, "prompts"),
+        prompts=None if study.study.published else results.of_study(study, "prompts"),
         own_texts=config.own_texts,
         order=order,
         seed=settings.seed,

@@ -23,7 +23,7 @@ class Arrays:
     views : array, shape (V + 1, N, D) or (N, D)
         Pooled embeddings; entry 0 is the prompt itself, the others its augmented views.
     norms : array, shape (N, R), optional
-        Norm of each token state, 0 beyond a prompt's tokens.
+        Norm of each token state, NaN beyond a prompt's tokens.
     attention : array, shape (N, H), optional
         Mean attention of each head to the first token.
     spectrum : array, shape (N, R), optional

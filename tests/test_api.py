@@ -90,20 +90,20 @@ def llama(folder: Path) -> tuple[Any, Any]:
 
 class TestRun:
     @pytest.fixture
-    def run(self, folder: Path) -> lw.Run:
+    def run(self, folder: Path) -> lw.Results:
         return lw.open(folder / "results")
 
-    def test_lists_what_there_is(self, run: lw.Run) -> None:
+    def test_lists_what_there_is(self, run: lw.Results) -> None:
         assert run.models == ["bert", "llama"]
         assert run.corpora == ["sentences"]
         assert "llama" in repr(run)
 
-    def test_a_curve_is_one_call(self, run: lw.Run) -> None:
+    def test_a_curve_is_one_call(self, run: lw.Results) -> None:
         curve = run.metrics("prompt_entropy", model="llama")
         assert curve["layer"].tolist() == [0, 1, 2, 3]
         assert set(curve["alpha"]) == {1.0}
 
-    def test_all_dimensions_by_name(self, run: lw.Run) -> None:
+    def test_all_dimensions_by_name(self, run: lw.Results) -> None:
         table = run.metrics(
             "prompt_entropy", "llama", tokens=None, protocol="reference", alpha=[1, 2]
         )
@@ -120,16 +120,16 @@ class TestRun:
         assert run.corpora == ["prompts"]
         assert len(run.metrics("prompt_entropy")) == 4
 
-    def test_scores_are_of_the_main_readout(self, run: lw.Run) -> None:
+    def test_scores_are_of_the_main_readout(self, run: lw.Results) -> None:
         table = run.scores(model="llama", task="SICK")
         assert table["layer"].tolist() == [0, 1, 2, 3]
         assert set(table["readout"]) == {"final_norm"}
         assert len(run.scores()) == 16
 
-    def test_prompts_are_a_table_of_their_own(self, run: lw.Run) -> None:
+    def test_prompts_are_a_table_of_their_own(self, run: lw.Results) -> None:
         assert len(run.table("prompts", model="bert", metric="prompt_entropy")) == 4 * len(TEXTS)
 
-    def test_activations_are_a_labelled_view(self, run: lw.Run, folder: Path) -> None:
+    def test_activations_are_a_labelled_view(self, run: lw.Results, folder: Path) -> None:
         with run.activations("llama") as data:
             assert data["pooled"].dims == ("layer", "prompt", "hidden")
             path = folder / "results/activations/llama/main/sentences.h5"
@@ -154,7 +154,7 @@ class TestRun:
             (lambda run: lw.open("/nowhere"), "/nowhere holds no results"),
         ],
     )
-    def test_wrong_names_are_answered(self, run: lw.Run, call: Any, message: str) -> None:
+    def test_wrong_names_are_answered(self, run: lw.Results, call: Any, message: str) -> None:
         with pytest.raises(LayerwiseError) as caught:
             call(run)
         assert message in str(caught.value)
@@ -162,14 +162,14 @@ class TestRun:
 
 class TestPlot:
     @pytest.fixture
-    def run(self, folder: Path) -> lw.Run:
+    def run(self, folder: Path) -> lw.Results:
         return lw.open(folder / "results")
 
-    def test_a_kind_with_its_defaults(self, run: lw.Run) -> None:
+    def test_a_kind_with_its_defaults(self, run: lw.Results) -> None:
         figure = run.plot("score_by_depth")
         assert [ax.get_title(loc="left") for ax in figure.axes] == ["bert", "llama"]
 
-    def test_on_axes_of_the_caller(self, run: lw.Run) -> None:
+    def test_on_axes_of_the_caller(self, run: lw.Results) -> None:
         figure, (left, right) = plt.subplots(1, 2)
         assert run.plot("score_by_depth", ax=left, models="llama") is figure
         assert lw.plot(run.metrics("rankme"), "rankme", ax=right) is figure
@@ -220,13 +220,13 @@ class TestPlot:
         (ax,) = run.plot("theirs").axes
         assert len(ax.lines)
 
-    def test_several_panels_do_not_fit_on_one(self, run: lw.Run) -> None:
+    def test_several_panels_do_not_fit_on_one(self, run: lw.Results) -> None:
         figure, ax = plt.subplots()
         with refused("ambiguous"):
             run.plot("score_by_depth", ax=ax)
         plt.close(figure)
 
-    def test_a_kind_without_its_table(self, run: lw.Run) -> None:
+    def test_a_kind_without_its_table(self, run: lw.Results) -> None:
         with refused("missing_file"):
             run.plot("layer_similarity")
 
@@ -283,7 +283,12 @@ class TestAnalyse:
         assert probe["value"].between(probe["low"], probe["high"]).all()
         assert set(probe["n"]) == {len(TEXTS)}
 
-    def test_probes_equal_the_workflow(self, folder: Path, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("scales", [False, True])
+    def test_every_door_scores_alike(self, folder: Path, tmp_path: Path, scales: bool) -> None:
+        """The workflow, analyse, choose and the shell; a model that scales its vectors, or not."""
+        from typer.testing import CliRunner
+
+        from layerwise.cli import app
         from layerwise.config.scoring import ScoringSettings
         from layerwise.config.tasks import LabelledEntry
         from layerwise.tasks.evaluate import evaluate
@@ -292,11 +297,13 @@ class TestAnalyse:
         path = tmp_path / "own.csv"
         labels = ["b" if label else "a" for label in LABELS]
         pd.DataFrame({"text": TEXTS, "label": labels}).to_csv(path, index=False)
-        entry = tiny.entry(folder / "llama")
+        model = tmp_path / "llama"
+        shutil.copytree(folder / "llama", model)
+        modules = [{"type": "sentence_transformers.models.Normalize"}] if scales else []
+        (model / "modules.json").write_text(json.dumps(modules))
         evaluate(
-            lambda: load("llama", entry, "main", device="cpu"),
+            lambda: load("llama", tiny.entry(model), "main", device="cpu"),
             {"own": LabelledTask(LabelledEntry(file=str(path), kind="classification"))},
-            entry=entry,
             extraction=ExtractSettings(tokens=("all",)),
             scoring=ScoringSettings(),
             keys={"own": "k"},
@@ -304,10 +311,17 @@ class TestAnalyse:
             output=tmp_path / "s.parquet",
         )
         expected = pd.read_parquet(tmp_path / "s.parquet").sort_values("layer")
-        table = lw.analyse(folder / "llama", TEXTS, metrics="rankme", labels=labels)
+        scores = expected["main_score"].tolist()
+        table = lw.analyse(model, TEXTS, metrics="rankme", labels=labels, threads=2)
         probe = table[table["metric"] == "linear_probe"]
-        assert probe["value"].tolist() == expected["main_score"].tolist()
+        assert probe["value"].tolist() == scores
         assert probe["low"].tolist() == expected["score_low"].tolist()
+        chosen = lw.choose(model, TEXTS, labels, tokens="all").table
+        np.testing.assert_allclose(chosen["score"], scores, rtol=1e-12)
+        given = ["choose", str(model), "--labels", str(path), "--tokens", "all"]
+        told = CliRunner().invoke(app, [*given, "--json", str(tmp_path / "told.json")])
+        assert told.exit_code == 0, told.output
+        np.testing.assert_allclose(pd.read_json(tmp_path / "told.json")["score"], scores)
 
     def test_views_make_metrics_of_views(self, llama: tuple[Any, Any]) -> None:
         views = [tiny.texts(24, seed=s) for s in (1, 2)]

@@ -61,7 +61,7 @@ def test_the_last_layer_answers_as_the_model(
     other = Question("geometry", "sides?", ("fox", "dog", "lives", "seven"), 2)
     monkeypatch.setattr(choice, "_kept", lambda _: Questions(asked, [other, *examples]))
     extraction = ExtractSettings(batch_tokens=256)
-    setup = set_up(loaded, tiny.entry(tmp_path), extraction, ScoringSettings())
+    setup = set_up(loaded, extraction, ScoringSettings())
     right = np.empty((3, 4, 4, 1))
     assert list(ChoiceTask(task).reader.read(setup, asked, [""] * 4, right)) == [4]
     for place, form in enumerate(task.forms):
@@ -87,7 +87,7 @@ def test_a_model_that_cannot_be_asked_has_rows_with_the_reason(tmp_path: Path) -
     loaded = load("m", entry, "main", device="cpu")
     task = ChoiceEntry(questions=FileQuestions(file=str(tmp_path / "q.jsonl")), forms=("letter",))
     taken: list[TaskScores] = []
-    setup = set_up(loaded, entry, ExtractSettings(), ScoringSettings())
+    setup = set_up(loaded, ExtractSettings(), ScoringSettings())
     score(setup, {"asked": ChoiceTask(task)}, taken.append)
     scores = [one for found in taken[0].scores.values() for one in found]
     assert len(scores) == 4 and all(one.main_score is None for one in scores)

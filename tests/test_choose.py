@@ -72,8 +72,7 @@ def test_from_labels(folder: Path, tmp_path: Path) -> None:
         norm = loaded.anatomy.final_norm
         assert norm is not None
         vectors = torch.stack([norm(state).mean(0) for state in states]).numpy()
-    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    score = labelled.layer_score(data, [unit]).main_score
+    score = labelled.layer_score(data, [vectors]).main_score
     assert found.table.loc[1, "score"] == pytest.approx(score)
 
 

@@ -47,7 +47,7 @@ def model(folder: Path) -> LoadedModel:
 
 
 @pytest.fixture
-def run(folder: Path, model: LoadedModel, tmp_path: Path) -> Callable[..., pd.DataFrame]:
+def run(model: LoadedModel, tmp_path: Path) -> Callable[..., pd.DataFrame]:
     """Evaluate tasks and read the table of scores."""
 
     def evaluated(
@@ -61,7 +61,6 @@ def run(folder: Path, model: LoadedModel, tmp_path: Path) -> Callable[..., pd.Da
         evaluate(
             load,
             tasks,
-            entry=tiny.entry(folder),
             extraction=ExtractSettings(tokens=("all",)),
             scoring=ScoringSettings(**scoring),
             keys=keys or dict.fromkeys(tasks, "1"),

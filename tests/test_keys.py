@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from layerwise.config import Config
-from layerwise.run.keys import Keys
+from layerwise.run.plan import Plan
 
 CONFIG: dict[str, Any] = {
     "models": {"m": {"source": {"hub": "o/m"}}},
@@ -33,7 +33,7 @@ def keys(place: str = "", value: Any = None) -> dict[str, str]:
         inside = inside.setdefault(part, {})
     if place:
         inside[last] = value
-    made = Keys(Config.of(given))
+    made = Plan(Config.of(given)).keys
     return {
         "corpus": made.corpus("c"),
         "views": made.views("c"),
@@ -84,7 +84,7 @@ def test_local_data_are_compared_by_content(tmp_path: Path, source: str) -> None
 
     def key() -> str:
         config = Config.of({section: {"c": entries[source]}, "studies": CONFIG["studies"]})
-        made = Keys(config)
+        made = Plan(config).keys
         return made.task_data("c") if section == "tasks" else made.corpus("c")
 
     before, state = key(), file.stat()

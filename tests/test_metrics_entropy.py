@@ -20,7 +20,6 @@ from layerwise.metrics.formulas.entropy import (
     entropy,
     entropy_from_eigenvalues,
     normalise,
-    reference_entropy,
 )
 from layerwise.metrics.formulas.spectra import gram_spectrum
 from layerwise.metrics.registry import NORMALIZATIONS
@@ -202,15 +201,3 @@ def test_orders_must_be_above_zero(alpha: float) -> None:
 def test_a_large_order_neither_under_nor_overflows() -> None:
     values = np.array([1e-200, 1e-201])
     assert entropy_from_eigenvalues(values, 1e6) == pytest.approx(math.log(1.1), rel=1e-5)
-
-
-# The reference protocol
-
-
-def test_reference_entropy_renormalises_over_positive_eigenvalues() -> None:
-    signed = np.array([3.0, 1.0, -0.5, 0.0])
-    p = np.array([0.75, 0.25])
-    assert reference_entropy(signed, 1.0, 3) == pytest.approx(-(p * np.log(p)).sum())
-    # The shortcut counts every eigenvalue, and n instead of the trace.
-    assert reference_entropy(signed, 2.0, 3) == pytest.approx(-math.log(10.25 / 9))
-    assert np.isnan(reference_entropy(np.zeros(3), 2.0, 3))

@@ -21,6 +21,7 @@ from layerwise.metrics.catalog.effective_rank import effective_rank
 from layerwise.metrics.catalog.two_nn import distances, two_nn
 from layerwise.metrics.formulas.arrays import UndefinedMetricError
 from layerwise.metrics.formulas.entropy import entropy
+from layerwise.metrics.formulas.spectra import covariance_spectrum
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, all_metrics, get
 from layerwise.metrics.table import compute_layer
@@ -184,7 +185,7 @@ def test_cka_closed_forms_and_both_sides() -> None:
 def test_two_nn_finds_the_dimension_of_a_manifold() -> None:
     rng = np.random.default_rng(0)
     for dimension in (1, 2, 5):
-        flat = rng.uniform(size=(1500, dimension)) @ rng.normal(size=(dimension, 30)) + 100
+        flat = rng.uniform(size=(1500, dimension)) @ rng.normal(size=(dimension, 30)) + 10
         assert two_nn(flat) == pytest.approx(dimension, rel=0.12)
 
 
@@ -208,7 +209,38 @@ def test_distances_keep_their_digits_far_from_the_origin() -> None:
     plain = np.linalg.norm(X[:, None] - X[None], axis=2)
     np.fill_diagonal(plain, np.inf)
     assert np.allclose(distances(X), plain, rtol=1e-9)
-    assert np.allclose(distances(X + 1e6), plain, rtol=1e-6)
+    assert np.allclose(distances(X + 1e4), plain, rtol=1e-6)
+
+
+def test_what_float32_rounds_away_is_no_value() -> None:
+    rng = np.random.default_rng(0)
+    flat = (1 + 1e-7 * rng.normal(size=(20, 64))).astype(np.float32)
+    for name in ("participation_ratio", "nesum", "alpha_req"):
+        with pytest.raises(UndefinedMetricError):
+            value_of(name, flat)
+    # Copies, up to rounding, are no neighbours and span no volume of their own.
+    X = rng.normal(size=(24, 64)) + 3
+    copies = X[:8] * (1 + 2e-7 * rng.normal(size=(8, 64)))
+    both = np.concatenate([X, copies]).astype(np.float32)
+    found = value_of("two_nn", both)
+    assert (found.n, found.value) == (24, pytest.approx(two_nn(X), rel=1e-4))
+    assert value_of("logdet_entropy", both).value > -24 * math.log(2 * 24 * 24)
+    spectrum = covariance_spectrum(both)
+    assert (spectrum > 0).sum() == 23
+    for exact, near in zip(covariance_spectrum(np.concatenate([X, X[:8]])), spectrum, strict=True):
+        assert near == pytest.approx(exact, rel=1e-5)
+
+
+def test_two_prompts_under_reference_point_opposite_ways() -> None:
+    X = np.random.default_rng(1).normal(size=(2, 12)).astype(np.float32) + 5
+    layer = Layer(Arrays(X), protocol="reference")
+    found = {
+        name: next(iter(get(name).on(layer))).value for name in ("anisotropy", "logdet_entropy")
+    }
+    assert found == pytest.approx({"anisotropy": -1, "logdet_entropy": -math.log(2)})
+    # A prompt that equals the mean has no direction.
+    middle = np.vstack([X, X.mean(axis=0)])
+    assert not Layer(Arrays(middle), protocol="reference").pooled[2].any()
 
 
 # Every metric: what its declaration promises
@@ -269,7 +301,7 @@ def test_standard_errors_are_the_spread_over_fresh_prompts(metrics: list[str]) -
     found = [
         {
             (row["metric"], row["alpha"]): (row["value"], row["stderr"])
-            for row in compute_layer(layer_of(realistic(100, 12, seed)), asked).values
+            for row in compute_layer(layer_of(realistic(150, 12, seed)), asked).values
         }
         for seed in range(30)
     ]
@@ -304,10 +336,12 @@ def test_reference_dataset_entropy_clamps_the_smaller_product(n: int, d: int) ->
     X = RNG.normal(size=(n, 3)) @ RNG.normal(size=(3, d)) * 0.2
     layer = layer_of(np.stack([X] * 3), "reference")
     shannon, collision, largest = get("dataset_entropy").on(layer)
+    X = X - X.mean(axis=0)
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
     product = np.maximum(X @ X.T if n <= d else X.T @ X, 0)
     values = np.linalg.eigvalsh(product)
     assert values.min() < -1e-3, "clamping brings negative eigenvalues"
     p = values[values > 0] / values[values > 0].sum()
     assert shannon.value == pytest.approx(-(p * np.log(p)).sum(), abs=1e-10)
-    assert collision.value == pytest.approx(-math.log((product**2).sum() / min(n, d) ** 2))
+    assert collision.value == pytest.approx(-math.log((p**2).sum()), abs=1e-10)
     assert largest.value == pytest.approx(-math.log(p.max()), abs=1e-10)

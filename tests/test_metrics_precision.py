@@ -93,15 +93,17 @@ def extracted(states: torch.Tensor, protocol: str) -> dict[str, np.ndarray]:
 def exact(states: torch.Tensor, protocol: str) -> dict[str, np.ndarray]:
     """The same in float64 throughout."""
     Z = states.double().numpy()
-    found = {"norm": np.linalg.norm(Z, axis=1)}
+    found = {"norm": np.linalg.norm(Z, axis=1), "pooled": Z.mean(axis=0)}
     if protocol == "paper":
         spectrum, turns = gram_spectrum(Z), np.asarray(curvature(Z))
     else:
         Z = Z - Z.mean(axis=0)
         Z /= np.linalg.norm(Z, axis=1, keepdims=True)
         spectrum = np.linalg.eigvalsh(np.maximum(Z @ Z.T, 0))[::-1]
-        turns = np.arccos(np.clip(np.vecdot(Z[1:], Z[:-1]), -1, 1)).mean()
-    return {**found, "pooled": Z.mean(axis=0), "spectrum": spectrum, "curvature": turns}
+        steps = np.diff(Z, axis=0)
+        steps /= np.linalg.norm(steps, axis=1, keepdims=True)
+        turns = np.arccos(np.minimum(np.abs(np.vecdot(steps[1:], steps[:-1])), 1)).mean()
+    return {**found, "spectrum": spectrum, "curvature": turns}
 
 
 def all_values(
@@ -114,13 +116,14 @@ def all_values(
     ]
     pooled = np.stack([[one["pooled"] for one in view] for view in views])
 
-    def padded(name: str) -> np.ndarray:
-        return np.stack([np.pad(one[name], (0, 128 - len(one[name]))) for one in views[0]])
+    def padded(name: str, end: float = 0.0) -> np.ndarray:
+        rows = (np.append(one[name], np.full(128 - len(one[name]), end)) for one in views[0])
+        return np.stack([*rows])
 
     arrays = Arrays(
         pooled,
         spectrum=padded("spectrum"),
-        norms=padded("norm"),
+        norms=padded("norm", np.nan),
         curvature=[one["curvature"] for one in views[0]],
         n_tokens=[[len(p) for p in prompts]] * 4,
         ends=(pooled[1], pooled[2]),

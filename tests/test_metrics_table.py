@@ -399,9 +399,44 @@ def test_a_new_metric_is_one_decorated_function(
 def test_a_new_metric_that_cannot_be_right(
     activations_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    declare(monkeypatch, lambda _: [PerPrompt(np.ones(N - 3))])
-    with pytest.raises(ValueError, match=f"{N - 3} input values to the {N} output"):
-        compute(activations_file, metrics=("mean_norm",))
+    wrong: list[tuple[Any, Code]] = [
+        (PerPrompt(np.ones(N - 3)), "wrong_shape"),
+        (PerPrompt([[1.0] * N]), "wrong_shape"),  # type: ignore[arg-type]
+        (PerPrompt([[1.0], [1.0, 2.0]]), "wrong_shape"),  # type: ignore[arg-type]
+        (1.0, "wrong_type"),
+    ]
+    for result, code in wrong:
+        declare(monkeypatch, lambda _, result=result: [result])
+        with refused(code) as caught:
+            compute(activations_file, metrics=("mean_norm",))
+        assert "mean_norm" in str(caught.value)
+    declare(monkeypatch, lambda layer: [PerPrompt([1.0] * N)])  # type: ignore[arg-type]
+    assert len(compute(activations_file, metrics=("mean_norm",), protocol="paper")[0])
+
+
+def test_padding_reaches_no_metric(
+    activations_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The smallest norm of a prompt is that of a token."""
+
+    def smallest(layer: Layer) -> list[PerPrompt]:
+        return [PerPrompt(np.nanmin(layer.norms, axis=1))]
+
+    declare(monkeypatch, smallest, inputs=("norms",), tokens=("all",))
+    _, prompts = compute(activations_file, metrics=("mean_norm",), protocol="paper")
+    assert prompts["n_tokens"].nunique() > 1
+    assert (prompts["value"] > 0).all()
+
+
+def test_a_metric_is_named_after_its_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_METRICS", dict(registry.all_metrics()))
+
+    def spread(X: np.ndarray) -> float:
+        return float(X.std())
+
+    about = {"label": "x", "range": "x", "source": "x", "inputs": ("pooled",)}
+    registry.metric(**about, function=spread)(lambda layer: [])
+    assert "spread" in registry.all_metrics() and registry.functions()["spread"] is spread
 
 
 def test_the_other_declarations_hold_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import yaml
 from conftest import ROOT
 
 from layerwise.config import Config, read_config
-from layerwise.run import studies
+from layerwise.run.plan import Plan
 from layerwise.tasks.names import PAPER
 from layerwise.vocabulary import BLOCK, SUBLAYERS
 
@@ -45,9 +45,9 @@ def test_the_papers_tasks_and_figures_are_there() -> None:
 @pytest.mark.parametrize("name", [name for name in PRESETS if preset(name).models])
 def test_lidar_has_the_views_it_needs(name: str) -> None:
     config = preset(name)
-    for study in config.studies:
-        if "lidar" in {choice.metric for choice in config.studies[study].curves or ()}:
-            for corpus in studies.corpora(config, study):
+    for study in Plan(config).studies.values():
+        if "lidar" in {choice.metric for choice in study.study.curves or ()}:
+            for corpus in study.corpora:
                 entry = config.corpora[corpus]
                 assert entry.views.n == 16
                 assert entry.sample.n is not None

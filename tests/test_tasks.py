@@ -18,6 +18,8 @@ from layerwise.config.models import FolderSource, Model
 from layerwise.config.scoring import ScoringSettings
 from layerwise.errors import Code
 from layerwise.io.files import folder_sha256
+from layerwise.models import saved
+from layerwise.models.source import locate
 from layerwise.tasks import catalog, names, prompts, quickstart, results
 from layerwise.tasks.mteb_task import MtebTask
 from layerwise.tasks.prompts import Prompts
@@ -151,7 +153,7 @@ def test_saved_prompts_and_scaling_are_the_models(tmp_path: Path) -> None:
         (tmp_path / name).write_text(json.dumps(content))
 
     entry = Model(source=FolderSource(folder=str(tmp_path)), prompts="saved")
-    assert not prompts.normalizes(entry, "main")
+    assert not saved.normalizes(locate(entry.source, "main"))
     with refused("missing_file"):
         prompts.of_model(entry, "main")
     settings = {"prompts": {"query": "q: ", "web": "w: "}, "default_prompt_name": "web"}
@@ -168,7 +170,7 @@ def test_saved_prompts_and_scaling_are_the_models(tmp_path: Path) -> None:
     )
     save("1_Pooling/config.json", {"include_prompt": False})
     assert not prompts.of_model(entry, "main").include_prompt
-    assert prompts.normalizes(entry, "main")
+    assert saved.normalizes(locate(entry.source, "main"))
     own = entry.model_copy(update={"prompts": {"query": "x"}, "include_prompt": False})
     assert prompts.of_model(own, "main") == Prompts({"query": "x"}, False)
 

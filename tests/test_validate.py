@@ -15,6 +15,7 @@ from layerwise import vocabulary
 from layerwise.config import Config, read_config
 from layerwise.errors import ConfigError
 from layerwise.names import PATHS
+from layerwise.run.plan import Plan
 from layerwise.run.validate import log_unused, read_valid, validate
 from layerwise.tasks import catalog
 
@@ -152,7 +153,7 @@ def test_sections_that_fit() -> None:
 def test_what_no_study_uses_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     # A model of the study's name counts as unused too.
     sections = "models: {a: TWO, s: TWO}, corpora: {w: TEXTS, v: TEXTS}, TASKS"
-    log_unused(config("models: [a], corpora: [w]", sections))
+    log_unused(Plan(config("models: [a], corpora: [w]", sections)))
     logged = {record.args for record in caplog.records}
     assert logged == {("models", "s"), ("corpora", "v"), ("tasks", "STS12, BIOSSES")}
 

@@ -2,7 +2,7 @@
 
 >>> import layerwise as lw
 >>> sorted(lw.__all__)
-['LayerMetrics', 'LayerwiseError', 'Run', 'analyse', 'choose', 'open', 'plot']
+['LayerMetrics', 'LayerwiseError', 'Results', 'analyse', 'choose', 'open', 'plot']
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from layerwise.errors import LayerwiseError
 
 if TYPE_CHECKING:
-    from layerwise.api import Run, analyse, choose, open, plot  # noqa: A004
+    from layerwise.api import Results, analyse, choose, open, plot  # noqa: A004
     from layerwise.callback import LayerMetrics
 
-__all__ = ["LayerMetrics", "LayerwiseError", "Run", "analyse", "choose", "open", "plot"]
+__all__ = ["LayerMetrics", "LayerwiseError", "Results", "analyse", "choose", "open", "plot"]
 
 
 def __getattr__(name: str) -> Any:

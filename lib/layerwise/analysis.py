@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from layerwise.models.load import LoadedModel
+    from layerwise.tasks.labelled import Labels
+    from layerwise.tasks.results import Score
 
 DEFAULTS = {
     "tokens": USUAL["tokens"],
@@ -91,6 +93,48 @@ def measure(
     return table, prompts
 
 
+def score_labels(
+    loaded: LoadedModel, labels: Labels, tokens: str, threads: int = 1
+) -> list[Score]:
+    """Score every layer on labels, as a config's own task is scored by default.
+
+    Tokens are pooled by their mean after the model's final norm, and vectors are scaled to unit
+    length if the model is one of sentence-transformers that does so.
+    """
+    from joblib.externals.loky import get_reusable_executor  # type: ignore[import-untyped]
+
+    from layerwise.config.extraction import ExtractSettings
+    from layerwise.config.scoring import ScoringSettings
+    from layerwise.section import parse
+    from layerwise.tasks.evaluate import Pool, TaskScores, score, set_up
+    from layerwise.tasks.labelled import GivenLabels
+
+    setup = set_up(loaded, parse(ExtractSettings, {"tokens": [tokens]}), ScoringSettings())
+    pool = Pool(get_reusable_executor(threads), threads) if threads > 1 else None
+    taken: list[TaskScores] = []
+    score(setup, {"labels": GivenLabels(labels)}, taken.append, pool)
+    return [taken[0].scores[layer, 0][0] for layer in range(loaded.anatomy.n_layers)]
+
+
+def labels_of(prompts: Sequence[Any], labels: Sequence[Any]) -> Labels:
+    """Prompts with a label each, ready for probes; equal prompts stay together."""
+    import pandas as pd
+
+    from layerwise.tasks import probes
+    from layerwise.tasks.labelled import Labels, kind_of_labels
+
+    labels = list(labels)
+    if len(labels) != len(prompts):
+        raise LayerwiseError(
+            f"There are {len(labels)} labels for {len(prompts)} texts; give each text one.",
+            code="wrong_shape",
+        )
+    kind = kind_of_labels(pd.Series(labels))
+    values = probes.numbers(labels) if kind == "regression" else probes.classes(labels)
+    groups = [getattr(prompt, "sha256", prompt) for prompt in prompts]
+    return Labels(kind, [list(prompts)], values, groups)
+
+
 @contextmanager
 def loaded_model(
     model: Any, tokenizer: Any = None, revision: str = "main", device: str = "auto"
@@ -109,17 +153,6 @@ def loaded_model(
     source = named(str(model))
     name = getattr(source, "package", "") or str(model).rstrip("/").rsplit("/", 1)[-1]
     yield load(name, Model(source=source), revision, device=device)
-
-
-def normalizes(model: Any, revision: str) -> bool:
-    """True if a model of sentence-transformers scales its embeddings to unit length."""
-    from layerwise.config.models import Model
-    from layerwise.models.source import named
-    from layerwise.tasks import prompts
-
-    if isinstance(model, str | Path):
-        return prompts.normalizes(Model(source=named(str(model))), revision)
-    return any(type(module).__name__ == "Normalize" for module in model.modules())
 
 
 def prompts_of(source: Any, column: str = "text") -> list[Any]:

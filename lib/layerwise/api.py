@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from layerwise.analysis import loaded_model, measure, normalizes, prompts_of
+from layerwise.analysis import labels_of, loaded_model, measure, prompts_of, score_labels
 from layerwise.config.studies import several
-from layerwise.errors import LayerwiseError, check_name
-from layerwise.run.results import Run, open  # noqa: A004
+from layerwise.errors import check_name
+from layerwise.run.results import Results, open  # noqa: A004
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from layerwise.models.load import LoadedModel
     from layerwise.tasks.labelled import Labels
 
-__all__ = ["Run", "analyse", "choose", "open", "plot"]
+__all__ = ["Results", "analyse", "choose", "open", "plot"]
 
 PROBE = "linear_probe"
 
@@ -120,17 +120,15 @@ def analyse(
             normalizations=normalizations,
         )
         if labels is not None:
-            data, normalize = labelled(prompts, labels), normalizes(model, revision)
-            probes = [probe_scores(loaded, data, name, normalize) for name in several(tokens)]
+            data = labels_of(prompts, labels)
+            probes = [probe_scores(loaded, data, name, threads) for name in several(tokens)]
             table = pd.concat([table, *probes], ignore_index=True)
     return table
 
 
-def probe_scores(loaded: LoadedModel, data: Labels, tokens: str, normalize: bool) -> pd.DataFrame:
+def probe_scores(loaded: LoadedModel, data: Labels, tokens: str, threads: int) -> pd.DataFrame:
     """Scores of a linear probe by layer, in the columns of the metrics, with low and high."""
-    from layerwise.choosing import layer_scores
-
-    scores = layer_scores(loaded, data, tokens, normalize=normalize)
+    scores = score_labels(loaded, data, tokens, threads)
     rows = [(one.main_score, one.n_runs, one.score_low, one.score_high) for one in scores]
     return pd.DataFrame(rows, columns=["value", "n", "low", "high"]).assign(
         layer=range(len(rows)),
@@ -145,24 +143,6 @@ def probe_scores(loaded: LoadedModel, data: Labels, tokens: str, normalize: bool
         normalization="raw",
         n_left_out=0,
     )
-
-
-def labelled(prompts: Sequence[Any], labels: Sequence[Any]) -> Labels:
-    """Prompts with a label each, ready for probes; equal prompts stay together."""
-    from layerwise.choosing import kind_of_labels
-    from layerwise.tasks import probes
-    from layerwise.tasks.labelled import Labels
-
-    labels = list(labels)
-    if len(labels) != len(prompts):
-        raise LayerwiseError(
-            f"There are {len(labels)} labels for {len(prompts)} texts; give each text one.",
-            code="wrong_shape",
-        )
-    kind = kind_of_labels(pd.Series(labels))
-    values = probes.numbers(labels) if kind == "regression" else probes.classes(labels)
-    groups = [getattr(prompt, "sha256", prompt) for prompt in prompts]
-    return Labels(kind, [list(prompts)], values, groups)
 
 
 def choose(
@@ -204,14 +184,14 @@ def choose(
     data = (
         choosing.sample_texts(prompts, len(prompts))
         if labels is None
-        else labelled(prompts, labels)
+        else labels_of(prompts, labels)
     )
     with loaded_model(model, tokenizer, revision, device) as loaded:
         return choosing.choose(loaded, data, tokens=tokens, threads=threads)
 
 
 def plot(table: pd.DataFrame, metric: str, ax: Axes | None = None) -> Figure:
-    """Draw a metric by depth, from a table of `analyse` or `Run.metrics`.
+    """Draw a metric by depth, from a table of `analyse` or `Results.metrics`.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ import pandas as pd
 from scipy.stats import norm
 
 from layerwise import stats
-from layerwise.analysis import measure
+from layerwise.analysis import measure, score_labels
 from layerwise.association.selection import selected_layers
 from layerwise.config.tasks import LabelledEntry
 from layerwise.corpora.sources import read_rows
@@ -24,9 +24,8 @@ from layerwise.errors import LayerwiseError, closest, listed
 from layerwise.models.load import LoadedModel
 from layerwise.section import parse
 from layerwise.tasks import conll, labelled, probes
-from layerwise.tasks.labelled import Labels
+from layerwise.tasks.labelled import Labels, kind_of_labels
 from layerwise.tasks.results import Score
-from layerwise.tasks.task import normalized
 
 FEWEST_TEXTS = 20
 TAGGED = (".conll", ".conllu")
@@ -105,7 +104,7 @@ def choose(
     """
     tokens = tokens or ("drop_first" if loaded.is_causal() else "all")
     if isinstance(data, Labels):
-        scores = layer_scores(loaded, data, tokens, threads=threads)
+        scores = score_labels(loaded, data, tokens, threads)
         return choose_by_scores(scores, data.kind, tokens)
     return choose_by_metrics(loaded, data, tokens, threads, seed)
 
@@ -203,13 +202,6 @@ def task_of(
     return task.model_copy(update={"kind": kind})
 
 
-def kind_of_labels(labels: pd.Series) -> str:
-    """``regression`` for more than 20 different numbers, else ``classification``."""
-    known = labels.dropna()
-    numeric = pd.api.types.is_numeric_dtype(known)
-    return "regression" if numeric and known.nunique() > 20 else "classification"
-
-
 def _drawn(data: Labels, most: int, seed: int) -> Any:
     """Rows drawn at random; of each class at least as many groups as there are splits, or all."""
     rows = pd.DataFrame({"label": data.labels, "group": data.groups})
@@ -225,38 +217,6 @@ def _drawn(data: Labels, most: int, seed: int) -> Any:
         )
     rest = rows.index.difference(needed, sort=False)[: most - len(needed)]
     return np.sort(np.concatenate([needed, rest]))
-
-
-def layer_scores(
-    loaded: LoadedModel,
-    data: Labels,
-    tokens: str,
-    *,
-    normalize: bool = True,
-    threads: int = 1,
-) -> list[Score]:
-    """Score every layer on labels: mean pooling, after the final norm as scored and exported.
-
-    Parameters
-    ----------
-    normalize : bool
-        True to scale the vectors to unit length.
-    """
-    from joblib import Parallel, delayed  # type: ignore[import-untyped]
-
-    from layerwise.activations.embedding import embed
-    from layerwise.activations.representation import Representation
-
-    texts = data.distinct()
-    (vectors,) = embed(loaded, texts, [Representation(tokens, "mean", "final_norm")])
-    rows = {text: row for row, text in enumerate(texts)}
-    columns = [[rows[text] for text in column] for column in data.texts]
-
-    def score(layer: Any) -> Score:
-        scaled = normalized(layer) if normalize else layer
-        return labelled.layer_score(data, [scaled[column] for column in columns])
-
-    return list(Parallel(n_jobs=threads)(delayed(score)(layer) for layer in vectors))
 
 
 def choose_by_scores(found: Sequence[Score], kind: str, tokens: str = "all") -> Choice:

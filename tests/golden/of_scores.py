@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -67,9 +68,8 @@ def evaluated(
     tokens, poolings, readouts = (tuple(dict.fromkeys(of)) for of in zip(*readings, strict=True))
     root = place("evaluated") / str(len(list(place("evaluated").iterdir())))
     evaluate(
-        lambda: loaded,
+        lambda: replace(loaded, entry=of_model),
         {"task": task},
-        entry=of_model,
         extraction=ExtractSettings(tokens=tokens),
         scoring=ScoringSettings(poolings=poolings, readouts=readouts, normalize=normalize),
         keys={"task": "0"},

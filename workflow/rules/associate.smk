@@ -99,7 +99,7 @@ rule import_published:
 
 rule weights:
     input:
-        studies.swept_tables(CONFIG),
+        lambda _: PLAN.swept_tables,
     output:
         report(
             "<results>/report/weights.csv",

@@ -19,8 +19,8 @@ from layerwise.errors import LayerwiseError
 from layerwise.io.files import replacing
 from layerwise.names import decode, encode
 from layerwise.project import export_library
-from layerwise.run import resources, studies
-from layerwise.run.keys import Keys
+from layerwise.run import resources
+from layerwise.run.plan import Plan
 from layerwise.run.stale import marker, renew_marker
 from layerwise.run.validate import log_unused, read_valid
 
@@ -30,15 +30,15 @@ ENVIRONMENT = "../../envs/environment.yaml"
 
 if workflow.is_main_process:
     try:
-        CONFIG = read_valid(config, workflow.configfiles)
+        PLAN = read_valid(config, workflow.configfiles)
     except LayerwiseError as error:
         sys.exit(str(error))
-    log_unused(CONFIG)
-    renew_marker(Path(CONFIG.results))
+    log_unused(PLAN)
+    renew_marker(Path(PLAN.config.results))
 else:
-    CONFIG = Config.of(config)
+    PLAN = Plan(Config.of(config))
 
-KEYS = Keys(CONFIG)
+CONFIG = PLAN.config
 STUDIES = [encode(study) for study in CONFIG.studies]
 SNAPSHOT = f"{CONFIG.results}/config.json"
 
@@ -74,7 +74,7 @@ def key(stage):
 
     def of(wildcards):
         try:
-            return getattr(KEYS, stage)(**names(wildcards))
+            return getattr(PLAN.keys, stage)(**names(wildcards))
         except LayerwiseError as error:
             raise WorkflowError(str(error))
 
@@ -110,13 +110,8 @@ def study_tables(*tables):
     """The tables that a study reads: those named here, or all that its kind needs."""
 
     def of(wildcards):
-        study = decode(wildcards.study)
-        wanted = tables or studies.needs(CONFIG, study)
-        return [
-            path
-            for table in wanted
-            for path in studies.table_paths(CONFIG, study, table)
-        ]
+        study = PLAN.studies[decode(wildcards.study)]
+        return [path for table in tables or study.needs for path in study.files(table)]
 
     return of
 
@@ -135,7 +130,18 @@ def script(name):
 
 def study_activations(wildcards):
     """The activations of all models of a study on its one corpus."""
-    return studies.table_paths(CONFIG, decode(wildcards.study), "activations")
+    return PLAN.studies[decode(wildcards.study)].files("activations")
+
+
+def explored_tables(wildcards):
+    """The tables that the explorer shows."""
+    of_origin = PLAN.explored.values()
+    return [path for tables in of_origin for paths in tables.values() for path in paths]
+
+
+def report_table(name, points):
+    """A table of the report, if there are checkpoints to show in it."""
+    return f"{CONFIG.results}/report/{name}.csv" if points else []
 
 
 def published_files(wildcards):
@@ -150,16 +156,14 @@ def texts_of_corpus(wildcards):
     if getattr(source, "package", None) == "wikipedia":
         return f"{CONFIG.results}/texts/wikipedia.parquet"
     if hasattr(source, "task"):
-        return studies.task_inputs(CONFIG, source.task)
+        return PLAN.task_inputs(source.task)
     return getattr(source, "file", None) or []
 
 
 def task_data(wildcards):
     """The local data of all tasks that a model is scored on at a checkpoint."""
-    tasks = studies.tasks_scored(
-        CONFIG, decode(wildcards.model), decode(wildcards.revision)
-    )
-    files = [file for task in tasks for file in studies.task_inputs(CONFIG, task)]
+    tasks = PLAN.tasks[decode(wildcards.model), decode(wildcards.revision)]
+    files = [file for task in tasks for file in PLAN.task_inputs(task)]
     return list(dict.fromkeys(files))
 
 

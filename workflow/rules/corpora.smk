@@ -53,6 +53,7 @@ rule views:
         "<results>/logs/views/{corpus}.log",
     conda:
         ENVIRONMENT
+    threads: CONFIG.extract.threads
     params:
         run=script("make_views"),
         key=key("views"),

@@ -37,7 +37,7 @@ rule figure:
 
 rule best_layers:
     input:
-        studies.score_paths(CONFIG),
+        lambda _: PLAN.score_files,
     output:
         report(
             "<results>/report/best_layers.csv",
@@ -62,10 +62,8 @@ rule report:
     input:
         figures=expand("<results>/figures/{study}.png", study=STUDIES),
         captions=expand("<results>/figures/{study}.rst", study=STUDIES),
-        best_layers=(
-            "<results>/report/best_layers.csv" if studies.scored(CONFIG) else []
-        ),
-        weights="<results>/report/weights.csv" if studies.swept(CONFIG) else [],
+        best_layers=lambda _: report_table("best_layers", PLAN.scored),
+        weights=lambda _: report_table("weights", PLAN.swept),
         stale=stale("report", "<results>/report.html"),
     output:
         "<results>/report.html",
@@ -84,12 +82,7 @@ rule report:
 
 rule explore:
     input:
-        [
-            p
-            for tables in studies.explored(CONFIG).values()
-            for paths in tables.values()
-            for p in paths
-        ],
+        explored_tables,
         stale=stale("explore", "<results>/explore.html"),
     output:
         "<results>/explore.html",

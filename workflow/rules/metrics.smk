@@ -15,6 +15,7 @@ rule metrics:
         "<results>/benchmarks/metrics/{model}/{revision}/{corpus}.tsv"
     conda:
         ENVIRONMENT
+    threads: CONFIG.extract.threads
     params:
         run=script("compute_metrics"),
         key=key("metrics"),

@@ -10,7 +10,7 @@ for NANO in CONFIG.nano:
         input:
             texts="<results>/texts/wikipedia.parquet",
             stale=marker(
-                Path(nano_folders(NANO)[-1], "layerwise.json"), KEYS.nano(NANO)
+                Path(nano_folders(NANO)[-1], "layerwise.json"), PLAN.keys.nano(NANO)
             ),
         output:
             expand("{folder}/layerwise.json", folder=nano_folders(NANO)),
@@ -30,7 +30,7 @@ for NANO in CONFIG.nano:
             ENVIRONMENT
         params:
             run=script("train_nano"),
-            key=KEYS.nano(NANO),
+            key=PLAN.keys.nano(NANO),
             model=NANO,
         message:
             f"Training {NANO}"

@@ -1,8 +1,9 @@
 """Curvature of a prompt's path through the states: mean angle between successive vectors.
 
-The paper's vectors are the steps ``v_k = z_{k+1} - z_k`` (Hosseini & Fedorenko 2023); the released
-code takes the centred states themselves. Both follow from inner products of tokens that are at
-most two apart. In float64 these are as exact as the float32 states that they are of.
+The vectors are the steps ``v_k = z_{k+1} - z_k`` (Hosseini & Fedorenko 2023): of the states, or,
+in the released code, of the centred states of unit length. Their angles follow from inner products
+of tokens that are at most two apart. In float64 these are as exact as the float32 states that they
+are of.
 """
 
 from __future__ import annotations
@@ -43,29 +44,45 @@ def of_steps(products: Sequence[Tensor], lengths: Tensor) -> Tensor:
     Tensor, shape (B,), float64
         Radians; NaN for a prompt without two successive steps that have a direction.
     """
-    squares, beside, apart = products
-    first, second = squares[:, :-1], squares[:, 1:]
-    steps = first + second - 2 * beside
-    moves = steps > ROUNDING**2 * torch.maximum(first, second)
-    dots = beside[:, 1:] + beside[:, :-1] - squares[:, 1:-1] - apart
-    places = torch.arange(dots.shape[1], device=dots.device)
-    exists = places < lengths[:, None] - 2
-    cosine = dots / (steps[:, 1:] * steps[:, :-1]).sqrt()
-    return _mean_angle(cosine, exists & moves[:, 1:] & moves[:, :-1])
+    squares = products[0]
+    rounding = ROUNDING**2 * torch.maximum(squares[:, :-1], squares[:, 1:])
+    cosine, defined = _turns(products, rounding, lengths)
+    angles = cosine.clamp(-1, 1).arccos().masked_fill(~defined, 0)
+    return angles.sum(dim=1) / defined.sum(dim=1)
 
 
-def of_unit_rows(gram: Tensor) -> Tensor:
-    """ "Curvature" as the released code has it: of the states themselves.
+def of_unit_rows(gram: Tensor, rounding: Tensor, lengths: Tensor) -> Tensor:
+    """Curvature as the released code has it: of centred unit rows, of the *absolute* cosine.
 
     Parameters
     ----------
     gram : Tensor, shape (B, T, T)
         Inner products of centred states of unit norm; 0 for those without a direction.
+    rounding : Tensor, shape (B, T)
+        Squared differences of each row below this are rounding.
+    lengths : Tensor, shape (B,)
+
+    Returns
+    -------
+    Tensor, shape (B,), float64
+        Radians, 0 to π/2. Next to a zero step the angle is 0, and so is the curvature of one or
+        two tokens; NaN for a prompt without tokens.
     """
-    exists = torch.diagonal(gram, dim1=1, dim2=2) > 0
-    return _mean_angle(torch.diagonal(gram, 1, 1, 2), exists[:, 1:] & exists[:, :-1])
+    near = [torch.diagonal(gram, k, 1, 2) for k in range(3)]
+    rounding = torch.maximum(rounding[:, :-1], rounding[:, 1:])
+    cosine, defined = _turns(near, rounding, lengths)
+    angles = cosine.abs().clamp(max=1).arccos().masked_fill(~defined, 0)
+    mean = angles.sum(dim=1) / (lengths - 2).clamp(min=1)
+    return mean.masked_fill(lengths == 0, torch.nan)
 
 
-def _mean_angle(cosine: Tensor, defined: Tensor) -> Tensor:
-    angles = cosine.clamp(-1, 1).arccos().masked_fill(~defined, 0)
-    return angles.sum(dim=1) / defined.sum(dim=1)
+def _turns(products: Sequence[Tensor], rounding: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosine of each pair of successive steps, and whether it is defined, both (B, T - 2)."""
+    squares, beside, apart = products
+    steps = squares[:, :-1] + squares[:, 1:] - 2 * beside
+    moves = steps > rounding
+    dots = beside[:, 1:] + beside[:, :-1] - squares[:, 1:-1] - apart
+    places = torch.arange(dots.shape[1], device=dots.device)
+    exists = places < lengths[:, None] - 2
+    cosine = dots / (steps[:, 1:] * steps[:, :-1]).sqrt()
+    return cosine, exists & moves[:, 1:] & moves[:, :-1]

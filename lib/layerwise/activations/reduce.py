@@ -66,20 +66,25 @@ class Pending:
         Number of eigenvalues of each matrix that are not of pads.
     signed : bool
         True if eigenvalues may be negative.
+    rows : bool Tensor, optional
+        The rows of the target that the matrices belong to; all by default.
     """
 
     matrices: Tensor
     target: Tensor
     counts: Tensor
     signed: bool = False
+    rows: Tensor | None = None
 
     def fill(self, values: Tensor) -> None:
         """Write the eigenvalues of the matrices to their place."""
         eigen.record(self.counts)
         ordered = by_magnitude(values) if self.signed else descending(values)
         places = torch.arange(values.shape[1], device=values.device)
+        rows = slice(None) if self.rows is None else self.rows
         # Rounding may have left something where pads stand.
-        self.target[:, : values.shape[1]] = ordered.masked_fill(places >= self.counts[:, None], 0)
+        kept = ordered.masked_fill(places >= self.counts[:, None], 0)
+        self.target[rows, : values.shape[1]] = kept
 
 
 class Reduced:
@@ -91,7 +96,7 @@ class Reduced:
         True if no state of the prompt is NaN or infinite.
     arrays : dict of Tensor
         With P protocols and C selections of tokens: ``pooled`` (P, C, B, D), float32; ``n_tokens``
-        (P, C, B); ``curvature`` (P, C, B), float64; ``norm`` (B, T), float32; and,
+        (P, C, B); ``curvature`` (P, C, B), float64; ``norm`` (B, T), float32, NaN for pads; and,
         complete once `decompose` was called, ``spectrum`` (P, C, B, T) and ``prefix_spectrum``
         (C, B, S), float64: the spectra of prefixes one after another.
     pending : list of Pending
@@ -118,7 +123,7 @@ class Reduced:
             for c, tokens in enumerate(needs.tokens):
                 self._add(protocol, tokens, (p, c))
         if needs.norms and not needs.pooled_only:
-            self.arrays["norm"] = packed.norms
+            self.arrays["norm"] = packed.norms.masked_fill(~packed.mask, torch.nan)
         if needs.prefix_tokens and not needs.pooled_only:
             self._add_prefixes(packed)
         # The states of all layers together may not fit into memory.
@@ -133,16 +138,13 @@ class Reduced:
     def _add(self, protocol: str, tokens: str, at: tuple[int, int]) -> None:
         """Add the results of a protocol and a selection of tokens."""
         part, arrays = self.chosen[tokens], self.arrays
-        reference = protocol == "reference"
-        arrays["pooled"][at] = mean_of_unit_rows(part) if reference else part.mean
+        arrays["pooled"][at] = part.mean
         if self.needs.pooled_only:
             return
-        if reference:
-            rows = unit_gram(self._gram(tokens), part)
-            arrays["curvature"][at] = curvature.of_unit_rows(rows)
-            # As the released code does; the result may have negative eigenvalues.
-            matrices = rows.clamp_(min=0)
-        elif part.states.shape[1] > part.states.shape[2]:
+        if protocol == "reference":
+            self._add_reference(part, tokens, at)
+            return
+        if part.states.shape[1] > part.states.shape[2]:
             arrays["curvature"][at] = curvature.of_steps(
                 curvature.products(part.states), part.lengths
             )
@@ -152,8 +154,29 @@ class Reduced:
             matrices = self._gram(tokens)
             near = [torch.diagonal(matrices, k, 1, 2) for k in range(3)]
             arrays["curvature"][at] = curvature.of_steps(near, part.lengths)
-        target = arrays["spectrum"][at]
-        self.pending.append(Pending(matrices, target, part.lengths, signed=reference))
+        self.pending.append(Pending(matrices, arrays["spectrum"][at], part.lengths))
+
+    def _add_reference(self, part: Packed, tokens: str, at: tuple[int, int]) -> None:
+        """Curvature and spectra of centred unit rows, as in the released code.
+
+        Its matrix is that of features for prompts with more tokens than features. Entries below 0
+        are set to 0, so that there may be negative eigenvalues.
+        """
+        target, hidden = self.arrays["spectrum"][at], part.states.shape[2]
+        rows, scale, rounding = unit_gram(self._gram(tokens), part)
+        self.arrays["curvature"][at] = curvature.of_unit_rows(rows, rounding, part.lengths)
+        long = part.lengths > hidden
+        if part.states.shape[1] > hidden and bool(long.any()):
+            unit = (part.states[long] - part.mean[long, None]).double() * scale[long, :, None]
+            matrices = eigen.gram(unit.transpose(1, 2)).clamp_(min=0)
+            counts = part.lengths[long].clamp(max=hidden)
+            self.pending.append(Pending(matrices, target, counts, signed=True, rows=long))
+            rows, counts = rows[~long], part.lengths[~long]
+            # Of the shorter prompts, which the width of the batch would make as large.
+            rows = rows[:, :hidden, :hidden].clamp(min=0)
+            self.pending.append(Pending(rows, target, counts, signed=True, rows=~long))
+            return
+        self.pending.append(Pending(rows.clamp_(min=0), target, part.lengths, signed=True))
 
     def _add_prefixes(self, packed: Packed) -> None:
         """Add the spectra of prefixes: of the corners of the prompts' Gram matrices."""
@@ -209,24 +232,19 @@ def by_magnitude(eigenvalues: Tensor) -> Tensor:
     return torch.gather(eigenvalues, -1, order)
 
 
-def mean_of_unit_rows(packed: Packed) -> Tensor:
-    """The ``reference`` protocol's pooling: the mean of centred states of unit norm, (B, D).
-
-    Rows that equal the mean, but for rounding, count as zero.
-    """
-    centred = packed.states - packed.mean[:, None]
-    norms = torch.linalg.vector_norm(centred, dim=-1)
-    middle = torch.linalg.vector_norm(packed.mean, dim=-1, keepdim=True)
-    least = curvature.ROUNDING * torch.maximum(packed.norms, middle)
-    scale = torch.where(packed.mask & (norms > least), 1 / norms, 0)
-    return torch.bmm(scale[:, None], centred)[:, 0] / packed.lengths.clamp(min=1)[:, None]
-
-
-def unit_gram(gram: Tensor, packed: Packed) -> Tensor:
-    """Inner products of centred states of unit norm, from ``Z Zᵀ``: shape (B, T, T), float64.
+def unit_gram(gram: Tensor, packed: Packed) -> tuple[Tensor, Tensor, Tensor]:
+    """Inner products of centred states of unit norm, from ``Z Zᵀ``.
 
     Centring over tokens is double centring of the Gram matrix, unit rows are division by the
-    roots of its diagonal. Rows that equal the mean count as zero, as in `mean_of_unit_rows`.
+    roots of its diagonal. Rows that equal the mean, but for rounding, count as zero.
+
+    Returns
+    -------
+    rows : Tensor, shape (B, T, T), float64
+    scale : Tensor, shape (B, T)
+        One over the norm of each centred state; 0 for rows that count as zero, and pads.
+    rounding : Tensor, shape (B, T)
+        Squared differences of the unit rows below this are rounding.
     """
     count = packed.lengths.clamp(min=1).double()[:, None]
     rows = gram.sum(dim=2) / count
@@ -238,4 +256,5 @@ def unit_gram(gram: Tensor, packed: Packed) -> Tensor:
     floor = curvature.ROUNDING**2 * torch.maximum(torch.diagonal(gram, dim1=1, dim2=2), total)
     # The root of infinity makes rows without a direction, and pads, zero.
     scale = torch.where(packed.mask & (variance > floor), variance, torch.inf).rsqrt()
-    return centred.mul_(scale[:, :, None]).mul_(scale[:, None, :])
+    rounding = floor * scale.square()
+    return centred.mul_(scale[:, :, None]).mul_(scale[:, None, :]), scale, rounding

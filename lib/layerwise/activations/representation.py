@@ -189,7 +189,8 @@ def pool(packed: Packed, pooling: str, before: Tensor | None = None) -> Tensor:
     if pooling == "mean" or states.shape[1] == 0:
         return packed.mean
     if pooling == "cls":
-        return states[:, 0]
+        # A view would keep the states of every token in memory.
+        return states[:, 0].clone()
     if pooling == "last_token":
         rows = torch.arange(len(lengths), device=lengths.device)
         return states[rows, (lengths - 1).clamp(min=0)]

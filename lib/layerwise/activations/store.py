@@ -5,7 +5,7 @@
 Dimensions (each a dimension scale of that name, holding its labels):
 
 ========== ========================================================================
-protocol   ``paper``, ``reference``: how token states are normalised before all else
+protocol   ``paper``, ``reference``: formulas as printed, or as in the authors' code of 2025
 tokens     ``all``, ``drop_first``, …: which tokens of a prompt count
 layer      0 (embedding output) to L (last block)
 view       0 (the prompt itself), 1 … V (its augmented copies)
@@ -49,7 +49,7 @@ from layerwise.io import hdf5
 from layerwise.vocabulary import BLOCK
 
 SCHEMA = "layerwise.activations"
-VERSION = 5
+VERSION = 6
 
 GROUP = "sublayers"
 
@@ -95,7 +95,7 @@ ARRAYS = {
         "number of tokens that count",
         ("view", "prompt"),
     ),
-    # Largest magnitude first; those of `reference`, of the clamped Gram matrix, are signed.
+    # Largest magnitude first; those of `reference`, of the clamped matrix, are signed.
     "spectrum": ArraySpec(
         (*_SETTING, "prompt", "rank"),
         "f8",
@@ -107,8 +107,9 @@ ARRAYS = {
         ("layer", "prompt", "rank"),
         "f4",
         "activation",
-        "norm of each token state, in the order of the prompt, 0 beyond T",
+        "norm of each token state, in the order of the prompt; NaN beyond T",
         ("prompt", "rank"),
+        np.nan,
     ),
     "curvature": ArraySpec(
         (*_SETTING, "prompt"),
@@ -423,7 +424,7 @@ class Activations:
         return hdf5.read(self._group["n_tokens"], at)
 
     def norms(self, layer: int) -> Array:
-        """Norm of each token state, shape (N, R), float32; 0 beyond a prompt's tokens."""
+        """Norm of each token state, shape (N, R), float32; NaN beyond a prompt's tokens."""
         return hdf5.read(self._group["norm"], self._level(layer))
 
     def attention(self, layer: int) -> Array:

@@ -22,8 +22,7 @@ class ExtractSettings(Section):
     tokens: SomeOf[Tokens] = ("all",)
     """Token selections to extract; several are kept side by side."""
     protocols: SomeOf[Protocol] = ("paper",)
-    """Normalisation of token states: as in the paper's formulas (paper), or as in the released
-    code (reference)."""
+    """Formulas as in the paper (paper), or as in the authors' code of 2025 (reference)."""
     prefixes: bool = False
     """Keep the spectra of each prompt's first t tokens for t = 1, 2, 3, 4, 6, 8, 11, 16, …, which
     prefix_entropy needs. Causal models only."""

@@ -105,7 +105,12 @@ class LabelledEntry(Section):
     @property
     def task_type(self) -> str:
         """Type of the task in the tables of scores."""
-        return {"pairs": "STS", "tags": "Tagging"}.get(self.kind, self.kind.capitalize())
+        return task_type(self.kind)
+
+
+def task_type(kind: str) -> str:
+    """Type of a task of labels in the tables of scores, by its kind."""
+    return {"pairs": "STS", "tags": "Tagging"}.get(kind, kind.capitalize())
 
 
 class _Columns(Section):

@@ -2,6 +2,10 @@
 
 Arrays are read when first used, since most metrics need few of them, and are shared by the
 metrics of a layer. Prompts without selected tokens (one token, ``drop_first``) are left out.
+
+Under the protocol ``reference`` embeddings are centred over all prompts of a view and scaled to
+unit length. The released code centres over a batch whose size depended on the GPU, which can't be
+repeated.
 """
 
 from __future__ import annotations
@@ -14,12 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 from layerwise.metrics.formulas.arrays import Array, Mask, UndefinedMetricError, check_matrix
-from layerwise.metrics.formulas.spectra import covariance_spectrum, gram_spectrum, significant
+from layerwise.metrics.formulas.spectra import (
+    covariance_spectrum,
+    embedding_spectrum,
+    unit_centred,
+)
 
 if TYPE_CHECKING:
     from layerwise.activations.store import Activations
     from layerwise.config.metrics import MetricsSettings
 
+EMBEDDINGS = ("pooled", "first", "last", "views")
 Counts = npt.NDArray[np.int64]
 T = TypeVar("T")
 
@@ -69,10 +78,10 @@ class Layer:
         part.prompts = tuple(self.prompts[row] for row in rows)
         return part
 
-    def sample(self, most: int | None) -> Layer:
-        """The layer with a random sample of at most so many prompts; None for all."""
+    def sample(self, most: int) -> Layer:
+        """The layer with a random sample of at most so many prompts."""
         n = len(self.prompts)
-        if most is None or n <= most:
+        if n <= most:
             return self
         rng = np.random.default_rng(self.settings.seed)
         return self.part(np.sort(rng.choice(n, most, replace=False)))
@@ -113,7 +122,7 @@ class Layer:
     @cached_property
     def pooled_spectrum(self) -> Array:
         """Eigenvalues of the Gram matrix of the pooled embeddings, those of rounding 0."""
-        return significant(gram_spectrum(self.pooled))
+        return embedding_spectrum(self.pooled)
 
     @cached_property
     def covariance_spectrum(self) -> Array:
@@ -157,8 +166,11 @@ class Layer:
 
     @cached_property
     def norms(self) -> Array:
-        """Norm of each token state, shape (N, R), float64; 0 beyond a prompt's tokens."""
-        return check_matrix(self._read("norms", self.index), self.prompts)
+        """Norm of each token state, shape (N, R), float64; NaN beyond a prompt's tokens."""
+        norms = self._read("norms", self.index).astype(np.float64)
+        beyond = np.logical_and.accumulate(np.isnan(norms)[:, ::-1], axis=1)[:, ::-1]
+        check_matrix(np.where(beyond, 0.0, norms), self.prompts)
+        return norms
 
     @cached_property
     def attention(self) -> Array | None:
@@ -183,8 +195,17 @@ class Layer:
         """This layer's prompts of an array of the file, which is read once for all parts."""
         key = name, *at
         if key not in self._arrays:
-            self._arrays[key] = getattr(self._reader, name)(*at)
+            array = getattr(self._reader, name)(*at)
+            if self.protocol == "reference" and name in EMBEDDINGS:
+                array = self._unit_centred(array)
+            self._arrays[key] = array
         return self._arrays[key][(slice(None),) * axis + (self._rows,)]
+
+    def _unit_centred(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The embeddings of each view, shape (N, D) or (V, N, D), as `unit_centred` has them."""
+        if array.ndim == 3:
+            return np.stack([self._unit_centred(view) for view in array])
+        return unit_centred(check_matrix(array, self._reader.prompts)).astype(array.dtype)
 
     def _matrix(self, array: npt.NDArray[Any], kept: Mask) -> Array:
         if not kept.any():

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+import numpy as np
 import pydantic.dataclasses
 
 from layerwise.errors import LayerwiseError, closest
@@ -46,11 +47,14 @@ class PerPrompt:
     independent : bool
         False if a prompt's value depends on the other prompts, so that the standard error is that
         of an `Overall`.
+    parts : sequence of Overall, optional
+        As of `Overall`.
     """
 
     values: Array
     alpha: float | None = None
     independent: bool = True
+    parts: Sequence[Overall] | None = None
 
 
 @dataclass(frozen=True)
@@ -67,12 +71,16 @@ class Overall:
         Order of the entropy.
     stderr : float, optional
         Standard error, NaN for none; by default that of `layerwise.metrics.errors`.
+    parts : sequence of Overall, optional
+        The results on `layerwise.metrics.errors.parts`, if the metric has them for less than it
+        costs to compute it again on each.
     """
 
     value: float
     n: int
     alpha: float | None = None
     stderr: float | None = None
+    parts: Sequence[Overall] | None = None
 
 
 Result: TypeAlias = PerPrompt | Overall
@@ -159,6 +167,9 @@ class Metric:
         UndefinedMetricError
             If the metric is not defined for the protocol, the number of prompts or views, or these
             values.
+        LayerwiseError
+            If `compute` yields something else than `PerPrompt` with one number a prompt, or
+            `Overall`.
         """
         if layer.protocol not in self.protocols:
             raise UndefinedMetricError(
@@ -174,10 +185,34 @@ class Metric:
             raise UndefinedMetricError(
                 f"it needs {self.min_prompts} prompts, the activations hold {len(layer.prompts)}."
             )
-        if self.settings is None:
-            yield from self.compute(layer)
+        given = () if self.settings is None else (layer.settings.of(self.section, self.settings),)
+        for result in self.compute(layer, *given):
+            yield self._checked(result, layer)
+
+    def _checked(self, result: Any, layer: Layer) -> Result:
+        """A result whose values are an array with a number for each prompt, or each kept one."""
+        if isinstance(result, Overall):
+            return result
+        if not isinstance(result, PerPrompt):
+            raise LayerwiseError(
+                f"The metric {self.name} yields {type(result).__name__}; yield PerPrompt(values) "
+                "or Overall(value, n).",
+                code="wrong_type",
+            )
+        n, kept = len(layer.prompts), int(layer.kept.sum())
+        try:
+            values = np.asarray(result.values, dtype=np.float64)
+        except (TypeError, ValueError):
+            shape = "that are no array of numbers"
         else:
-            yield from self.compute(layer, layer.settings.of(self.section, self.settings))
+            if values.shape in ((n,), (kept,)):
+                return replace(result, values=values)
+            shape = f"of shape {values.shape}"
+        raise LayerwiseError(
+            f"The metric {self.name} yields values {shape} for {n} prompts, {kept} of them with "
+            "tokens that count; yield PerPrompt(values) of one number a prompt.",
+            code="wrong_shape",
+        )
 
 
 _METRICS: dict[str, Metric] = {}

@@ -103,11 +103,9 @@ def compute(activations: Activations, settings: MetricsSettings) -> pd.DataFrame
                     for row in _entropies(activations, settings, tokens, layer)
                 ]
         if "all" in choices:
-            protocol = activations.protocols[0]
             norms = activations.norms(layer).astype(np.float64)
-            lengths = activations.n_tokens(protocol, "all", layer)
             for t in grid(norms.shape[1]):
-                there = norms[lengths >= t, t - 1]
+                there = norms[~np.isnan(norms[:, t - 1]), t - 1]
                 found = {"metric": "token_norm", "normalization": "raw", "position": t}
                 rows += [{**place, "tokens": "all", **found, **_summary(there, len(norms))}]
     about = {k: getattr(activations, k) for k in ("model", "revision", "corpus")}

@@ -61,12 +61,15 @@ class Rows:
 def compute_layer(layer: Layer, metrics: Sequence[Metric]) -> Rows:
     """All metrics of one layer under one protocol and choice of tokens."""
     rows = Rows()
-    by_sample: dict[Layer, list[Metric]] = {}
+    by_size: dict[int, list[Metric]] = {}
     for metric in metrics:
         if layer.protocol in metric.protocols and layer.tokens in metric.tokens:
-            most = metric.max_prompts.get(layer.protocol)
-            by_sample.setdefault(layer.sample(most), []).append(metric)
-    for sample, group in by_sample.items():
+            n = len(layer.prompts)
+            by_size.setdefault(min(n, metric.max_prompts.get(layer.protocol, n)), []).append(
+                metric
+            )
+    for size, group in by_size.items():
+        sample = layer.sample(size)
         _measure(sample, group, rows)
         joint = {row["metric"] for row in rows.values if "stderr" not in row}
         stderr = _errors(sample, [metric for metric in group if metric.name in joint])
@@ -108,11 +111,18 @@ def _row(layer: Layer, result: Result, normalization: str) -> Row:
     if not isinstance(result, PerPrompt):
         value = normalise(result.value, normalization, result.n, layer.hidden)
         row: Row = {"value": float(value), "n": result.n}
-        return row if result.stderr is None else row | {"stderr": result.stderr}
-    values = normalise(result.values, normalization, layer.n_tokens, layer.hidden)
-    values = values[np.isfinite(values)]
-    row = {"value": float(values.mean()) if len(values) else math.nan, "n": len(values)}
-    return row | {"stderr": errors.of_mean(values)} if result.independent else row
+        if result.stderr is not None:
+            row["stderr"] = result.stderr
+    else:
+        values = normalise(result.values, normalization, layer.n_tokens, layer.hidden)
+        values = values[np.isfinite(values)]
+        row = {"value": float(values.mean()) if len(values) else math.nan, "n": len(values)}
+        if result.independent:
+            row["stderr"] = errors.of_mean(values)
+    if result.parts:
+        values = np.array([_row(layer, part, normalization)["value"] for part in result.parts])
+        row["stderr"] = float(errors.of_parts(values, int(layer.kept.sum())))
+    return row
 
 
 def _of_prompts(layer: Layer, values: Array) -> Row:
@@ -208,10 +218,13 @@ def compute(
     for (name, reason), count in sorted(left_out.items()):
         log.warning("%s is left out in %d places: %s", name, count, reason)
     about = {k: getattr(activations, k) for k in ("model", "revision", "corpus")}
-    return (
-        tidy(pd.DataFrame(values).assign(**about), COLUMNS),
-        tidy(pd.concat(prompts or [pd.DataFrame()]).assign(**about), PROMPT_COLUMNS),
-    )
+    table = tidy(pd.DataFrame(values).assign(**about), COLUMNS)
+    numbers = table.groupby(["metric", "protocol", "tokens"])["n"].agg(["min", "max"])
+    for (name, protocol, tokens), low, high in numbers.itertuples():
+        if low < high:
+            where = f"{name} ({protocol}, {tokens})"
+            log.warning("%s is of %d to %d prompts: n differs by layer", where, low, high)
+    return table, tidy(pd.concat(prompts or [pd.DataFrame()]).assign(**about), PROMPT_COLUMNS)
 
 
 def tidy(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:

@@ -67,6 +67,7 @@ def live(model: Any, reader: Any = None, *, name: str = "") -> Iterator[LoadedMo
             dtype=str(network.dtype).removeprefix("torch."),
             weights="",
             claim=devices.Claim(network.device),
+            scales=any(type(module).__name__ == "Normalize" for module in model.modules()),
         )
     finally:
         for module, training in modes.items():

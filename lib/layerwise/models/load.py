@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from layerwise.config.models import Model
 from layerwise.corpora.images import Picture
 from layerwise.errors import LayerwiseError
-from layerwise.models import adapters, devices
+from layerwise.models import adapters, devices, saved
 from layerwise.models.architectures import Anatomy, dissect, settle
 from layerwise.models.failures import why
 from layerwise.models.images import Images, Pixels, processor_of, takes_images, tower
@@ -48,6 +48,10 @@ class LoadedModel:
         SHA-256 of the weights with merged adapters; see `weights_hash`.
     claim : Claim
         Reserves the device while this object lives.
+    entry : Model
+        The entry of a config that it was made from.
+    scales : bool, optional
+        True if a live model scales its embeddings to unit length; None to read its folder.
     """
 
     name: str
@@ -58,6 +62,15 @@ class LoadedModel:
     dtype: str
     weights: str
     claim: devices.Claim
+    entry: Model
+    scales: bool | None = None
+
+    @property
+    def normalizes(self) -> bool:
+        """True if sentence-transformers scales the model's embeddings to unit length."""
+        if self.scales is None:
+            return saved.normalizes(locate(self.entry.source, self.revision))
+        return self.scales
 
     @property
     def device(self) -> torch.device:
@@ -264,7 +277,7 @@ def prepare(
     example = on(reader.device, reader.example())
     anatomy, n_tokens = probe(name, network, dissect(network), example)
     anatomy = reader.fit(anatomy, n_tokens)
-    return LoadedModel(name, revision, network, reader, anatomy, **facts)
+    return LoadedModel(name, revision, network, reader, anatomy, entry=entry, **facts)
 
 
 def on(device: torch.device, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from layerwise.config import Config
 from layerwise.config.tasks import LabelledEntry, MtebEntry
 from layerwise.io.files import cached_sha256, folder_sha256
 from layerwise.metrics.registry import formula_hash
 from layerwise.models.identity import identity
-from layerwise.run import studies
+
+if TYPE_CHECKING:
+    from layerwise.run.plan import Plan
 
 VERSIONS = {
     "wikipedia": 2,
@@ -30,8 +31,8 @@ VERSIONS = {
     "views": 1,
     "nano": 1,
     "gguf": 1,
-    "extract": 1,
-    "metrics": 3,
+    "extract": 2,
+    "metrics": 4,
     "tasks": 1,
     "evaluate": 2,
     "associate": 5,
@@ -65,15 +66,16 @@ def settings(section: Any, *leave_out: str) -> dict[str, Any]:
 
 
 class Keys:
-    """The keys of every file of a config, by stage and names.
+    """The keys of every file of a plan, by stage and names.
 
     Parameters
     ----------
-    config : Config
+    plan : Plan
     """
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.config = plan.config
 
     # Corpora
 
@@ -122,8 +124,11 @@ class Keys:
         """The identity of a model at a checkpoint: its settings and, if it is local, its files."""
         entry = self.config.models[model]
         made = self.nano(model) if model in self.config.nano else identity(entry, revision)
-        described = settings(entry, *OVERRIDES, "source", "adapters")
-        return digest("model", described, revision, made)
+        return digest("model", self._described(model), revision, made)
+
+    @cache
+    def _described(self, model: str) -> dict[str, Any]:
+        return settings(self.config.models[model], *OVERRIDES, "source", "adapters")
 
     # Values
 
@@ -134,14 +139,21 @@ class Keys:
             "extract",
             self.model(model, revision),
             self.views(corpus),
-            settings(self.config.extraction(model, corpus)),
+            self._extraction(model, corpus),
             None if perturb is None else settings(perturb),
         )
 
     @cache
+    def _extraction(self, model: str, corpus: str) -> dict[str, Any]:
+        return settings(self.config.extraction(model, corpus))
+
+    @cache
     def metrics(self, model: str, revision: str, corpus: str) -> str:
-        section = settings(self.config.metrics)
-        return digest("metrics", self.extract(model, revision, corpus), section, _formulas())
+        return digest("metrics", self.extract(model, revision, corpus), *self._metrics)
+
+    @cached_property
+    def _metrics(self) -> list[Any]:
+        return [settings(self.config.metrics), formula_hash()]
 
     @cache
     def quickstart_tasks(self) -> str:
@@ -152,14 +164,14 @@ class Keys:
         """The identity of a task: its name, settings and, if it is local, its files."""
         entry = self.config.tasks.get(task)
         data: Any = None
-        if studies.quickstart_folder(self.config, task) is not None:
+        if self.plan.task_folder(task) is not None:
             data = self.quickstart_tasks()
         elif isinstance(entry, MtebEntry) and entry.folder is not None:
             data = folder_sha256(Path(entry.folder))
         elif isinstance(entry, LabelledEntry) and entry.corpus is not None:
             data = self.corpus(entry.corpus)
         else:
-            data = [_hash(Path(path)) for path in studies.task_files(self.config, task)]
+            data = [_hash(Path(path)) for path in self.plan.task_files(task)]
             questions = getattr(entry, "questions", None)
             data += filter(None, [_of_folder(getattr(questions, "hub", ""))])
         described = {} if entry is None else settings(entry, "folder", "file")
@@ -168,19 +180,21 @@ class Keys:
     @cache
     def score(self, model: str, revision: str, task: str) -> str:
         """The key of one task's scores."""
+        data, model_key = self.task_data(task), self.model(model, revision)
+        return digest("evaluate", model_key, data, *self._scoring(model))
+
+    @cache
+    def _scoring(self, model: str) -> list[Any]:
         entry, extraction = self.config.models[model], self.config.extraction(model)
-        return digest(
-            "evaluate",
-            self.model(model, revision),
-            self.task_data(task),
+        return [
             settings(self.config.scoring_of(model)),
             [extraction.dtype, extraction.tokens, extraction.sink_ratio],
             [entry.prompts, entry.include_prompt],
-        )
+        ]
 
     def scores(self, model: str, revision: str) -> dict[str, str]:
         """The keys of all tasks that a model is scored on at a checkpoint, by task."""
-        tasks = studies.tasks_scored(self.config, model, revision)
+        tasks = self.plan.tasks[model, revision]
         return {task: self.score(model, revision, task) for task in tasks}
 
     @cache
@@ -208,22 +222,22 @@ class Keys:
         own_texts = self.config.own_texts
         return [
             settings(self.config.association),
-            {c: own_texts.get(c) for c in studies.corpora(self.config, study)},
+            {c: own_texts.get(c) for c in self.plan.studies[study].corpora},
             self._order(study),
             self._inputs(study, ("metrics", "scores")),
         ]
 
     @cache
     def similarity(self, study: str) -> str:
-        (corpus,) = studies.corpora(self.config, study)
-        points = studies.points(self.config, study)
+        (corpus,) = self.plan.studies[study].corpora
+        points = self.plan.studies[study].points
         tokens = self.config.studies[study].tokens
         return digest("similarity", tokens, [self.extract(m, r, corpus) for m, r in points])
 
     @cache
     def figure(self, study: str) -> str:
         described = settings(self.config.studies[study])
-        needs = studies.needs(self.config, study)
+        needs = self.plan.studies[study].needs
         if not needs:
             return digest("figure", described)
         association = settings(self.config.association)
@@ -233,31 +247,32 @@ class Keys:
 
     @cache
     def weights(self) -> str:
-        return digest("weights", [self.model(m, r) for m, r in studies.swept(self.config)])
+        return digest("weights", [self.model(m, r) for m, r in self.plan.swept])
 
     @cache
     def best_layers(self) -> str:
-        points = studies.scored(self.config)
+        points = self.plan.scored
         section = settings(self.config.association)
         scores = [self.evaluate(model, revision) for model, revision in points]
         return digest("best_layers", list(self.config.models), section, scores)
 
     @cache
     def report(self) -> str:
-        scored = self.best_layers() if studies.scored(self.config) else None
+        scored = self.best_layers() if self.plan.scored else None
         return digest("report", scored, {s: self.figure(s) for s in self.config.studies})
 
     @cache
     def explore(self) -> str:
-        tables = {s: self._inputs(s, studies.needs(self.config, s)) for s in self.config.studies}
+        tables = {s: self._inputs(s, self.plan.studies[s].needs) for s in self.config.studies}
         return digest("explore", tables, settings(self.config.association))
 
     def _order(self, study: str) -> dict[str, Any]:
         """The models and checkpoints of a study in the config's order, which decides colours."""
+        revisions = self.plan.studies[study].revisions
         return {
-            model: [place, studies.revisions(self.config, study, model)]
+            model: [place, revisions[model]]
             for place, model in enumerate(self.config.models)
-            if model in studies.models(self.config, study)
+            if model in revisions
         }
 
     def _inputs(self, study: str, tables: tuple[str, ...]) -> dict[str, list[str]]:
@@ -265,26 +280,21 @@ class Keys:
         return {table: self._table(study, table) for table in tables}
 
     def _table(self, study: str, table: str) -> list[str]:
-        config = self.config
-        if table in studies.OF_STUDY:
-            made = {"associations": self.associate, "selections": self.select}
-            return [made.get(table, self.similarity)(study)]
-        corpora = studies.corpora(config, study)
+        made = {
+            "associations": self.associate,
+            "selections": self.select,
+            "similarities": self.similarity,
+        }
+        if table in made:
+            return [made[table](study)]
+        planned = self.plan.studies[study]
         if table == "texts":
-            return [self.corpus(corpus) for corpus in corpora]
-        published = config.studies[study].published
-        if published:
-            return [self.published(published), *(config.studies[study].models or ())]
-        points = studies.points(config, study)
+            return [self.corpus(corpus) for corpus in planned.corpora]
+        if published := planned.study.published:
+            return [self.published(published), *(planned.study.models or ())]
         if table == "scores":
-            tasks = studies.tasks(config, study)
-            return [self.score(m, r, task) for m, r in points for task in tasks]
-        return [self.metrics(m, r, corpus) for m, r in points for corpus in corpora]
-
-
-@cache
-def _formulas() -> str:
-    return formula_hash()
+            return [self.score(m, r, task) for m, r in planned.points for task in planned.tasks]
+        return [self.metrics(m, r, c) for m, r in planned.points for c in planned.corpora]
 
 
 def _hash(path: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from layerwise.config import Config
 from layerwise.models.source import locate
 from layerwise.names import size_of
-from layerwise.run import studies
+from layerwise.run.plan import Plan
 
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 # Libraries, activations of a batch, and reading the file.
@@ -34,7 +34,8 @@ def model_mb(config: Config, model: str) -> int:
 def describe(config: Config) -> list[str]:
     """Gigabytes of pooled activations by model, for models and corpora of known size."""
     sizes: dict[str, float] = {}
-    for model, revision, corpus in studies.measured(config):
+    measured = Plan(config).measured
+    for model, revision, corpus in ((m, r, c) for (m, r), cs in measured.items() for c in cs):
         shape, entry = _shape(config, model, revision), config.corpora[corpus]
         if shape is None or entry.sample.n is None:
             continue

@@ -1,9 +1,12 @@
-"""Results of a run, read from its folder when they are asked for."""
+"""The one reader of a run's tables: of the workflow's scripts, of Python and of the shell.
+
+Tables are read from the results folder when they are asked for.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from layerwise.association.order import in_order
+from layerwise.config.kinds import KINDS
 from layerwise.config.studies import several
 from layerwise.errors import LayerwiseError, check_name, listed
-from layerwise.names import PATHS, RESERVED, decode, encode
+from layerwise.names import PATHS, RESERVED, decode
+from layerwise.run.plan import OF_STUDY
 from layerwise.vocabulary import USUAL
 
 if TYPE_CHECKING:
@@ -23,12 +28,19 @@ if TYPE_CHECKING:
 
     from layerwise.config import Config
     from layerwise.config.studies import Study
+    from layerwise.run.plan import Plan, PlannedStudy
 
 # Keys of a study that take several names; one is enough here.
 LISTS = frozenset({"models", "corpora", "tasks", "task_types", "tokens", "metrics", "sublayers"})
+# Keys of a study that decide what its own tables hold.
+DECISIVE = ("published", "corpora", "tasks", "over")
+ADD_STUDY = (
+    "{kind} draws a table that the workflow makes for a study; add a study of this kind to the "
+    "config and run it."
+)
 
 
-def open(folder: str | Path = "results") -> Run:  # noqa: A001
+def open(folder: str | Path = "results") -> Results:  # noqa: A001
     """Open the results folder of a run.
 
     Examples
@@ -46,10 +58,17 @@ def open(folder: str | Path = "results") -> Run:  # noqa: A001
     LayerwiseError
         If the folder does not exist or holds no results.
     """
-    return Run(Path(folder))
+    found = Results(Path(folder))
+    if not any(map(found._files, PATHS)):
+        raise LayerwiseError(
+            f"{folder} holds no results; give the results folder of a run "
+            "(`results:` in its config).",
+            code="missing_file",
+        )
+    return found
 
 
-class Run:
+class Results:
     """Results of a run, read from its folder when they are asked for.
 
     Attributes
@@ -59,15 +78,28 @@ class Run:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        if not any(map(self._files, PATHS)):
-            raise LayerwiseError(
-                f"{folder} holds no results; give the results folder of a run "
-                "(`results:` in its config).",
-                code="missing_file",
-            )
+
+    @classmethod
+    def of(cls, plan: Plan) -> Results:
+        """The results of a plan, in the folder that its config names."""
+        found = cls(Path(plan.config.results))
+        found.plan = plan
+        return found
 
     def __repr__(self) -> str:
-        return f"Run({str(self.folder)!r}: models {', '.join(self.models) or 'none'})"
+        return f"Results({str(self.folder)!r}: models {', '.join(self.models) or 'none'})"
+
+    @cached_property
+    def plan(self) -> Plan | None:
+        """The plan of the config that the run was started with, if its snapshot is there."""
+        from layerwise.config import read_config
+        from layerwise.run.plan import Plan
+
+        snapshot = self.folder / "config.json"
+        if not snapshot.is_file():
+            return None
+        config = read_config(snapshot)
+        return Plan(config.model_copy(update={"results": str(self.folder)}))
 
     @property
     def models(self) -> list[str]:
@@ -82,7 +114,7 @@ class Run:
     @property
     def studies(self) -> list[str]:
         """Studies of the run's config, for `plot`."""
-        return list(self._config.studies) if self._config else []
+        return list(self.plan.studies) if self.plan else []
 
     def metrics(
         self,
@@ -205,46 +237,93 @@ class Run:
         LayerwiseError
             If there is no such study or kind, or the tables do not have what it shows.
         """
-        from layerwise.association.sources import with_text_sources
         from layerwise.config.kinds import needs
-        from layerwise.figures.render import draw
-        from layerwise.io import tables
-
-        study, own = self._study(name, choices)
-        config = self._config
-        read = {}
-        for table in needs(study):
-            if study.published:
-                path = self.folder / "published" / f"{encode(study.published)}.{table}.parquet"
-                read[table] = tables.read(path, table)
-            else:
-                read[table] = self._read(table, study=own)
-        if config and "scores" in read and not study.published:
-            scores = read["scores"][read["scores"]["task"].isin(list(config.tasks))]
-            read["scores"] = with_text_sources(scores, config.association.text_sources)
-        return draw(study, read, config=config, ax=ax).figure
-
-    def _study(self, name: str, choices: Mapping[str, Any]) -> tuple[Study, str]:
-        """A study, and the name of the config's study whose tables it reads."""
-        from layerwise.config.kinds import KINDS
         from layerwise.config.studies import Study
+        from layerwise.figures.render import draw
         from layerwise.section import parse
 
-        studies = self._config.studies if self._config else {}
-        check_name("study or kind", name, [*studies, *KINDS])
         given = {k: [v] if k in LISTS and isinstance(v, str) else v for k, v in choices.items()}
-        if name in studies:
-            return parse(Study, {**studies[name].plain(), **given}), name
-        own = next((n for n, study in studies.items() if study.kind == name), name)
-        return parse(Study, {"kind": name, **given}), own
+        if self.plan:
+            planned = self._planned(self.plan, name, given)
+            partial = bool(given) or name not in self.plan.studies
+            read = {t: self.of_study(planned, t, partial=partial) for t in planned.needs}
+            return draw(planned.study, read, config=self.plan.config, ax=ax).figure
+        check_name("kind", name, KINDS)
+        study = parse(Study, {"kind": name, **given})
+        if OF_STUDY & set(needs(study)):
+            raise LayerwiseError(ADD_STUDY.format(kind=name), code="missing_file")
+        return draw(study, {t: self._read(t) for t in needs(study)}, ax=ax).figure
 
-    @cached_property
-    def _config(self) -> Config | None:
-        """The config that the run was started with, if its snapshot is there."""
-        from layerwise.config import read_config
+    def of_study(
+        self, planned: PlannedStudy, table: str, *, partial: bool = False
+    ) -> pd.DataFrame:
+        """A table that a study reads, from all of its files, with scores of its tasks only.
 
-        snapshot = self.folder / "config.json"
-        return read_config(snapshot) if snapshot.is_file() else None
+        Parameters
+        ----------
+        planned : PlannedStudy
+        table : str
+            One of the study's `needs`.
+        partial : bool
+            True to read the files that are there, if not all are.
+
+        Raises
+        ------
+        LayerwiseError
+            If a file is missing or cannot be read.
+        """
+        paths = [Path(path) for path in planned.files(table)]
+        if partial:
+            paths = [path for path in paths if path.is_file()] or paths[:1]
+        found, study = self.read(paths, table), planned.study
+        if study.published and table in ("metrics", "scores"):
+            corpora = study.corpora and planned.corpora
+            for column, names in (("model", study.models), ("corpus", corpora)):
+                if names and column in found:
+                    found = found[found[column].isin(names)]
+        elif table == "scores":
+            found = found[found["task"].isin(planned.tasks)]
+        return found.reset_index(drop=True)
+
+    def read(self, paths: Iterable[str | Path], table: str) -> pd.DataFrame:
+        """Some files of one table, scores with the text source of each task."""
+        from layerwise.association.sources import with_text_sources
+        from layerwise.io import tables
+
+        found = tables.read(map(Path, paths), table)
+        own = self.plan.config.association.text_sources if self.plan else {}
+        return with_text_sources(found, own) if table == "scores" else found
+
+    def _planned(self, plan: Plan, name: str, choices: Mapping[str, Any]) -> PlannedStudy:
+        """A study of the plan, or a kind with its defaults, with some of its keys changed."""
+        from layerwise.config.studies import Study
+        from layerwise.run.plan import PlannedStudy
+        from layerwise.run.validate_studies import check_study
+        from layerwise.section import parse
+
+        check_name("study or kind", name, [*plan.studies, *KINDS])
+        own = plan.studies.get(name)
+        if own is None and OF_STUDY & set(KINDS[name].needs):
+            own = next((s for s in plan.studies.values() if s.study.kind == name), None)
+            if own is None:
+                raise LayerwiseError(ADD_STUDY.format(kind=name), code="missing_file")
+        study = parse(Study, {"kind": name, **(own.study.plain() if own else {}), **choices})
+        for key, known in (("models", plan.config.models), ("tasks", plan.config.tasks)):
+            for each in () if study.published else getattr(study, key) or ():
+                check_name(key.rstrip("s"), each, known)
+        if own and "models" in choices and "revisions" not in choices:
+            study = study.model_copy(update={"revisions": _of_models(study, plan.config)})
+        if own and OF_STUDY & set(own.needs):
+            changed = [key for key in DECISIVE if getattr(study, key) != getattr(own.study, key)]
+            if changed:
+                raise LayerwiseError(
+                    f"The table of {own.name} was made with other {' and '.join(changed)}; add a "
+                    "study with these to the config and run it.",
+                    code="missing_file",
+                )
+        planned = PlannedStudy(own.name if own else name, study, plan.config)
+        check_study(planned)
+        return planned
 
     def _names(self, wildcard: str, section: str) -> list[str]:
         """Names in the paths of files, in the order of the config."""
@@ -254,7 +333,8 @@ class Run:
             for names in self._files(table).values()
         ]
         found = (names[wildcard] for names in files if wildcard in names)
-        return in_order(dict.fromkeys(found), getattr(self._config, section, None))
+        order = getattr(self.plan.config, section) if self.plan else ()
+        return in_order(dict.fromkeys(found), order)
 
     def _files(self, table: str) -> dict[Path, dict[str, str]]:
         """Files of a table, with the names in their paths."""
@@ -268,8 +348,6 @@ class Run:
 
     def _read(self, table: str, **wanted: Any) -> pd.DataFrame:
         """A table from all files that fit."""
-        from layerwise.io import tables
-
         paths = self._paths(table, **wanted)
         if not paths:
             raise LayerwiseError(
@@ -277,7 +355,7 @@ class Run:
                 f"{', '.join(filter(self._files, PATHS))}.",
                 code="missing_file",
             )
-        return tables.read(paths, table)
+        return self.read(paths, table)
 
     def _paths(self, table: str, **wanted: Any) -> list[Path]:
         """Files of a table whose paths have the wanted names."""
@@ -288,6 +366,14 @@ class Run:
             if wanted.get(name) is not None:
                 files = {p: n for p, n in files.items() if n[name] in several(wanted[name])}
         return list(files)
+
+
+def _of_models(study: Study, config: Config) -> Any:
+    """The checkpoints that a study names, as far as its models have them; None if none is left."""
+    if not isinstance(study.revisions, tuple):
+        return study.revisions
+    there = {r for m in study.models or () for r in config.models[m].revisions}
+    return tuple(r for r in study.revisions if r in there) or None
 
 
 def select(table: pd.DataFrame, **dimensions: Any) -> pd.DataFrame:

@@ -10,7 +10,6 @@ from typing import Any
 from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.images import ImageCorpus
-from layerwise.config.kinds import needs
 from layerwise.config.reading import read_yaml
 from layerwise.config.tasks import LabelledEntry, MtebEntry
 from layerwise.errors import ConfigError, LayerwiseError, closest
@@ -18,7 +17,7 @@ from layerwise.io.files import is_file, is_folder
 from layerwise.metrics.registry import all_metrics, sections
 from layerwise.models.source import locate
 from layerwise.names import encode, step_of
-from layerwise.run import studies
+from layerwise.run.plan import OF_SCORES, Plan
 from layerwise.run.validate_studies import WITH_CORPORA, check_study, require_known
 from layerwise.section import Section
 from layerwise.tasks import catalog
@@ -30,8 +29,8 @@ log = logging.getLogger(__name__)
 PATHS = ("file", "folder", "scores", "metrics")
 
 
-def read_valid(given: Any, files: Sequence[str | Path]) -> Config:
-    """Read and check the config that Snakemake merged from files.
+def read_valid(given: Any, files: Sequence[str | Path]) -> Plan:
+    """Read and check the config that Snakemake merged from files, and plan its run.
 
     Raises
     ------
@@ -41,14 +40,12 @@ def read_valid(given: Any, files: Sequence[str | Path]) -> Config:
     for file in files:
         read_yaml(Path(file))  # refuses a key given twice, of which Snakemake keeps the last
     try:
-        config = Config.of(given)
-        validate(config)
+        return validate(Config.of(given))
     except ConfigError as error:
         raise error.in_file(", ".join(map(str, files))) from None
-    return config
 
 
-def validate(config: Config) -> None:
+def validate(config: Config) -> Plan:
     """Check that the sections of a config fit together and that its files exist.
 
     Raises
@@ -64,23 +61,26 @@ def validate(config: Config) -> None:
     _check_nano(config)
     _check_tasks(config)
     _check_prompts(config)
-    for name in config.studies:
-        check_study(config, name)
+    plan = Plan(config)
+    for study in plan.studies.values():
+        check_study(study)
     _check_files(config)
     _check_association(config)
+    return plan
 
 
-def log_unused(config: Config) -> None:
+def log_unused(plan: Plan) -> None:
     """Log models, corpora and tasks that no study uses."""
+    config = plan.config
     corpora = [t.corpus for t in config.tasks.values() if isinstance(t, LabelledEntry)]
     used: dict[str, set[Any]] = {"models": set(), "corpora": set(corpora), "tasks": set()}
-    for name, study in config.studies.items():
-        tables = set() if study.published else set(needs(study))
-        used["models"] |= {model for model, _ in studies.points(config, name)}
+    for study in plan.studies.values():
+        tables = set() if study.study.published else set(study.needs)
+        used["models"] |= {model for model, _ in study.points}
         if tables & (WITH_CORPORA | {"texts"}):
-            used["corpora"] |= set(studies.corpora(config, name))
-        if tables & studies.OF_SCORES:
-            used["tasks"] |= set(studies.tasks(config, name))
+            used["corpora"] |= set(study.corpora)
+        if tables & OF_SCORES:
+            used["tasks"] |= set(study.tasks)
     for section, names in used.items():
         rest = [name for name in getattr(config, section) if name not in names]
         if rest:

@@ -10,14 +10,13 @@ from typing import Any
 
 from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
-from layerwise.config.kinds import DIMENSIONS, KINDS, NAMES, needs, refuse, roles_of, without_role
+from layerwise.config.kinds import DIMENSIONS, KINDS, NAMES, refuse, roles_of, without_role
 from layerwise.config.studies import VARIANT, Study, several
 from layerwise.config.tasks import ChoiceEntry
 from layerwise.errors import ConfigError, LayerwiseError, closest, listed
 from layerwise.metrics.registry import all_metrics
 from layerwise.metrics.sequence import QUANTITIES
-from layerwise.run import studies
-from layerwise.run.studies import OF_METRICS, OF_RESULTS, OF_SCORES
+from layerwise.run.plan import OF_METRICS, OF_RESULTS, OF_SCORES, PlannedStudy
 from layerwise.vocabulary import LABELS
 
 Values = dict[str, tuple[Any, ...]]
@@ -25,7 +24,7 @@ Values = dict[str, tuple[Any, ...]]
 WITH_CORPORA = OF_METRICS | {"similarities"}
 
 
-def check_study(config: Config, name: str) -> None:
+def check_study(planned: PlannedStudy) -> None:
     """Check that a config has what one of its studies shows.
 
     Raises
@@ -33,8 +32,8 @@ def check_study(config: Config, name: str) -> None:
     ConfigError
         If something is missing, or the study would average over a dimension without a role.
     """
-    study, where = config.studies[name], f"studies.{name}"
-    tables = set(needs(study))
+    config, study, where = planned.config, planned.study, f"studies.{planned.name}"
+    tables = set(planned.needs)
     if study.y is not None and study.kind != "curves":
         raise ConfigError(f"{where}.y", f"{study.kind} has no y; remove it.", code="unknown_key")
     if not tables:
@@ -43,22 +42,22 @@ def check_study(config: Config, name: str) -> None:
     if study.published:
         _check_published(config, study, tables, f"{where}.published")
     else:
-        _check_sections(config, name, tables)
-        offered = _offered(config, name)
+        _check_sections(planned, tables)
+        offered = _offered(planned)
         for dimension, known in offered.items():
             named = [*values.get(dimension, ())]
             if dimension in VARIANT:
                 named += filter(None, (getattr(c, dimension) for c in study.curves or ()))
             require_known(f"{where}.{NAMES.get(dimension, dimension)}", named, known)
-        _check_metrics(config, name, tables, values)
+        _check_metrics(planned, tables, values)
         values |= {d: values[d] or offered[d] for d in ("tokens", "sublayer") if d in values}
-        values["model"] = studies.models(config, name)
-        values["revision"] = max(_swept(config, name).values(), key=len, default=())
+        values["model"] = planned.models
+        values["revision"] = max(_swept(planned).values(), key=len, default=())
         if not (study.corpora and tables & OF_RESULTS):  # where all texts of tasks are one corpus
-            values["corpus"] = studies.corpora(config, name)
+            values["corpus"] = planned.corpora
         if KINDS[study.kind].checkpoints:
-            values["model"] = tuple(_swept(config, name))
-        _check_numbers(config, name, values)
+            values["model"] = tuple(_swept(planned))
+        _check_numbers(planned, values)
     for role, dimensions in study.roles.items():
         known_dimensions = [*DIMENSIONS, *_union(config.labels().values())]
         require_known(f"{where}.{role}", dimensions, known_dimensions)
@@ -90,13 +89,13 @@ def _values(study: Study, tables: set[str]) -> Values:
     return found
 
 
-def _offered(config: Config, name: str) -> Values:
+def _offered(planned: PlannedStudy) -> Values:
     """The values of each dimension that the config extracts, computes or scores."""
-    models = studies.models(config, name)
+    config, models = planned.config, planned.models
     runs = [
         config.extraction(model, corpus)
         for model in models
-        for corpus in studies.corpora(config, name) or (None,)
+        for corpus in planned.corpora or (None,)
     ]
     poolings: list[str] = [p for model in models for p in config.scoring_of(model).poolings]
     choices = [t for t in config.tasks.values() if isinstance(t, ChoiceEntry)]
@@ -122,39 +121,38 @@ def _check_published(config: Config, study: Study, tables: set[str], where: str)
         raise ConfigError(where, problem, code="unknown_name")
 
 
-def _check_sections(config: Config, name: str, tables: set[str]) -> None:
+def _check_sections(planned: PlannedStudy, tables: set[str]) -> None:
     """Require models, corpora and tasks for the tables of a study."""
-    study, where = config.studies[name], f"studies.{name}"
+    study, where = planned.study, f"studies.{planned.name}"
     read: dict[str, tuple[set[str], Iterable[str]]] = {
-        "models": (tables, studies.models(config, name)),
-        "corpora": (WITH_CORPORA | {"texts"}, studies.corpora(config, name)),
-        "tasks": (OF_SCORES, studies.tasks(config, name)),
+        "models": (tables, planned.models),
+        "corpora": (WITH_CORPORA | {"texts"}, planned.corpora),
+        "tasks": (OF_SCORES, planned.tasks),
     }
     for section, (of_section, names) in read.items():
         if tables & of_section and not names:
             labelled = " of your own labels" if KINDS[study.kind].probes else ""
             problem = f"{study.kind} needs {section}{labelled}, and there are none; add some."
             raise ConfigError(where, problem, code="missing")
-    if KINDS[study.kind].checkpoints and not _swept(config, name):
+    if KINDS[study.kind].checkpoints and not _swept(planned):
         problem = f"{study.kind} needs a model with several checkpoints; add models.….revisions."
         raise ConfigError(where, problem, code="too_few")
 
 
-def _swept(config: Config, name: str) -> dict[str, tuple[str, ...]]:
+def _swept(planned: PlannedStudy) -> dict[str, tuple[str, ...]]:
     """The checkpoints of each model of a study that has several."""
-    found = {m: studies.revisions(config, name, m) for m in studies.models(config, name)}
-    return {model: revisions for model, revisions in found.items() if len(revisions) > 1}
+    return {model: found for model, found in planned.revisions.items() if len(found) > 1}
 
 
-def _check_metrics(config: Config, name: str, tables: set[str], values: Values) -> None:
+def _check_metrics(planned: PlannedStudy, tables: set[str], values: Values) -> None:
     """Require that the metrics of a study can be computed on its corpora."""
-    study, where = config.studies[name], f"studies.{name}.metrics"
+    config, study, where = planned.config, planned.study, f"studies.{planned.name}.metrics"
     if not tables & WITH_CORPORA:
         return
     wanted, metrics = values["y"], config.metrics.metrics or tuple(all_metrics())
     unnamed = "" if study.metrics else f"; {study.kind} shows it unless you name others"
     require_known(where, wanted, QUANTITIES if "positions" in tables else metrics, unnamed)
-    corpora = {c: config.corpora[c] for c in studies.corpora(config, name)}
+    corpora = {c: config.corpora[c] for c in planned.corpora}
     if "prefix_entropy" in wanted:
         for corpus, entry in corpora.items():
             if not entry.override(config.extract).prefixes:
@@ -173,9 +171,9 @@ def _check_metrics(config: Config, name: str, tables: set[str], values: Values) 
             raise ConfigError(where, problem, code="too_few")
 
 
-def _check_numbers(config: Config, name: str, values: Values) -> None:
+def _check_numbers(planned: PlannedStudy, values: Values) -> None:
     """Require as many values of each dimension as the kind of a study takes."""
-    study, where = config.studies[name], f"studies.{name}"
+    study, where = planned.study, f"studies.{planned.name}"
     kind = KINDS[study.kind]
     for dimension in kind.compares:
         lacks_all = dimension == "tokens" and "all" not in values[dimension]

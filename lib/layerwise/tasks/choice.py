@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from layerwise.activations import forward
 from layerwise.activations.embedding import embed
 from layerwise.activations.representation import Packed, Representation
-from layerwise.config.models import Model
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.tasks import ChoiceEntry
 from layerwise.errors import LayerwiseError
@@ -143,7 +142,7 @@ class Answering:
         """Answer questions; raises `NoAnswersError` for a model that cannot be asked."""
         loaded, entry = setup.loaded, self.task.entry
         examples, budget = _kept(self.task).examples, setup.extraction.batch_tokens
-        lens = lens_of(loaded, setup.entry)
+        lens = lens_of(loaded)
         into[:] = np.nan
         for start in range(0, len(inputs), WINDOW):
             window = inputs[start : start + WINDOW]
@@ -187,13 +186,8 @@ Lens = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 @torch.inference_mode()
-def lens_of(loaded: LoadedModel, entry: Model) -> Lens:
+def lens_of(loaded: LoadedModel) -> Lens:
     """The readout of a causal language model; of its files, no block is loaded.
-
-    Parameters
-    ----------
-    entry : Model
-        The model's entry in the config, from which `loaded` was made.
 
     Raises
     ------
@@ -213,7 +207,7 @@ def lens_of(loaded: LoadedModel, entry: Model) -> Lens:
     device = next((p.device for p in norm.parameters()), loaded.device) if norm else loaded.device
     # The unembedding, with all that the model does to its logits: the language model around a body
     # that hands out the states that it is given.
-    head = _head(loaded, entry).to(device)
+    head = _head(loaded).to(device)
     output = type(loaded.model(**loaded.inputs([[0]])))
     body = getattr(head, head.base_model_prefix).to("meta")
     for module in (body, getattr(body, "decoder", body)):  # OPT calls the one within.
@@ -234,10 +228,11 @@ def lens_of(loaded: LoadedModel, entry: Model) -> Lens:
     return lens
 
 
-def _head(loaded: LoadedModel, entry: Model) -> Any:
+def _head(loaded: LoadedModel) -> Any:
     """The language model around a loaded model, without its blocks."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    entry = loaded.entry
     location = locate(entry.source, loaded.revision)
     common = {"trust_remote_code": entry.trust_remote_code, **location.options()}
     headless = NoAnswersError(f"{loaded.name} has no unembedding in its files.")

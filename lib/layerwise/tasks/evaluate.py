@@ -35,7 +35,6 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from layerwise.activations.representation import Representation
 from layerwise.config.extraction import ExtractSettings
-from layerwise.config.models import Model
 from layerwise.config.scoring import ScoringSettings
 from layerwise.errors import DiskError, LayerwiseError, first_line
 from layerwise.io import tables
@@ -43,7 +42,7 @@ from layerwise.io.files import disk_fault, memory_fault
 from layerwise.models.load import LoadedModel
 from layerwise.names import encode
 from layerwise.progress import Progress
-from layerwise.tasks.prompts import normalizes, of_model
+from layerwise.tasks.prompts import of_model
 from layerwise.tasks.reading import Setup
 from layerwise.tasks.results import KIND, SCHEMA, Score
 from layerwise.tasks.task import Key, NoScoreError, Reader, Task, Unit, Vectors
@@ -64,7 +63,6 @@ def evaluate(
     load: Callable[[], LoadedModel],
     tasks: Mapping[str, Task],
     *,
-    entry: Model,
     extraction: ExtractSettings,
     scoring: ScoringSettings,
     keys: Mapping[str, str],
@@ -83,8 +81,6 @@ def evaluate(
         Loads the model; called at most once, and only if a task has to be scored.
     tasks : mapping
         Tasks by name.
-    entry : Model
-        The model's entry in the config.
     keys : mapping
         Key of each task's table, by name.
     key : str
@@ -106,7 +102,7 @@ def evaluate(
         log.info("%d of %d tasks are done already", len(tasks) - len(due), len(tasks))
     if due:
         with _scorers(threads, {type(task).__module__ for task in due.values()}) as pool:
-            setup = set_up(load(), entry, extraction, scoring)
+            setup = set_up(load(), extraction, scoring)
 
             def write(scored: TaskScores) -> None:
                 _write(scored, setup, paths[scored.name], keys[scored.name])
@@ -172,14 +168,11 @@ class TaskScores:
     scores: Mapping[Place, Sequence[Score]]
 
 
-def set_up(
-    loaded: LoadedModel, entry: Model, extraction: ExtractSettings, scoring: ScoringSettings
-) -> Setup:
+def set_up(loaded: LoadedModel, extraction: ExtractSettings, scoring: ScoringSettings) -> Setup:
     """A model with its prompts; vectors are scaled as the model does, unless the settings say."""
     if scoring.normalize is None:
-        normalize = normalizes(entry, loaded.revision)
-        scoring = scoring.model_copy(update={"normalize": normalize})
-    return Setup(loaded, entry, extraction, scoring, of_model(entry, loaded.revision))
+        scoring = scoring.model_copy(update={"normalize": loaded.normalizes})
+    return Setup(loaded, extraction, scoring, of_model(loaded.entry, loaded.revision))
 
 
 def score(

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,8 @@ from scipy.cluster.hierarchy import DisjointSet
 
 from layerwise.activations.words import words_of
 from layerwise.config.scoring import ScoringSettings
-from layerwise.config.tasks import LabelledEntry
+from layerwise.config.tasks import LabelledEntry, task_type
+from layerwise.corpora.images import Picture
 from layerwise.corpora.prompts import pictures_of, read_corpus
 from layerwise.corpora.sources import read_rows
 from layerwise.errors import LayerwiseError, check_name
@@ -174,6 +175,13 @@ def _linked(texts: list[list[str]], group: list[str]) -> list[str]:
     return [named.setdefault(rows[row], text) for row, text in enumerate(texts[0])]
 
 
+def kind_of_labels(labels: pd.Series) -> str:
+    """``regression`` for more than 20 different numbers, else ``classification``."""
+    known = labels.dropna()
+    numeric = pd.api.types.is_numeric_dtype(known)
+    return "regression" if numeric and known.nunique() > 20 else "classification"
+
+
 def layer_score(data: Labels, columns: Sequence[Array]) -> Score:
     """Score one layer; the 95% interval is over groups of test rows, or over pairs.
 
@@ -200,9 +208,36 @@ def layer_score(data: Labels, columns: Sequence[Array]) -> Score:
     return replace(score, parts=np.bincount(pd.factorize(pd.Series(data.groups))[0], score.parts))
 
 
+class _OfLabels(Task):
+    """What tasks of labels have in common."""
+
+    @property
+    def data(self) -> Labels:
+        """The labelled texts."""
+        raise NotImplementedError
+
+    @property
+    def reader(self) -> Reader:
+        """Embeddings."""
+        return Embedder()
+
+    def pictures(self) -> Mapping[str, Picture]:
+        """Images by their hash, if the task is of a corpus of images."""
+        return {}
+
+    def units(self, most: int) -> Iterator[Unit]:  # noqa: ARG002
+        """All texts at once: probes need them together."""
+        yield Unit([("", text) for text in self.data.distinct()], self.pictures())
+
+    def score(self, selection: None, vectors: Vectors, settings: ScoringSettings) -> Score:  # noqa: ARG002
+        """Score one layer."""
+        data, vectors = self.data, vectors.scaled(settings)
+        return layer_score(data, [vectors.of("", column) for column in data.texts])
+
+
 @dataclass(frozen=True)
-class LabelledTask(Task):
-    """A task of own labels; see `layerwise.tasks.task.Task`.
+class LabelledTask(_OfLabels):
+    """A task of a config's own labels; see `layerwise.tasks.task.Task`.
 
     Attributes
     ----------
@@ -219,23 +254,33 @@ class LabelledTask(Task):
         return self.entry.task_type
 
     @property
-    def reader(self) -> Reader:
-        """Embeddings."""
-        return Embedder()
+    def data(self) -> Labels:
+        """The rows of its file or corpus."""
+        return _kept(self)
 
-    def units(self, most: int) -> Iterator[Unit]:  # noqa: ARG002
-        """All texts at once: probes need them together."""
-        pictures = [] if self.images is None else pictures_of(read_corpus(self.images))
-        keys = [("", text) for text in _kept(self).distinct()]
-        yield Unit(keys, {picture.sha256: picture for picture in pictures})
-
-    def score(self, selection: None, vectors: Vectors, settings: ScoringSettings) -> Score:  # noqa: ARG002
-        """Score one layer."""
-        data, vectors = _kept(self), vectors.scaled(settings)
-        columns = [vectors.of("", column) for column in data.texts]
-        return layer_score(data, columns)
+    def pictures(self) -> Mapping[str, Picture]:
+        """The images of its corpus."""
+        found = [] if self.images is None else pictures_of(read_corpus(self.images))
+        return {picture.sha256: picture for picture in found}
 
 
 @keep_data
 def _kept(task: LabelledTask) -> Labels:
     return read(task.entry, task.images)
+
+
+@dataclass(frozen=True, eq=False)
+class GivenLabels(_OfLabels):
+    """A task of labels in memory; see `layerwise.tasks.task.Task`."""
+
+    labels: Labels
+
+    @property
+    def task_type(self) -> str:
+        """By its kind."""
+        return task_type(self.labels.kind)
+
+    @property
+    def data(self) -> Labels:
+        """The labels."""
+        return self.labels

@@ -9,23 +9,19 @@ replaced by mteb's instruction for the task.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from layerwise.errors import LayerwiseError
-from layerwise.models.source import Location, locate
+from layerwise.models import saved
+from layerwise.models.source import locate
 from layerwise.tasks.names import DEFAULT, INSTRUCTION, PROMPT_TYPES
 
 if TYPE_CHECKING:
     from layerwise.config.models import Model
     from layerwise.tasks.task import Task
-
-SETTINGS = "config_sentence_transformers.json"
-MODULES = "modules.json"
 
 
 @dataclass(frozen=True)
@@ -82,46 +78,20 @@ def of_model(model: Model, revision: str) -> Prompts:
     if isinstance(model.prompts, dict):
         return Prompts(model.prompts, model.include_prompt is not False)
     location = locate(model.source, revision)
-    settings = _read(location, SETTINGS) or {}
-    saved = {name: text or "" for name, text in (settings.get("prompts") or {}).items()}
-    if not any(saved.values()):
+    settings = saved.read(location, saved.PROMPTS) or {}
+    texts = {name: text or "" for name, text in (settings.get("prompts") or {}).items()}
+    if not any(texts.values()):
         raise LayerwiseError(
-            f"prompts: {location.name} has no saved prompts in a {SETTINGS}; fetch the model "
+            f"prompts: {location.name} has no saved prompts in a {saved.PROMPTS}; fetch the model "
             "again, or write the prompts into the config.",
             code="missing_file",
         )
     usual = settings.get("default_prompt_name")
     # sentence-transformers has an empty prompt for queries and documents where none is saved.
-    by_name = {**dict.fromkeys(PROMPT_TYPES, ""), **saved, DEFAULT: saved.get(usual, "")}
+    by_name = {**dict.fromkeys(PROMPT_TYPES, ""), **texts, DEFAULT: texts.get(usual, "")}
     counts = model.include_prompt
     if counts is None:
-        pooling = _module(location, "Pooling")
-        about = pooling and _read(location, f"{pooling['path']}/config.json")
+        pooling = saved.module(location, "Pooling")
+        about = pooling and saved.read(location, f"{pooling['path']}/config.json")
         counts = (about or {}).get("include_prompt", True)
     return Prompts(by_name, counts)
-
-
-def normalizes(model: Model, revision: str) -> bool:
-    """True if a sentence-transformers folder scales the model's embeddings to unit length."""
-    return _module(locate(model.source, revision), "Normalize") is not None
-
-
-def _module(location: Location, kind: str) -> dict[str, Any] | None:
-    """The entry of a module in the list that sentence-transformers saves with a model."""
-    modules = _read(location, MODULES) or []
-    return next((m for m in modules if m["type"].rpartition(".")[2] == kind), None)
-
-
-def _read(location: Location, name: str) -> Any:
-    """A JSON file of a model, from its folder, the cache or the hub; None if there is none."""
-    from transformers.utils import cached_file
-
-    found = cached_file(
-        location.name,
-        name,
-        revision=location.revision,
-        _raise_exceptions_for_gated_repo=False,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-    )
-    return found and json.loads(Path(found).read_text(encoding="utf-8"))

@@ -9,7 +9,6 @@ from typing import Any
 from layerwise.activations import embedding
 from layerwise.activations.representation import Representation
 from layerwise.config.extraction import ExtractSettings
-from layerwise.config.models import Model
 from layerwise.config.scoring import ScoringSettings
 from layerwise.models.load import LoadedModel
 from layerwise.tasks.prompts import Prompts
@@ -22,8 +21,6 @@ class Setup:
 
     Attributes
     ----------
-    entry : Model
-        The model's entry in the config.
     scoring : ScoringSettings
         With `normalize` decided.
     prompts : Prompts
@@ -31,7 +28,6 @@ class Setup:
     """
 
     loaded: LoadedModel
-    entry: Model
     extraction: ExtractSettings
     scoring: ScoringSettings
     prompts: Prompts

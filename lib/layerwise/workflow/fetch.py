@@ -17,11 +17,12 @@ from layerwise.config.models import HubAdapter, HubSource, Model
 from layerwise.config.tasks import ChoiceEntry, HubQuestions, MtebEntry, Task
 from layerwise.corpora.sources import load_hub
 from layerwise.errors import LayerwiseError
+from layerwise.models import saved
 from layerwise.models.failures import why
-from layerwise.models.source import Location
+from layerwise.models.source import Location, locate
 from layerwise.tasks.catalog import get_task, load
 from layerwise.tasks.names import QUICKSTART
-from layerwise.tasks.prompts import normalizes, of_model
+from layerwise.tasks.prompts import of_model
 from layerwise.tasks.questions import of_hub
 
 log = logging.getLogger(__name__)
@@ -70,7 +71,7 @@ def fetch_model(model: Model) -> None:
         _snapshot(model.source.hub, revision, patterns)
         # Evaluation reads a model's prompts and its Normalize module.
         of_model(model, revision)
-        normalizes(model, revision)
+        saved.normalizes(locate(model.source, revision))
 
 
 def _snapshot(repository: str, revision: str, patterns: Sequence[str]) -> None:

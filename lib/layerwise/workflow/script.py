@@ -17,10 +17,9 @@ from layerwise.io.files import DISK_REMEDY, disk_fault, memory_fault, replacing
 from layerwise.names import decode, encode
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from layerwise.config import Config
     from layerwise.config.models import Model
+    from layerwise.run.plan import Plan
 
 log = logging.getLogger("layerwise")
 
@@ -46,7 +45,7 @@ class Plain(logging.Formatter):
 
 
 Arguments = argparse.Namespace
-"""The options of a script; `config` is read."""
+"""The options of a script; `config` is read, and `plan` is its plan."""
 
 
 def parser(description: str | None, *names: str, **files: str) -> argparse.ArgumentParser:
@@ -90,7 +89,7 @@ def loadable(config: Config, model: str, revision: str) -> Model:
     return entry.model_copy(update={"source": FolderSource(folder=folder)})
 
 
-def task_of(config: Config, name: str) -> Any:
+def task_of(plan: Plan, name: str) -> Any:
     """A task of the config, or another of mteb, with its data in local folders; read later.
 
     Returns
@@ -98,42 +97,19 @@ def task_of(config: Config, name: str) -> Any:
     Task
     """
     from layerwise.config.tasks import ChoiceEntry, LabelledEntry
-    from layerwise.run import studies
     from layerwise.tasks.choice import ChoiceTask
     from layerwise.tasks.labelled import LabelledTask
 
-    entry = config.tasks.get(name)
+    entry = plan.config.tasks.get(name)
     if isinstance(entry, ChoiceEntry):
         return ChoiceTask(entry)
     if isinstance(entry, LabelledEntry):
-        corpus = entry.corpus and studies.path(config, "texts", corpus=entry.corpus)
+        corpus = entry.corpus and plan.path("texts", corpus=entry.corpus)
         return LabelledTask(entry, Path(corpus) if corpus else None)
     require("mteb", "tasks")
     from layerwise.tasks.mteb_task import MtebTask
 
-    return MtebTask(
-        name, studies.quickstart_folder(config, name) or getattr(entry, "folder", None)
-    )
-
-
-def read_table(config: Config, study: str, table: str) -> pd.DataFrame:
-    """A table that a study reads, from all of its files, scores of the study's tasks alone."""
-    from layerwise.association.sources import with_text_sources
-    from layerwise.io import tables
-    from layerwise.run import studies
-
-    paths = [Path(path) for path in studies.table_paths(config, study, table)]
-    found, chosen = tables.read(paths, table), config.studies[study]
-    if chosen.published and table not in studies.OF_STUDY:
-        corpora = chosen.corpora and studies.corpora(config, study)
-        for column, names in (("model", chosen.models), ("corpus", corpora)):
-            if names and column in found:
-                found = found[found[column].isin(names)]
-    elif table == "scores":
-        found = found[found["task"].isin(studies.tasks(config, study))]
-    if table == "scores":
-        found = with_text_sources(found, config.association.text_sources)
-    return found.reset_index(drop=True)
+    return MtebTask(name, plan.task_folder(name) or getattr(entry, "folder", None))
 
 
 def run(main: Callable[[Arguments], None], options: argparse.ArgumentParser) -> None:
@@ -146,9 +122,11 @@ def run(main: Callable[[Arguments], None], options: argparse.ArgumentParser) -> 
         From `parser`.
     """
     from layerwise.config import read_config
+    from layerwise.run.plan import Plan
 
     def job() -> None:
         arguments.config = read_config(arguments.config)
+        arguments.plan = Plan(arguments.config)
         main(arguments)
 
     arguments = options.parse_args()

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import field_validator
 
-from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, check_matrix
+from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
 from layerwise.metrics.formulas.spectra import covariance_spectrum
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric
@@ -58,7 +58,7 @@ def decay(eigenvalues: Array, ranks: tuple[int, int] = (11, 500)) -> float:
     if last - first + 1 < FEWEST_RANKS:
         raise UndefinedMetricError(
             f"α-ReQ fits ranks {ranks[0]} to {ranks[1]}, and only {max(last, 0)} eigenvalues are "
-            "above 0: more prompts, or a lower first rank (metrics.alpha_req.ranks), are needed."
+            "above 0; take more prompts or a lower first rank (metrics.settings.alpha_req.ranks)."
         )
     rank = np.arange(first, last + 1)
     weight = 1 / rank
@@ -75,7 +75,8 @@ def alpha_req(X: npt.ArrayLike, ranks: tuple[int, int] = (11, 500)) -> float:
     Parameters
     ----------
     X : array, shape (N, D)
-        Pooled embeddings of N prompts. Computed in float64.
+        Pooled embeddings of N prompts. Computed in float64; eigenvalues below the rounding of
+        float32 embeddings count as 0.
     ranks : (int, int)
         First and last rank of the fit, counted from 1.
 
@@ -95,7 +96,7 @@ def alpha_req(X: npt.ArrayLike, ranks: tuple[int, int] = (11, 500)) -> float:
     >>> round(alpha_req(X, ranks=(1, 40)), 1)
     1.0
     """
-    return decay(covariance_spectrum(check_matrix(X)), ranks)
+    return decay(covariance_spectrum(X), ranks)
 
 
 @metric(

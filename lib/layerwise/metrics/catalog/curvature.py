@@ -82,7 +82,8 @@ def curvature(Z: npt.ArrayLike) -> float:
     inputs=("curvature",),
     function=curvature,
     normalizations={"reference": ("raw", "logD")},
-    note="Under ``reference``: angles between successive states, not steps.",
+    note="Under ``reference``: of the centred unit rows, and of the absolute cosine, so at most "
+    "π/2; a zero step counts as angle 0.",
 )
 def compute(layer: Layer) -> Iterator[PerPrompt]:
     """Mean over prompts of each prompt's mean turning angle, made in the extraction."""

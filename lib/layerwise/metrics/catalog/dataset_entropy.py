@@ -11,7 +11,6 @@ from layerwise.metrics.formulas.arrays import UndefinedMetricError
 from layerwise.metrics.formulas.entropy import (
     entropy,
     entropy_from_eigenvalues,
-    reference_entropy,
 )
 from layerwise.metrics.formulas.spectra import gram
 from layerwise.metrics.layer import Layer
@@ -68,10 +67,8 @@ def compute(layer: Layer) -> Iterator[Overall]:
     X, reference = layer.pooled, layer.protocol == "reference"
     if not X.any():
         raise UndefinedMetricError("Every pooled embedding is zero.")
-    clamped = np.linalg.eigvalsh(np.maximum(gram(X), 0.0)) if reference else None
+    values = layer.pooled_spectrum
+    if reference:
+        values = np.asarray(np.linalg.eigvalsh(np.maximum(gram(X), 0.0)))
     for alpha in layer.settings.alphas:
-        if clamped is not None:
-            value = reference_entropy(clamped, alpha, float(min(X.shape)))
-        else:
-            value = entropy_from_eigenvalues(layer.pooled_spectrum, alpha)
-        yield Overall(float(value), len(X), alpha)
+        yield Overall(float(entropy_from_eigenvalues(values, alpha)), len(X), alpha)

@@ -35,7 +35,7 @@ def permutations_of(n: int, count: int, seed: int) -> Permutations:
     return np.stack([rng.permutation(n) for _ in range(count)])
 
 
-def joint_entropies(K: Array, alphas: Sequence[float], shortcut: bool = False) -> Array:
+def joint_entropies(K: Array, alphas: Sequence[float]) -> Array:
     """Entropies of a Hadamard product of Gram matrices, one for each order.
 
     Only order 2 alone does without eigenvalues.
@@ -44,8 +44,6 @@ def joint_entropies(K: Array, alphas: Sequence[float], shortcut: bool = False) -
     ----------
     K : array, shape (N, N)
     alphas : sequence of float
-    shortcut : bool
-        Order 2 as in the released code: ``-log(‖K‖_F² / N²)``, whatever the trace.
 
     Returns
     -------
@@ -57,10 +55,7 @@ def joint_entropies(K: Array, alphas: Sequence[float], shortcut: bool = False) -
         values = np.asarray(np.linalg.eigvalsh(K))
     result = []
     for alpha in alphas:
-        if alpha == 2 and shortcut:
-            squares = float(np.einsum("ij,ij->", K, K))
-            result.append(-math.log(squares / len(K) ** 2) if squares > 0 else math.nan)
-        elif alpha == 2:
+        if alpha == 2:
             result.append(collision_entropy(K))
         else:
             result.append(float(entropy_from_eigenvalues(values, alpha)))
@@ -68,21 +63,17 @@ def joint_entropies(K: Array, alphas: Sequence[float], shortcut: bool = False) -
 
 
 def difference_of_entropies(
-    KA: Array,
-    KB: Array,
-    alphas: Sequence[float],
-    permutations: Permutations,
-    shortcut: bool = False,
+    KA: Array, KB: Array, alphas: Sequence[float], permutations: Permutations
 ) -> Array:
     """``E_Π[S_α(K_A ∘ Π K_B Πᵀ)] - S_α(K_A ∘ K_B)``, one for each order, shape (len(alphas),)."""
-    paired = joint_entropies(KA * KB, alphas, shortcut)
+    paired = joint_entropies(KA * KB, alphas)
     product = np.empty_like(KA)
     total = np.zeros(len(alphas))
     for order in permutations:
         for start in range(0, len(KA), ROWS_AT_ONCE):
             rows = slice(start, start + ROWS_AT_ONCE)
             np.multiply(KA[rows], KB[order[rows]].take(order, axis=1), out=product[rows])
-        total += joint_entropies(product, alphas, shortcut)
+        total += joint_entropies(product, alphas)
     return np.asarray(total / len(permutations) - paired)
 
 
@@ -157,9 +148,8 @@ def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
     shares (that of the product of two kernels is D² x D²). So of more than 2,000 prompts a random
     sample is taken.
 
-    Under ``reference``, as in the released code, the Gram matrices are not of unit diagonal, and
-    where N > D they are the D x D products ``AᵀA`` and ``BᵀB``. The permutation is then one of
-    features, and there is no standard error.
+    Under ``reference``, as in the released code, the matrices are the D x D products ``AᵀA`` and
+    ``BᵀB`` where N > D. The permutation is then one of features, and there is no standard error.
     """
     alphas, reference = layer.settings.alphas, layer.protocol == "reference"
     A, B = layer.pair
@@ -172,7 +162,7 @@ def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
     if of_features:
         A, B = A.T, B.T
     orders = permutations_of(len(A), settings.permutations, layer.settings.seed)
-    values = difference_of_entropies(A @ A.T, B @ B.T, alphas, orders, shortcut=reference)
+    values = difference_of_entropies(A @ A.T, B @ B.T, alphas, orders)
     if not np.isfinite(values).all():
         raise UndefinedMetricError("Too few embeddings differ from zero for a permuted pair.")
     for alpha, value in zip(alphas, values.tolist(), strict=True):

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from layerwise.metrics import errors
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
 from layerwise.metrics.formulas.spectra import unit_pair
 from layerwise.metrics.layer import Layer
@@ -18,6 +19,9 @@ from layerwise.section import Section
 # Anchors compared at a time: a block of similarities stays in the cache.
 BLOCK = 512
 
+# Similarities are N x N.
+MAX_PROMPTS = {"paper": 10_000, "reference": 10_000}
+
 
 class Settings(Section):
     """Settings of InfoNCE, the loss and the bound."""
@@ -26,34 +30,63 @@ class Settings(Section):
     """Temperature τ."""
 
 
-def infonce_losses(A: Array, B: Array, temperature: float) -> Array:
+def infonce_losses(A: Array, B: Array, temperature: float, members: Array | None = None) -> Array:
     """Losses ``-log(exp(s_pos/τ) / Σ_{others} exp(s/τ))``, s the inner product.
 
     Parameters
     ----------
     A, B : array, shape (N, D)
-        Two views of the same prompts, row by row; of unit length for cosine similarity.
+        Two views of the same prompts, row by row; of at most unit length, for cosine similarity.
     temperature : float
         τ.
+    members : array, shape (N, K), optional
+        1 for the prompts of each of K sets, else 0; one set of all by default.
 
     Returns
     -------
-    array, shape (N,)
-        Mean over each prompt's two anchors, in nats; not below 0.
+    array, shape (N, K)
+        Mean over each prompt's two anchors, the others being those of a set, in nats; not below 0
+        for prompts of the set.
     """
     n, Z = len(A), np.concatenate([A, B])
-    log_sums = np.empty(2 * n)
-    for start in range(0, 2 * n, BLOCK):
-        rows = slice(start, start + BLOCK)
-        block: Array = Z[rows] @ Z.T
-        block /= temperature
-        np.fill_diagonal(block[:, start:], -np.inf)
-        # A scale for each anchor: with a small τ, or long vectors, one for all would underflow.
-        top = block.max(axis=1)
-        block -= top[:, None]
-        log_sums[rows] = np.log(np.exp(block, out=block).sum(axis=1)) + top
+    members = np.ones((n, 1)) if members is None else members
+    log_sums = _log_sums(Z, Z, temperature, np.tile(members, (2, 1)), itself=False)
     positive = np.einsum("ij,ij->i", A, B) / temperature
-    return np.asarray((log_sums[:n] + log_sums[n:]) / 2 - positive)
+    return np.asarray((log_sums[:n] + log_sums[n:]) / 2 - positive[:, None])
+
+
+def one_way_losses(A: Array, B: Array, temperature: float, members: Array | None = None) -> Array:
+    """Losses ``-log(exp(s_nn/τ) / Σ_m exp(s_nm/τ))``: each row of A against all rows of B.
+
+    The parameters and the result are those of `infonce_losses`.
+    """
+    members = np.ones((len(A), 1)) if members is None else members
+    log_sums = _log_sums(A, B, temperature, members, itself=True)
+    return np.asarray(log_sums - (np.einsum("ij,ij->i", A, B) / temperature)[:, None])
+
+
+def _log_sums(Z: Array, others: Array, temperature: float, members: Array, itself: bool) -> Array:
+    """``log Σ_j exp(z_i z_j / τ)`` of each row of Z over the members of each set, shape (N, K)."""
+    log_sums = np.empty((len(Z), members.shape[1]))
+    # Inner products are at most 1: where no exponential underflows, those of a block serve all
+    # sets. With a smaller τ each anchor and set needs a scale of its own.
+    shared = temperature >= 1 / 300
+    for start in range(0, len(Z), BLOCK):
+        rows = slice(start, start + BLOCK)
+        block: Array = Z[rows] @ others.T
+        block /= temperature
+        if not itself:
+            np.fill_diagonal(block[:, start:], -np.inf)
+        if shared:
+            block -= 1 / temperature
+            log_sums[rows] = np.log(np.exp(block, out=block) @ members) + 1 / temperature
+            continue
+        for k, of_set in enumerate(members.T.astype(bool)):
+            chosen = block[:, of_set]
+            top = chosen.max(axis=1)
+            sums = np.exp(chosen - top[:, None]).sum(axis=1)
+            log_sums[rows, k] = np.log(sums) + top
+    return log_sums
 
 
 def infonce(A: npt.ArrayLike, B: npt.ArrayLike, temperature: float = 0.1) -> float:
@@ -110,20 +143,27 @@ def infonce_mi_bound(A: npt.ArrayLike, B: npt.ArrayLike, temperature: float = 0.
 def pair_losses(layer: Layer, temperature: float) -> PerPrompt:
     """Loss of each prompt of a layer, NaN where a view of it is zero or no token of it counts.
 
-    ``paper``: cosine similarity. ``reference``: the plain inner product of the pooled (not again
-    normalised) embeddings, as in the released code; its values therefore lie just below chance.
+    ``paper``: two-way. ``reference``: one-way, as in the released code. The values on the parts of
+    the prompts come from the same similarities.
     """
-    A, B = layer.pair
-    if layer.protocol == "reference":
-        kept = np.ones(len(A), dtype=bool)
-    else:
-        A, B, kept = unit_pair(A, B)
+    A, B, kept = unit_pair(*layer.pair)
     if len(A) < 2:
         raise UndefinedMetricError("InfoNCE needs at least two prompts with two views each.")
+    places = np.flatnonzero(layer.kept_in_pair)[kept]
+    parts = errors.parts_of(layer).members[:, places]
+    members = np.vstack([np.ones(len(A)), parts]).T
+    losses_of = one_way_losses if layer.protocol == "reference" else infonce_losses
+    losses = losses_of(A, B, temperature, members)
     values = np.full(len(layer.prompts), np.nan)
-    values[np.flatnonzero(layer.kept_in_pair)[kept]] = infonce_losses(A, B, temperature)
+    values[places] = losses[:, 0]
+    of_parts = None
+    if parts.sum(axis=1).min(initial=2) >= 2:
+        of_parts = [
+            Overall(float(column[part].mean()), int(part.sum()))
+            for column, part in zip(losses.T[1:], parts, strict=True)
+        ]
     # A prompt near many others raises all of their losses.
-    return PerPrompt(values, independent=False)
+    return PerPrompt(values, independent=False, parts=of_parts)
 
 
 @metric(
@@ -136,10 +176,12 @@ def pair_losses(layer: Layer, temperature: float) -> PerPrompt:
     function=infonce,
     settings=Settings,
     min_prompts=2,
+    max_prompts=MAX_PROMPTS,
     min_views=1,
+    note="Under ``reference`` one-way, each first view against all second ones: chance is log N.",
 )
 def compute(layer: Layer, settings: Settings) -> Iterator[PerPrompt]:
-    """The loss, a mean over prompts."""
+    """The loss, a mean over prompts; of more than 10,000 prompts a random sample is taken."""
     yield layer.once("infonce", lambda: pair_losses(layer, settings.temperature))
 
 
@@ -154,11 +196,20 @@ def compute(layer: Layer, settings: Settings) -> Iterator[PerPrompt]:
     settings=Settings,
     section="infonce",
     min_prompts=2,
+    max_prompts=MAX_PROMPTS,
     min_views=1,
-    note="A lower bound on what one view tells of the other; it cannot exceed log(2N - 1).",
+    note="A lower bound on what one view tells of the other; it cannot exceed log(2N - 1). Under "
+    "``reference`` a share: 1 less the loss over log N.",
 )
 def compute_bound(layer: Layer, settings: Settings) -> Iterator[Overall]:
-    """``log(2N - 1)`` less the loss."""
-    losses = layer.once("infonce", lambda: pair_losses(layer, settings.temperature)).values
-    n = int(np.isfinite(losses).sum())
-    yield Overall(math.log(2 * n - 1) - float(np.nanmean(losses)), n)
+    """``log(2N - 1)`` less the loss; under ``reference`` 1 less the loss over log N."""
+    losses = layer.once("infonce", lambda: pair_losses(layer, settings.temperature))
+
+    def bound(loss: float, n: int) -> float:
+        return (
+            1 - loss / math.log(n) if layer.protocol == "reference" else math.log(2 * n - 1) - loss
+        )
+
+    n = int(np.isfinite(losses.values).sum())
+    parts = [Overall(bound(part.value, part.n), part.n) for part in losses.parts or ()]
+    yield Overall(bound(float(np.nanmean(losses.values)), n), n, parts=parts)

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from layerwise.errors import LayerwiseError
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, as_numpy
-from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues, reference_entropy
+from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
 from layerwise.metrics.formulas.spectra import centred, gram, significant
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import NORMALIZATIONS, Overall, metric
@@ -155,10 +155,10 @@ def lidar(views: npt.ArrayLike, delta: float = 1e-4) -> float:
 )
 def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
     """Effective number of discriminant directions, over all augmented views."""
-    n, width = layer.views.shape[1:]
+    n = layer.views.shape[1]
     values = eigenvalues(layer.views, settings.delta)
     if layer.protocol == "paper":
         yield Overall(float(np.exp(entropy_from_eigenvalues(values))), n)
         return
     for alpha in layer.settings.alphas:
-        yield Overall(float(reference_entropy(values, alpha, float(width))), n, alpha)
+        yield Overall(float(entropy_from_eigenvalues(values, alpha)), n, alpha)

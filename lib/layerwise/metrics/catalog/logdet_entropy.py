@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
-from layerwise.metrics.formulas.spectra import gram_spectrum, significant
+from layerwise.metrics.formulas.spectra import embedding_spectrum
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric
 
@@ -22,8 +22,7 @@ def from_eigenvalues(eigenvalues: Array) -> float:
     UndefinedMetricError
         If all are zero.
     """
-    positive = significant(eigenvalues)
-    positive = positive[positive > 0]
+    positive = eigenvalues[eigenvalues > 0]
     if not positive.size:
         raise UndefinedMetricError("Vectors that are all zero have no LogDet entropy.")
     return float(np.log(positive / positive.sum()).sum() - math.log(2))
@@ -34,7 +33,7 @@ def logdet_entropy(Z: npt.ArrayLike) -> float:
 
     Skean et al. 2025, appendix B (after Zhouyin & Liu 2021). The paper does not say how K is
     scaled; with trace 1, as in equation 1, it is a lower bound of S_1, as the paper claims. A
-    singular K has determinant 0: the product is over the eigenvalues above rounding.
+    singular K has determinant 0: the product is over the eigenvalues above float32's rounding.
 
     Parameters
     ----------
@@ -55,7 +54,7 @@ def logdet_entropy(Z: npt.ArrayLike) -> float:
     >>> round(logdet_entropy(np.eye(2)), 6)  # -3 log 2
     -2.079442
     """
-    return from_eigenvalues(gram_spectrum(Z))
+    return from_eigenvalues(embedding_spectrum(Z))
 
 
 @metric(

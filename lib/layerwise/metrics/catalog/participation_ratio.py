@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.metrics.formulas.arrays import Array, check_matrix
+from layerwise.metrics.formulas.arrays import Array
 from layerwise.metrics.formulas.spectra import covariance_spectrum
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric
@@ -19,7 +19,8 @@ def participation_ratio(X: npt.ArrayLike) -> float:
     Parameters
     ----------
     X : array, shape (N, D)
-        Pooled embeddings of N ≥ 2 prompts. Computed in float64.
+        Pooled embeddings of N ≥ 2 prompts. Computed in float64; eigenvalues below the rounding of
+        float32 embeddings count as 0.
 
     Returns
     -------
@@ -37,7 +38,7 @@ def participation_ratio(X: npt.ArrayLike) -> float:
     >>> round(participation_ratio(X), 6)  # two directions of equal variance
     2.0
     """
-    return _of_spectrum(covariance_spectrum(check_matrix(X)))
+    return _of_spectrum(covariance_spectrum(X))
 
 
 def _of_spectrum(values: Array) -> float:

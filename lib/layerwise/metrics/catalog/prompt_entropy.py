@@ -9,7 +9,6 @@ import numpy.typing as npt
 from layerwise.metrics.formulas.entropy import (
     entropy,
     entropy_from_eigenvalues,
-    reference_entropy,
 )
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import NORMALIZATIONS, PerPrompt, metric
@@ -53,13 +52,10 @@ def prompt_entropy(Z: npt.ArrayLike, alpha: float = 1.0) -> float:
     inputs=("spectra",),
     function=prompt_entropy,
     normalizations={"paper": NORMALIZATIONS, "reference": NORMALIZATIONS},
-    note="The direction is the paper's, for decoders: they score best where entropy dips.",
+    note="The direction is the paper's, for decoders: they score best where entropy dips. Under "
+    "``reference`` of the centred unit rows' inner products, those below 0 set to 0.",
 )
 def compute(layer: Layer) -> Iterator[PerPrompt]:
     """``S_α`` of each prompt's token states; the layer's value is the mean over prompts."""
     for alpha in layer.settings.alphas:
-        if layer.protocol == "reference":
-            values = reference_entropy(layer.spectra, alpha, layer.n_tokens)
-        else:
-            values = entropy_from_eigenvalues(layer.spectra, alpha)
-        yield PerPrompt(values, alpha)
+        yield PerPrompt(entropy_from_eigenvalues(layer.spectra, alpha), alpha)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
 from layerwise.metrics.formulas.entropy import effective_ranks
-from layerwise.metrics.formulas.spectra import gram_spectrum
+from layerwise.metrics.formulas.spectra import embedding_spectrum
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric
 
@@ -38,7 +38,7 @@ def rankme(X: npt.ArrayLike) -> float:
     >>> round(rankme([[1, 0], [0, 1]]), 6)  # two orthogonal prompts
     2.0
     """
-    return _of_spectrum(gram_spectrum(X))
+    return _of_spectrum(embedding_spectrum(X))
 
 
 def _of_spectrum(values: Array) -> float:

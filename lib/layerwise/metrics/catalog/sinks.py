@@ -110,15 +110,15 @@ def second_norm(Z: npt.ArrayLike) -> float:
 def _first_shares(norms: Array) -> Array:
     squares = np.square(norms)
     with np.errstate(invalid="ignore"):
-        return np.asarray(squares[:, 0] / squares.sum(axis=1))
+        return np.asarray(squares[:, 0] / np.nansum(squares, axis=1))
 
 
 def _ranked(norms: Array) -> Array:
     """The two largest norms of each prompt, shape (N, 2), in multiples of its median; NaN where
-    there is none. Zeros at a row's end are no tokens."""
+    there is none. Beyond a prompt's tokens the norms are NaN."""
     found = np.full((len(norms), 2), np.nan)
     for row, own in zip(found, norms, strict=True):
-        ordered = np.sort(np.trim_zeros(own, "b"))
+        ordered = np.sort(own[np.isfinite(own)])
         # The lower of two in the middle, as the extraction has it.
         middle = ordered[(len(ordered) - 1) // 2] if len(ordered) else 0.0
         if middle > 0:

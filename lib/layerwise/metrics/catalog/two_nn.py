@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, check_matrix
+from layerwise.metrics.formulas.spectra import EPSILON, ROUNDING
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric
 
@@ -18,14 +19,19 @@ DISCARD = 0.1
 def distances(X: Array) -> Array:
     """Euclidean distances of rows, shape (N, N), infinite on the diagonal.
 
-    From inner products of the *centred* rows: a mean far from 0 would cost digits. What is left
-    of rounding, N times the machine epsilon of the largest norm squared, counts as 0.
+    From inner products of the *centred* rows: a mean far from 0 would cost digits. Rows closer
+    than float32's rounding of the larger of the two are copies, at distance 0; so are those
+    closer than the rounding of the inner products.
     """
     from sklearn.metrics.pairwise import euclidean_distances
 
+    norms = np.linalg.norm(X, axis=1)
     X = X - X.mean(axis=0)
     squares = euclidean_distances(X, squared=True)
-    squares[squares < len(X) * np.finfo(np.float64).eps * np.square(X).sum(axis=1).max()] = 0.0
+    rounding = len(X) * EPSILON * np.square(X).sum(axis=1).max()
+    for row, norm in zip(squares, norms, strict=True):
+        copies = np.square(ROUNDING * np.maximum(norm, norms))
+        row[row <= np.maximum(copies, rounding)] = 0.0
     np.fill_diagonal(squares, np.inf)
     return np.asarray(np.sqrt(squares))
 
@@ -63,7 +69,7 @@ def two_nn(X: npt.ArrayLike, discard: float = DISCARD) -> float:
     Parameters
     ----------
     X : array, shape (N, D)
-        Computed in float64. Of equal points one counts.
+        Computed in float64. Of points that are equal up to float32's rounding one counts.
     discard : float
         Share of the largest ratios that is left out.
 
@@ -95,6 +101,7 @@ def two_nn(X: npt.ArrayLike, discard: float = DISCARD) -> float:
     min_prompts=FEWEST_PROMPTS,
     # Distances are N x N.
     max_prompts={"paper": 5000, "reference": 5000},
+    note="Of prompts with one embedding a single one counts, so n can differ by layer.",
 )
 def compute(layer: Layer) -> Iterator[Overall]:
     """TwoNN on the pooled embeddings; of more prompts a random sample of 5,000."""

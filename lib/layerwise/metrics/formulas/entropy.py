@@ -133,33 +133,6 @@ def collision_entropy(K: Array) -> float:
     return max(-math.log(float(np.einsum("ij,ij->", K, K)) / trace**2), 0.0)
 
 
-def reference_entropy(spectra: Array, alpha: float, n: npt.NDArray[Any] | float) -> Array:
-    """Entropies as the released code computes them from a clamped matrix's eigenvalues.
-
-    The eigenvalues above 0 are made to sum to 1, though the negative ones that clamping brings
-    are part of the trace. For alpha = 2 there is a shortcut, ``-log(Σ λ² / n²)``, right only
-    where the trace is n; it can be negative.
-
-    Parameters
-    ----------
-    spectra : array, shape (..., R)
-        Signed eigenvalues, zero-padded.
-    alpha : float
-    n : array, shape (...)
-        Rows of each matrix.
-
-    Returns
-    -------
-    array, shape (...)
-        In nats; NaN where the spectrum is all zeros.
-    """
-    if alpha != 2:
-        return entropy_from_eigenvalues(spectra, alpha)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        squares = np.square(spectra).sum(axis=-1)
-        return np.where(squares > 0, -np.log(squares / np.square(n)), np.nan)
-
-
 def effective_ranks(eigenvalues: Array) -> Array:
     """Effective ranks of spectra of Gram matrices, along the last axis.
 

@@ -3,6 +3,9 @@
 Everything here is float64, whatever comes in: a Gram matrix in float32 loses the eigenvalues
 below 1e-7 of the largest, and in the middle layers of decoders one direction alone can be
 1e4 times the next.
+
+Embeddings, though, are float32 numbers that a model computed in float32. Differences of two
+embeddings below `ROUNDING`, and eigenvalues below what rounding alone can make, count as 0.
 """
 
 from __future__ import annotations
@@ -14,6 +17,10 @@ from layerwise.errors import LayerwiseError
 from layerwise.metrics.formulas.arrays import Array, Mask, UndefinedMetricError, check_matrix
 
 EPSILON = float(np.finfo(np.float64).eps)
+SINGLE = float(np.finfo(np.float32).eps)
+# Relative difference of embeddings that are copies of each other: those of one prompt in two
+# batches are up to 2e-7 apart in SmolLM2's layers.
+ROUNDING = 4 * SINGLE
 
 
 def significant(eigenvalues: Array) -> Array:
@@ -47,25 +54,69 @@ def gram_spectrum(Z: npt.ArrayLike) -> Array:
     return np.maximum(values[::-1], 0.0)
 
 
-def covariance_spectrum(X: Array) -> Array:
-    """Eigenvalues of N times the covariance of rows, descending, those of rounding 0.
+def embedding_spectrum(X: npt.ArrayLike, *, centre: bool = False) -> Array:
+    """Eigenvalues of the Gram matrix of embeddings, descending, those of rounding 0.
+
+    Rounding is float32's, relative to the embeddings as they are given.
+
+    Parameters
+    ----------
+    X : array, shape (N, D)
+    centre : bool
+        True to subtract the mean first, which gives N times the covariance's eigenvalues.
+
+    Returns
+    -------
+    array, shape (min(N, D),), float64, not below 0
+    """
+    X = check_matrix(X)
+    values = significant(gram_spectrum(centred(X) if centre else X))
+    return np.where(values > SINGLE**2 * np.square(X).sum(), values, 0.0)
+
+
+def covariance_spectrum(X: npt.ArrayLike) -> Array:
+    """Eigenvalues of N times the covariance of rows, see `embedding_spectrum`.
 
     Raises
     ------
     UndefinedMetricError
         If all rows are equal.
     """
-    values = significant(gram_spectrum(centred(X)))
+    values = embedding_spectrum(X, centre=True)
     if not values.any():
         raise UndefinedMetricError("All embeddings are equal: their covariance is zero.")
     return values
 
 
 def centred(X: Array) -> Array:
-    """Rows less their mean, shape (N, D); all zero where they differ by rounding alone."""
-    rows = np.asarray(X - X.mean(axis=0))
-    rounding = len(X) * EPSILON * np.abs(X).max(initial=0.0)
-    return rows if np.abs(rows).max(initial=0.0) > rounding else np.zeros_like(rows)
+    """Rows less their mean, shape (N, D); zero where a row differs from it by rounding alone."""
+    mean = X.mean(axis=0)
+    rows = np.asarray(X - mean)
+    scale = np.maximum(np.linalg.norm(X, axis=1), np.linalg.norm(mean))
+    rows[np.linalg.norm(rows, axis=1) <= ROUNDING * scale] = 0.0
+    return rows
+
+
+def unit_centred(X: Array) -> Array:
+    """Rows less their mean, scaled to unit length, as the released code has embeddings.
+
+    Rows that are zero, or equal the mean but for rounding, are zero; the former do not count for
+    the mean.
+
+    Parameters
+    ----------
+    X : array, shape (N, D)
+
+    Returns
+    -------
+    array, shape (N, D)
+    """
+    found = np.zeros_like(X)
+    if (given := X.any(axis=1)).any():
+        rows = centred(X[given])
+        norms = np.linalg.norm(rows, axis=1, keepdims=True)
+        found[given] = np.divide(rows, norms, out=rows, where=norms > 0)
+    return found
 
 
 def unit_rows(X: Array) -> tuple[Array, Mask]:

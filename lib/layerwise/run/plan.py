@@ -1,0 +1,235 @@
+"""The plan of a run: what each study of a config reads, and the files of the whole.
+
+Everything is found once per process and in time linear in the number of checkpoints. Names are
+those of the config.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from functools import cache, cached_property
+from typing import TypeVar
+
+from layerwise.config import Config
+from layerwise.config.association import OWN_TEXTS
+from layerwise.config.kinds import KINDS, needs
+from layerwise.config.studies import Study
+from layerwise.config.tasks import MtebEntry
+from layerwise.names import PATHS, encode, path_of
+from layerwise.run.keys import Keys
+from layerwise.tasks.names import QUICKSTART
+
+OF_STUDY = {"associations", "selections", "similarities"}
+"""Tables that are made for one study."""
+OF_RESULTS = {"associations", "selections"}
+"""Tables made of metrics and scores."""
+OF_METRICS = {"metrics", "prompts", "positions"} | OF_RESULTS
+"""Tables that come from the metrics of a corpus."""
+OF_SCORES = {"scores"} | OF_RESULTS
+"""Tables that come from scores."""
+
+T = TypeVar("T")
+Point = tuple[str, str]
+"""A model and one of its checkpoints."""
+
+
+class PlannedStudy:
+    """A study of a config, with what it reads.
+
+    Parameters
+    ----------
+    name : str
+        Name of the study whose own tables it reads.
+    study : Study
+    config : Config
+    """
+
+    def __init__(self, name: str, study: Study, config: Config) -> None:
+        self.name = name
+        self.study = study
+        self.config = config
+
+    @cached_property
+    def needs(self) -> tuple[str, ...]:
+        """The tables that the study reads."""
+        return needs(self.study)
+
+    @cached_property
+    def models(self) -> tuple[str, ...]:
+        """The models of the study."""
+        return self.study.models or tuple(self.config.models)
+
+    @cached_property
+    def revisions(self) -> dict[str, tuple[str, ...]]:
+        """The checkpoints of each model that the study shows, in the config's order."""
+        return {m: self._revisions(m) for m in self.models if m in self.config.models}
+
+    def _revisions(self, model: str) -> tuple[str, ...]:
+        checkpoints = self.config.models[model].revisions
+        wanted = self.study.revisions or KINDS[self.study.kind].revisions
+        if wanted == "last":
+            return checkpoints[-1:]
+        return checkpoints if wanted == "all" else tuple(r for r in checkpoints if r in wanted)
+
+    @cached_property
+    def points(self) -> list[Point]:
+        """The models and checkpoints that the study reads; none of published tables."""
+        if self.study.published or not self.needs:
+            return []
+        return [(model, r) for model, revisions in self.revisions.items() for r in revisions]
+
+    @cached_property
+    def corpora(self) -> tuple[str, ...]:
+        """The corpora of the study."""
+        names = self.study.corpora or tuple(self.config.corpora)
+        parts = [tuple(self.config.own_texts) if n == OWN_TEXTS else (n,) for n in names]
+        return tuple(dict.fromkeys(name for part in parts for name in part))
+
+    @cached_property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks of the study."""
+        named = self.study.tasks or tuple(self.config.tasks)
+        if not KINDS[self.study.kind].probes:
+            return named
+        kinds = {n: getattr(entry, "kind", "pairs") for n, entry in self.config.tasks.items()}
+        return tuple(task for task in named if kinds[task] != "pairs")
+
+    @property
+    def reads_metrics(self) -> bool:
+        """True if it reads metrics, or a table made of them."""
+        return bool(OF_METRICS & set(self.needs))
+
+    @property
+    def reads_scores(self) -> bool:
+        """True if it reads scores, or a table made of them."""
+        return bool(OF_SCORES & set(self.needs))
+
+    def files(self, table: str) -> list[str]:
+        """The files of one table that the study reads, or of its activations."""
+        published = self.study.published
+        if published and table in ("metrics", "scores"):
+            return [f"{self.config.results}/published/{encode(published)}.{table}.parquet"]
+        names = [{"study": self.name}]
+        if "{model}" in PATHS[table]:
+            names = [{"model": model, "revision": r} for model, r in self.points]
+        if "{corpus}" in PATHS[table]:
+            names = [{**each, "corpus": c} for each in names for c in self.corpora]
+        return [f"{self.config.results}/{path_of(table, **each)}" for each in names]
+
+
+class Plan:
+    """The studies of a config and the files of the whole.
+
+    Parameters
+    ----------
+    config : Config
+
+    Attributes
+    ----------
+    studies : dict of str to PlannedStudy
+    keys : Keys
+        The key of every file.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.studies = {n: PlannedStudy(n, s, config) for n, s in config.studies.items()}
+        self.keys = Keys(self)
+
+    def path(self, table: str, **names: str) -> str:
+        """The path of a file of `layerwise.names.PATHS`."""
+        return f"{self.config.results}/{path_of(table, **names)}"
+
+    @cached_property
+    def scored(self) -> list[Point]:
+        """The models and checkpoints whose scores some study reads."""
+        reading = (study for study in self.studies.values() if study.reads_scores)
+        return _distinct(point for study in reading for point in study.points)
+
+    @cached_property
+    def measured(self) -> dict[Point, list[str]]:
+        """The corpora whose metrics some study reads, by model and checkpoint."""
+        found: dict[Point, dict[str, None]] = defaultdict(dict)
+        for study in self.studies.values():
+            for point in study.points if study.reads_metrics else ():
+                found[point].update(dict.fromkeys(study.corpora))
+        return {point: list(corpora) for point, corpora in found.items()}
+
+    @cached_property
+    def tasks(self) -> Mapping[Point, list[str]]:
+        """The tasks that a model is scored on at a checkpoint: those that studies read, or all."""
+        found: dict[Point, dict[str, None]] = defaultdict(dict)
+        for study in self.studies.values():
+            for point in study.points if study.reads_scores else ():
+                found[point].update(dict.fromkeys(study.tasks))
+        everything = list(self.config.tasks)
+        tasks: dict[Point, list[str]] = defaultdict(lambda: everything)
+        tasks.update({point: list(names) or everything for point, names in found.items()})
+        return tasks
+
+    @cached_property
+    def swept(self) -> list[Point]:
+        """The models and checkpoints of models that are read at several checkpoints."""
+        read = _distinct([*self.measured, *self.scored])
+        counts = Counter(model for model, _ in read)
+        return [(model, r) for model, r in read if counts[model] > 1]
+
+    @cached_property
+    def swept_tables(self) -> list[str]:
+        """One table made from each checkpoint of `swept`, which holds the hash of its weights."""
+        return [
+            self.path("metrics", model=m, revision=r, corpus=self.measured[m, r][-1])
+            if (m, r) in self.measured
+            else self.path("scores", model=m, revision=r)
+            for m, r in self.swept
+        ]
+
+    @cached_property
+    def score_files(self) -> list[str]:
+        """The tables of scores that studies read."""
+        return [self.path("scores", model=m, revision=r) for m, r in self.scored]
+
+    @cached_property
+    def explored(self) -> dict[str, dict[str, list[str]]]:
+        """The tables that the explorer shows, by published name (empty for own models)."""
+        found: dict[str, dict[str, list[str]]] = {}
+        for study in self.studies.values():
+            origin = found.setdefault(study.study.published or "", {})
+            wanted = set(study.needs)
+            if OF_RESULTS & wanted:
+                wanted |= {"metrics", "scores"}
+            for table in ("metrics", "scores", "associations", "selections"):
+                if table in wanted:
+                    origin[table] = _distinct([*origin.get(table, ()), *study.files(table)])
+        return found
+
+    @cache
+    def task_folder(self, task: str) -> str | None:
+        """The folder of a task that the workflow makes; None for any other task."""
+        entry = self.config.tasks.get(task)
+        if task not in QUICKSTART or entry not in (None, MtebEntry()):
+            return None
+        return f"{self.config.results}/tasks/{encode(task)}"
+
+    def task_files(self, task: str) -> list[str]:
+        """The user's own files that a task is read from."""
+        entry = self.config.tasks.get(task)
+        source = getattr(entry, "questions", entry)
+        if not getattr(source, "file", None):
+            return []
+        return [file for key in ("file", "examples") if (file := getattr(source, key, None))]
+
+    @cache
+    def task_inputs(self, task: str) -> list[str]:
+        """All files that a task is read from: the user's own and the workflow's."""
+        entry, made = self.config.tasks.get(task), []
+        if self.task_folder(task):
+            made.append(f"{self.config.results}/tasks/layerwise.json")
+        if corpus := getattr(entry, "corpus", None):
+            made.append(self.path("texts", corpus=corpus))
+        return [*self.task_files(task), *made]
+
+
+def _distinct(values: Iterable[T]) -> list[T]:
+    return list(dict.fromkeys(values))
