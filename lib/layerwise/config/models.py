@@ -30,6 +30,11 @@ class _Files(Section):
 
     gguf_file: str | None = None
     """Name of the GGUF file in the repository or folder."""
+
+
+class _LocalFiles(_Files):
+    """The files of a model on this machine."""
+
     pickled: Pickled | None = None
     """Read the weights from a file that PyTorch pickled; they are saved as safetensors once."""
 
@@ -41,14 +46,14 @@ class HubSource(_Files):
     """Name on the Hugging Face hub. Revisions are its branches and tags."""
 
 
-class FolderSource(_Files):
+class FolderSource(_LocalFiles):
     """A model in a local folder."""
 
     folder: str = Field(min_length=1)
     """Path of a Hugging Face folder; {revision} in it is replaced by the revision."""
 
 
-class PackageSource(_Files):
+class PackageSource(_LocalFiles):
     """A model in an installed Python package."""
 
     package: str = Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")
@@ -71,6 +76,11 @@ class FolderAdapter(Section):
 
     folder: str = Field(min_length=1)
     """Path of the adapter's folder."""
+
+
+def is_converted(source: Section) -> bool:
+    """True if the workflow saves a source's weights as safetensors before it loads them."""
+    return any(getattr(source, key, None) for key in ("gguf_file", "pickled"))
 
 
 Source = Annotated[

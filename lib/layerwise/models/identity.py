@@ -64,5 +64,9 @@ def _identity(source: AnySource, revision: str) -> str:
     location = locate(source, revision)
     if location.gguf_file:
         return sha256_text("gguf", cached_sha256(Path(location.name, location.gguf_file)))
+    if pickled := getattr(source, "pickled", None):
+        files = filter(None, (pickled.file, "config.json", pickled.vocabulary))
+        hashes = {file: cached_sha256(Path(location.name, file)) for file in files}
+        return sha256_text("pickled", pickled.model_dump_json(), *hashes.values())
     hashes = folder_hashes(Path(location.name))
     return sha256_text("folder", *(part for item in hashes.items() for part in item))

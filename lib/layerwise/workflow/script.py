@@ -79,11 +79,11 @@ def parser(description: str | None, *names: str, **files: str) -> argparse.Argum
 
 
 def loadable(config: Config, model: str, revision: str) -> Model:
-    """A model's entry with the source that it is loaded from: a GGUF model's converted folder."""
-    from layerwise.config.models import FolderSource
+    """A model's entry with the source that it is loaded from: a converted one's folder."""
+    from layerwise.config.models import FolderSource, is_converted
 
     entry = config.models[model]
-    if not entry.source.gguf_file:
+    if not is_converted(entry.source):
         return entry
     folder = f"{config.results}/converted/{encode(model)}/{encode(revision)}"
     return entry.model_copy(update={"source": FolderSource(folder=folder)})
