@@ -68,6 +68,9 @@ def test_choice_follows_the_direction() -> None:
     assert pick(table, "lidar")["layer"] == 4
     assert pick(table, OUTPUT)["layer"] == 4
     assert pick(table, MIDDLE)["layer"] == 2
+    four = tidy_scores(np.array([[0.1, 0.5, 0.3, 0.6]]))
+    table = select_layers(tidy_metrics({"lidar": np.arange(4.0)}), four, DOWN_UP)
+    assert pick(table, MIDDLE)["layer"] == 1, "rounded down"
 
 
 def test_consensus_is_the_best_mean_rank_of_the_papers_metrics() -> None:
