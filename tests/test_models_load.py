@@ -427,6 +427,8 @@ def test_a_package_is_found_without_running_it(
     assert package_folder("weights_of.inner") == inner
     with refused("missing_extra"):
         package_folder("weights_of.other")
+    with refused("missing_extra"):
+        package_folder("__main__")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from layerwise.config.models import Model
+from layerwise.corpora.select import SURROGATE
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import LONGEST, POSITIONS_FROM_PADS, Anatomy
 from layerwise.models.failures import NO_TOKENIZER
@@ -123,7 +124,7 @@ class Texts:
 
     def _tokenized(self, texts: list[str], *, truncation: bool = False, **options: Any) -> Any:
         return self.tokenizer(
-            texts,
+            [SURROGATE.sub("\ufffd", text) for text in texts],  # which have no UTF-8
             add_special_tokens=self.special_tokens,
             return_attention_mask=False,
             return_token_type_ids=False,
