@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,26 +132,6 @@ def labels_of(prompts: Sequence[Any], labels: Sequence[Any]) -> Labels:
     values = probes.numbers(labels) if kind == "regression" else probes.classes(labels)
     groups = [getattr(prompt, "sha256", prompt) for prompt in prompts]
     return Labels(kind, [list(prompts)], values, groups)
-
-
-@contextmanager
-def loaded_model(
-    model: Any, tokenizer: Any = None, revision: str = "main", device: str = "auto"
-) -> Iterator[LoadedModel]:
-    """A live model, or one loaded from a folder or the hub."""
-    from layerwise.models.live import live
-    from layerwise.models.load import load
-    from layerwise.models.source import named
-
-    if not isinstance(model, str | Path):
-        with live(model, tokenizer) as loaded:
-            yield loaded
-        return
-    from layerwise.config.models import Model
-
-    source = named(str(model))
-    name = getattr(source, "package", "") or str(model).rstrip("/").rsplit("/", 1)[-1]
-    yield load(name, Model(source=source), revision, device=device)
 
 
 def prompts_of(source: Any, column: str = "text") -> list[Any]:
