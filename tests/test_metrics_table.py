@@ -34,6 +34,7 @@ from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import NORMALIZATIONS, Overall, PerPrompt
 from layerwise.models.load import LoadedModel
 from layerwise.section import Section, parse
+from layerwise.vocabulary import PROTOCOLS
 
 Tables = tuple[pd.DataFrame, pd.DataFrame]
 
@@ -41,7 +42,7 @@ N, V, D, LAYERS = 24, 3, 32, 4
 # Prompts 0, 1 and 2 have one, two and equal tokens; without positions their states are equal too.
 ODD = ["x", "xy", "...."]
 VIEWS = [ODD + tiny.texts(N - len(ODD), seed=view, longest=12) for view in range(V + 1)]
-BOTH: dict[str, Any] = {"protocols": registry.PROTOCOLS, "tokens": ("all", "drop_first")}
+BOTH: dict[str, Any] = {"protocols": tuple(PROTOCOLS), "tokens": ("all", "drop_first")}
 PARTS = ("mixer", "mlp")
 SINKS = ("first_token_share", "largest_norm", "second_norm", "sink_rate")
 OF_PROMPTS = {"prompt_entropy", "effective_rank", "curvature", *SINKS}

@@ -10,7 +10,7 @@ repeated.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from layerwise.activations.store import Activations
     from layerwise.config.metrics import MetricsSettings
 
+# Most memory for the augmented views of a layer.
+VIEWS_BYTES = 2**29
 EMBEDDINGS = ("pooled", "first", "last", "views")
 Counts = npt.NDArray[np.int64]
 T = TypeVar("T")
@@ -149,14 +151,27 @@ class Layer:
         a, b = (self._read("pooled", *self._at, view) for view in self._pair)
         return self._matrix(a, self.kept_in_pair), self._matrix(b, self.kept_in_pair)
 
+    @property
+    def kept_in_views(self) -> Mask:
+        """Prompts with selected tokens in every view, shape (N,)."""
+        return np.asarray((self.counts > 0).all(axis=0))
+
     @cached_property
     def views(self) -> npt.NDArray[np.floating[Any]]:
         """The augmented views, shape (V, M, D), in the precision they are stored in."""
-        kept = (self.counts > 0).all(axis=0)
-        views = self._read("views", *self._at, axis=1)[1:, kept]
+        return self._finite(self._read("views", *self._at, axis=1)[1:, self.kept_in_views])
+
+    @property
+    def groups_of_views(self) -> Sequence[npt.NDArray[np.floating[Any]]]:
+        """The augmented views, all at once or, if they are large, read one by one: (K, M, D)."""
+        if self.n_views * len(self.prompts) * self.hidden * 4 <= VIEWS_BYTES:
+            return [self.views]
+        return _OneByOne(self)
+
+    def _finite(self, views: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if not np.isfinite(views).all():
             for view in views:
-                check_matrix(view, tuple(np.array(self.prompts)[kept]))
+                check_matrix(view, tuple(np.array(self.prompts)[self.kept_in_views]))
         return views
 
     @cached_property
@@ -201,6 +216,13 @@ class Layer:
             self._arrays[key] = array
         return self._arrays[key][(slice(None),) * axis + (self._rows,)]
 
+    def _view(self, view: int) -> npt.NDArray[Any]:
+        """One view of the prompts that are kept in all, shape (1, M, D), read anew."""
+        array = self._reader.pooled(*self._at, view)
+        if self.protocol == "reference":
+            array = self._unit_centred(array)
+        return self._finite(array[self._rows][self.kept_in_views][None])
+
     def _unit_centred(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The embeddings of each view, shape (N, D) or (V, N, D), as `unit_centred` has them."""
         if array.ndim == 3:
@@ -211,3 +233,18 @@ class Layer:
         if not kept.any():
             raise UndefinedMetricError("No prompt has a token that counts.")
         return check_matrix(array[kept], tuple(np.array(self.prompts)[kept]))
+
+
+class _OneByOne(Sequence[npt.NDArray[Any]]):
+    """The augmented views of a layer, each read when it is asked for."""
+
+    def __init__(self, layer: Layer) -> None:
+        self.layer = layer
+
+    def __len__(self) -> int:
+        return self.layer.n_views
+
+    def __getitem__(self, place: Any) -> Any:
+        if not 0 <= place < len(self):
+            raise IndexError(place)
+        return self.layer._view(place + 1)
