@@ -19,8 +19,12 @@ import numpy.typing as npt
 
 from layerwise.metrics.formulas.arrays import Array, Mask, UndefinedMetricError, check_matrix
 from layerwise.metrics.formulas.spectra import (
+    centred,
     covariance_spectrum,
+    double_centred,
     embedding_spectrum,
+    not_all_zero,
+    spectrum_of,
     unit_centred,
 )
 
@@ -71,13 +75,15 @@ class Layer:
         self._rows: Any = slice(None)
         self._arrays: dict[tuple[Any, ...], npt.NDArray[Any]] = {}
         self._memo: dict[str, Any] = {}
+        self._whole: tuple[Layer, npt.NDArray[np.intp]] | None = None
 
     def part(self, rows: npt.NDArray[np.intp]) -> Layer:
-        """The same layer with the prompts in these rows; shares the arrays that were read."""
+        """The same layer with the prompts in these rows; shares what was read and is of pairs."""
         part = Layer(self._reader, self.settings, *self._at)
         part._rows = np.arange(len(self._reader.prompts))[self._rows][rows]
         part._arrays = self._arrays
         part.prompts = tuple(self.prompts[row] for row in rows)
+        part._whole = self, (np.cumsum(self.kept) - 1)[rows][self.kept[rows]]
         return part
 
     def sample(self, most: int) -> Layer:
@@ -86,7 +92,10 @@ class Layer:
         if n <= most:
             return self
         rng = np.random.default_rng(self.settings.seed)
-        return self.part(np.sort(rng.choice(n, most, replace=False)))
+        sample = self.part(np.sort(rng.choice(n, most, replace=False)))
+        # Pairs of all prompts are what a sample is to avoid.
+        sample._whole = None
+        return sample
 
     def once(self, name: str, make: Callable[[], T]) -> T:
         """Return the result of `make`, kept under a name for the metrics that share it."""
@@ -94,6 +103,27 @@ class Layer:
             self._memo[name] = make()
         result: T = self._memo[name]
         return result
+
+    def of_pairs(self, name: str, make: Callable[[Layer], Array]) -> Array:
+        """A matrix of all pairs of the M kept prompts, computed once for the layer and its parts.
+
+        Parameters
+        ----------
+        name : str
+            Under which it is kept.
+        make : callable
+            From the layer to an array of shape (M, M).
+        """
+        if self._whole is None:
+            return self.once(name, lambda: make(self))
+        whole, rows = self._whole
+        return whole.of_pairs(name, make)[np.ix_(rows, rows)]
+
+    @property
+    def by_pairs(self) -> bool:
+        """True if there are at most as many prompts as dimensions: Gram matrices are of pairs."""
+        whole = self if self._whole is None else self._whole[0]
+        return int(whole.kept.sum()) <= self.hidden
 
     @cached_property
     def counts(self) -> Counts:
@@ -119,17 +149,37 @@ class Layer:
     @cached_property
     def pooled(self) -> Array:
         """Pooled embeddings of the prompts, shape (M, D), float64; M prompts are kept."""
+        if self._whole is not None and len(self._whole[1]):
+            whole, rows = self._whole
+            return np.asarray(whole.pooled[rows])
         return self._matrix(self._read("pooled", *self._at), self.kept)
+
+    @cached_property
+    def centred_gram(self) -> Array:
+        """Inner products of pairs of centred pooled embeddings, shape (M, M); see `by_pairs`."""
+        return self._recentred("centred", lambda layer: _gram_of_rows(centred(layer.pooled)))
+
+    @cached_property
+    def centred_grams_of_ends(self) -> tuple[Array, Array]:
+        """The same of the first and of the last layer."""
+        return (
+            self._recentred("first", lambda layer: _gram_of_rows(centred(layer.first))),
+            self._recentred("last", lambda layer: _gram_of_rows(centred(layer.last))),
+        )
 
     @cached_property
     def pooled_spectrum(self) -> Array:
         """Eigenvalues of the Gram matrix of the pooled embeddings, those of rounding 0."""
-        return embedding_spectrum(self.pooled)
+        if not self.by_pairs:
+            return embedding_spectrum(self.pooled)
+        return spectrum_of(self._gram, float(np.trace(self._gram)))
 
     @cached_property
     def covariance_spectrum(self) -> Array:
         """Eigenvalues of N times the covariance of the pooled embeddings."""
-        return covariance_spectrum(self.pooled)
+        if not self.by_pairs:
+            return covariance_spectrum(self.pooled)
+        return not_all_zero(spectrum_of(self.centred_gram, float(np.trace(self._gram))))
 
     @cached_property
     def first(self) -> Array:
@@ -216,6 +266,14 @@ class Layer:
             self._arrays[key] = array
         return self._arrays[key][(slice(None),) * axis + (self._rows,)]
 
+    @cached_property
+    def _gram(self) -> Array:
+        return self.of_pairs("gram", lambda layer: _gram_of_rows(layer.pooled))
+
+    def _recentred(self, name: str, make: Callable[[Layer], Array]) -> Array:
+        gram = self.of_pairs(name, make)
+        return gram if self._whole is None else double_centred(gram)
+
     def _view(self, view: int) -> npt.NDArray[Any]:
         """One view of the prompts that are kept in all, shape (1, M, D), read anew."""
         array = self._reader.pooled(*self._at, view)
@@ -233,6 +291,10 @@ class Layer:
         if not kept.any():
             raise UndefinedMetricError("No prompt has a token that counts.")
         return check_matrix(array[kept], tuple(np.array(self.prompts)[kept]))
+
+
+def _gram_of_rows(X: Array) -> Array:
+    return np.asarray(X @ X.T)
 
 
 class _OneByOne(Sequence[npt.NDArray[Any]]):

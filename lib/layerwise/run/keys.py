@@ -32,7 +32,7 @@ VERSIONS = {
     "nano": 1,
     "gguf": 1,
     "extract": 2,
-    "metrics": 4,
+    "metrics": 5,
     "tasks": 1,
     "evaluate": 2,
     "associate": 5,

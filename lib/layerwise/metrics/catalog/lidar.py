@@ -104,6 +104,7 @@ class Scatter:
                     some = rows[start : start + step]
                     rest = (group[:, some] - self.means[some]).reshape(-1, d)
                     total += rest.T @ rest
+        self.total: Array = self.sums.sum(axis=0)
 
     def whitened(self, delta: float, held: Mask | None = None) -> Array:
         """The class means of the blocks that are held, all by default; see `whiten`."""
@@ -111,7 +112,10 @@ class Scatter:
 
         held = np.ones(len(self.sums), dtype=bool) if held is None else held[: len(self.sums)]
         means = self.means[held[self.blocks]]
-        within = self.sums[held].sum(axis=0) / (len(means) * self.n_views)
+        within = self.total.copy()
+        for block in np.flatnonzero(~held):
+            within -= self.sums[block]
+        within /= len(means) * self.n_views
         within[np.diag_indices(len(within))] += delta
         factor = linalg.cholesky(within, lower=True, overwrite_a=True, check_finite=False)
         classes = centred(means).T / math.sqrt(len(means))
