@@ -368,6 +368,7 @@ def declare(monkeypatch: pytest.MonkeyPatch, compute: Any, **declared: Any) -> r
     monkeypatch.setattr(registry, "_METRICS", dict(registry.all_metrics()))
     usual = {"name": "mean_norm", "label": "Mean norm", "range": "0 or above", "source": "here"}
     usual |= {"inputs": ("pooled",), "function": np.linalg.norm, "unit": "activation"}
+    usual["per_prompt"] = True
     registry.metric(**{**usual, **declared})(compute)
     return registry.get("mean_norm")
 
@@ -405,6 +406,7 @@ def test_a_new_metric_that_cannot_be_right(
         (PerPrompt([[1.0] * N]), "wrong_shape"),  # type: ignore[arg-type]
         (PerPrompt([[1.0], [1.0, 2.0]]), "wrong_shape"),  # type: ignore[arg-type]
         (1.0, "wrong_type"),
+        (Overall(1.0, N), "mismatch"),
     ]
     for result, code in wrong:
         declare(monkeypatch, lambda _, result=result: [result])
