@@ -33,7 +33,7 @@ VERSIONS = {
     "gguf": 1,
     "pickled": 1,
     "extract": 2,
-    "metrics": 4,
+    "metrics": 5,
     "tasks": 1,
     "evaluate": 2,
     "associate": 5,
