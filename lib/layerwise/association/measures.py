@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import sys
 from functools import cache, lru_cache, partial
+from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -92,8 +94,7 @@ def _dcor() -> ModuleType:
 
     Users who import dcor get the compiled package.
     """
-    import numba
-
+    numba: Any = import_module("numba")
     before = {name: value for name, value in sys.modules.items() if _is_dcor(name)}
     compiled, vectorize = numba.config.DISABLE_JIT, numba.guvectorize
     for name in before:
