@@ -16,7 +16,7 @@ from refused import refused
 from typer.testing import CliRunner
 
 from layerwise import data
-from layerwise.association import compare, release
+from layerwise.association import compare, evidence, release
 from layerwise.association.published import published_metrics, published_scores, read_table
 from layerwise.cli import app
 from layerwise.errors import Code, LayerwiseError
@@ -116,6 +116,28 @@ def test_a_release_is_imported(checkout: Path, tmp_path: Path) -> None:
     assert last.loc["mamba-1m"].tolist() == [[1, 2], [False, False]]
     assert last.loc["aim-1B"].tolist() == [[1, 2], [False, False]]
     assert last.loc["Pythia-70m"].tolist() == [[0, 1, 2], [False, False, True]]
+
+
+def test_evidence_of_selection_rules_by_kind_of_model() -> None:
+    found = evidence.losses().set_index(["model", "rule"])["loss"].groupby(level=[0, 1]).first()
+    large = read_table(data.published("scores"))
+    large = large[(large["size"] == "410m") & (large["revision"] == "main")]
+    mean = large.groupby(["task", "layer"])["main_score"].mean().unstack().mean()
+    for rule, layer in (("model output", 24), ("middle layer", 12)):
+        lost = 100 * (mean.max() - mean[layer])
+        assert found["Pythia-410m", rule] == pytest.approx(lost, abs=1e-4)
+    assert (evidence.losses()["loss"] >= 0).all()
+    table = evidence.expected_losses().set_index(["kind", "rule"])
+    output = table.xs("model output", level="rule")
+    assert output["n_models"].to_dict() == {
+        evidence.DECODER: 5,
+        evidence.ENCODER: 2,
+        evidence.EMBEDDING: 1,
+        evidence.VISION: 5,
+    }
+    assert output["low"].notna().tolist() == (output["n_models"] > 2).tolist()
+    assert output.loc[evidence.DECODER, "loss"] == pytest.approx(7.07, abs=0.01)
+    assert evidence.kind_of("berta-base") is None
 
 
 @pytest.mark.parametrize("name", ["scores", "metrics"])

@@ -240,7 +240,7 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
         tasks = tuple(every.index[~kept].get_level_values("task"))
         if tasks or len(left_out):
             message = "%s at %s (%s, %s): left out tasks %s, layers %s"
-            log.warning(message, *key, list(tasks), [*left_out])
+            log.info(message, *key, list(tasks), [*left_out])
         if whole.empty:
             continue
         output = part.groupby(subset)["output_score"].first().astype(float)

@@ -33,7 +33,7 @@ from layerwise.errors import LayerwiseError, first_line
 
 log = logging.getLogger(__name__)
 
-SPLITS = ("train", "validation", "dev", "test")
+SPLITS = ("train", "validation", "val", "dev", "test")
 # A file has a number for each normalisation and layer, so that a megabyte is far too much.
 LARGEST_PICKLE = 1_000_000
 
