@@ -83,12 +83,12 @@ def parser(description: str | None, *names: str, **files: str) -> argparse.Argum
 def open_model(
     config: Config, model: str, revision: str, extraction: ExtractSettings
 ) -> AbstractContextManager[LoadedModel]:
-    """Open a model of the config; a GGUF model from its converted folder."""
-    from layerwise.config.models import FolderSource
+    """Open a model of the config; a converted one from its folder."""
+    from layerwise.config.models import FolderSource, is_converted
     from layerwise.models import opening
 
     entry = config.models[model]
-    if entry.source.gguf_file:
+    if is_converted(entry.source):
         folder = f"{config.results}/converted/{encode(model)}/{encode(revision)}"
         entry = entry.model_copy(update={"source": FolderSource(folder=folder)})
     device, dtype = extraction.device, extraction.dtype
