@@ -29,13 +29,12 @@ for NANO in CONFIG.nano:
         conda:
             ENVIRONMENT
         params:
-            run=script("train_nano"),
             key=PLAN.keys.nano(NANO),
             model=NANO,
         message:
             f"Training {NANO}"
         shell:
-            "{params.run} --model {params.model:q} --texts {input.texts:q}"
+            script("train_nano") + " --model {params.model:q} --texts {input.texts:q}"
             " --losses {output.losses:q} --key {params.key} --threads {threads}"
             " --log {log:q}"
 
@@ -54,10 +53,10 @@ rule convert_gguf:
     resources:
         mem_mb=model_memory,
     params:
-        run=script("convert_gguf"),
         key=key("gguf"),
     message:
         "Converting {wildcards.model} from GGUF"
     shell:
-        "{params.run} --model {wildcards.model:q} --revision {wildcards.revision:q}"
+        script("convert_gguf")
+        + " --model {wildcards.model:q} --revision {wildcards.revision:q}"
         " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"
