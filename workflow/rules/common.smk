@@ -4,9 +4,12 @@ import os
 import re
 import shlex
 import sys
+import time
+from functools import cache
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake_interface_storage_plugins.io import Mtime
 
 # The library next to the workflow, whatever is installed. There is none where the workflow is a
 # module from a git repository.
@@ -21,7 +24,7 @@ from layerwise.names import decode, encode
 from layerwise.project import ROOT, export_library
 from layerwise.run import resources
 from layerwise.run.plan import Plan
-from layerwise.run.stale import METADATA, AllAncient, adopt, marker
+from layerwise.run.stale import adopt, copied, marker
 from layerwise.run.validate import log_unused, read_valid
 from layerwise.workflow.snapshot import Snapshot
 
@@ -41,8 +44,6 @@ if workflow.is_main_process:
         SNAPSHOT.write()
         SNAPSHOT.write_latest()
         adopt(SNAPSHOT.results)
-    elif not METADATA.exists():
-        workflow.workflow_settings.consider_ancient = AllAncient()
 else:
     # The config may have been edited while the job was waiting.
     SNAPSHOT = Snapshot(config).of_run()
@@ -87,6 +88,14 @@ def key(stage):
     return of
 
 
+@cache
+def adopt_in_memory():
+    """As `adopt`, without writing: a dry run reads the times of files from Snakemake's cache."""
+    now = Mtime(local=time.time() - 1)
+    times = {str(path): now for path in copied(SNAPSHOT.results)}
+    workflow.iocache.mtime.update(times)
+
+
 def stale(stage, path):
     """A marker newer than any output if the file exists with another key; else nothing.
 
@@ -96,6 +105,8 @@ def stale(stage, path):
     def of(wildcards):
         if not workflow.is_main_process:
             return []
+        if workflow.output_settings.dryrun:
+            adopt_in_memory()
         file = path.replace("<results>", CONFIG.results).format(
             **dict(wildcards.items())
         )

@@ -23,28 +23,21 @@ METADATA = Path(".snakemake") / "metadata"
 HTML_KEY = '<meta name="layerwise-key" content="{key}">'
 
 
-def adopt(results: Path) -> None:
-    """Give the files of a copied results folder one time, where Snakemake has no record of them.
+def copied(results: Path) -> list[Path]:
+    """The files of a results folder of which Snakemake has no records, as after copying it.
 
-    They have the order of copying, which Snakemake would take for changed inputs. Keys still show
-    what is stale.
+    Their times are in the order of copying, which Snakemake would take for changed inputs. Keys
+    show what is stale.
     """
-    if not METADATA.exists():
-        now = time.time() - 1
-        for path in results.rglob("*"):
-            with contextlib.suppress(OSError):  # results of others that may only be read
-                os.utime(path, (now, now))
+    return [] if METADATA.exists() else [path for path in results.rglob("*") if path.is_file()]
 
 
-class AllAncient(dict[str, Any]):
-    """Tells Snakemake to look at no input's time, as `adopt` would, in a dry run."""
-
-    def get(self, *_: Any) -> AllAncient:
-        """The inputs of any rule."""
-        return self
-
-    def __contains__(self, name: object) -> bool:
-        return name != "stale"
+def adopt(results: Path) -> None:
+    """Give the files of a copied results folder one time."""
+    now = time.time() - 1
+    for path in copied(results):
+        with contextlib.suppress(OSError):  # results of others that may only be read
+            os.utime(path, (now, now))
 
 
 def marker(path: Path, key: str) -> list[str]:
