@@ -32,6 +32,7 @@ from layerwise.activations.representation import (
 from layerwise.activations.store import Activations
 from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import Code, LayerwiseError
+from layerwise.io import hdf5
 from layerwise.metrics.table import compute
 from layerwise.models.load import LoadedModel
 from layerwise.vocabulary import POOLINGS
@@ -438,9 +439,45 @@ def test_xarray_and_h5py_show_names(llama: LoadedModel, tmp_path: Path) -> None:
         assert float(chosen) == file.curvature("paper", "all", 2)[3]
 
 
+def everything(path: Path) -> list[Any]:
+    """All that `Activations` reads of a file, for comparisons by `repr`."""
+    with Activations(path) as file:
+        of_layers = [
+            [
+                file.views("paper", "all", layer).tobytes(),
+                file.n_tokens("paper", "all", layer).tobytes(),
+                file.spectrum("paper", "all", layer).tobytes(),
+                file.curvature("paper", "all", layer).tobytes(),
+                file.norms(layer).tobytes(),
+                [(t, values.tobytes()) for t, values in file.prefixes("all", layer).items()],
+            ]
+            for layer in file.layers
+        ]
+        attributes = sorted(f"{key}={value}" for key, value in file.attributes.items())
+        return [file.protocols, file.tokens, file.prompts, attributes, of_layers]
+
+
+def test_a_damaged_file_is_named_or_read_as_it_was(llama: LoadedModel, tmp_path: Path) -> None:
+    path = extracted(llama, tmp_path / "a.h5", [TEXTS[:3]], tokens=("all",), prefixes=True)
+    content, expected = path.read_bytes(), repr(everything(path))
+    rng = np.random.default_rng(0)
+    places = [*rng.integers(len(content), size=250), *range(0, 4000, 40)]
+    n_refused = 0
+    for place in places:
+        altered = bytearray(content)
+        altered[place] ^= 1 << int(place) % 8
+        path.write_bytes(altered)
+        try:
+            assert repr(everything(path)) == expected, f"byte {place} is altered in silence"
+        except LayerwiseError as error:
+            n_refused += 1
+            assert str(path) in str(error) and "delete it" in str(error)
+    assert n_refused > len(places) / 2
+
+
 def relabel(path: Path, attribute: str, value: Any) -> None:
     with h5py.File(path, "a") as file:
-        file.attrs[attribute] = value
+        hdf5.set_attribute(file, attribute, value)
 
 
 class TestRefusal:
@@ -520,7 +557,8 @@ def test_attention_to_the_first_token_is_the_models(family: str, tmp_path: Path)
     """Against transformers' attentions of each prompt alone; other arrays do not change."""
     loaded = tiny.loaded(family, tmp_path)
     before = loaded.model.config._attn_implementation
-    path = extracted(loaded, tmp_path / "a.h5", attention=True)
+    # In one batch, so that there are pads.
+    path = extracted(loaded, tmp_path / "a.h5", attention=True, batch_tokens=10_000)
     assert loaded.model.config._attn_implementation == before
     close(arrays(path), arrays(extracted(loaded, tmp_path / "b.h5")))
     loaded.model.set_attn_implementation("eager")

@@ -257,7 +257,7 @@ class TestAnalyse:
         assert tokenizer.pad_token_id is None
         assert not any(m._forward_hooks for m in model.modules())
 
-    @pytest.mark.parametrize("kind", ["data set", "txt", "jsonl", "tuple"])
+    @pytest.mark.parametrize("kind", ["data set", "data frame", "txt", "jsonl", "tuple"])
     def test_takes_texts_from_anywhere(
         self, kind: str, llama: tuple[Any, Any], tmp_path: Path
     ) -> None:
@@ -268,6 +268,7 @@ class TestAnalyse:
         (tmp_path / "a.txt").write_text("\n".join(TEXTS), encoding="utf-8")
         texts = {
             "data set": Dataset.from_pandas(frame),
+            "data frame": frame,
             "txt": tmp_path / "a.txt",
             "jsonl": str(tmp_path / "a.jsonl"),
             "tuple": tuple(TEXTS),
@@ -366,6 +367,8 @@ class TestAnalyse:
             (TEXTS, {"labels": [1]}, "1 labels for 24 texts"),
             ([3], {}, "got int at 0"),
             ("one text", {}, "expected a list"),
+            (dict.fromkeys(TEXTS), {}, "expected a list"),
+            (set(TEXTS), {}, "expected a list"),
             ("nothing.txt", {}, "no file nothing.txt"),
         ],
     )
@@ -382,6 +385,13 @@ class TestAnalyse:
             lw.analyse(model, TEXTS)
         with refused("wrong_type"):
             lw.analyse({}, TEXTS)
+
+
+def test_a_lone_surrogate_is_read_as_the_replacement_character(llama: tuple[Any, Any]) -> None:
+    odd, plain = ([*TEXTS[1:], f"a {c} b"] for c in ("\ud800", "\ufffd"))
+    tables = [lw.analyse(llama[0], texts, llama[1], "rankme") for texts in (odd, plain)]
+    pd.testing.assert_frame_equal(*tables)
+    assert lw.choose(llama[0], odd, LABELS, llama[1]).sentence
 
 
 def test_choose(llama: tuple[Any, Any]) -> None:

@@ -30,7 +30,7 @@ from layerwise.association.curves import (
     score_curves,
     usable,
 )
-from layerwise.association.order import Order
+from layerwise.association.order import Order, in_order
 from layerwise.association.sources import with_text_sources
 from layerwise.association.table import associate
 from layerwise.config.association import AssociationSettings
@@ -163,6 +163,35 @@ def test_layers_and_tasks_without_a_score_are_left_out() -> None:
     absent = table[~((table["task"] == "task2") & (table["layer"] == 2))]
     curves = score_curves(absent)[0]
     assert (list(curves.layers), curves.last_layer) == ([1, 3, 4], 4)
+
+
+@pytest.mark.parametrize(
+    ("missing", "n_tasks", "layers"),
+    [
+        ([(0, 1), (0, 2), (0, 3)], 3, [0, 1, 2, 3, 4]),  # of one task: it drops out
+        ([(0, 2), (1, 2), (2, 2)], 4, [0, 1, 3, 4]),  # of one layer
+        ([(0, 4)], 3, [0, 1, 2, 3, 4]),  # most tasks have the last layer, which stays
+        ([(0, 4), (1, 4), (2, 4)], 4, [0, 1, 2, 3]),  # most tasks lack it
+        ([(0, 0), (0, 1), (0, 2), (3, 3)], 3, [0, 1, 2, 4]),  # one of each
+    ],
+)
+def test_missing_scores_cost_tasks_or_layers(
+    missing: list[tuple[int, int]], n_tasks: int, layers: list[int]
+) -> None:
+    values = np.random.default_rng(0).random((4, 5))
+    values[tuple(np.transpose(missing))] = np.nan
+    curves = score_curves(tidy_scores(values))[0]
+    assert (len(curves.tasks), list(curves.layers)) == (n_tasks, layers)
+    assert len(curves.tasks_left_out) == 4 - n_tasks
+    assert ("task0" in curves.omitted) == (n_tasks < 4)
+    assert (f"{5 - len(layers)} of 5 layers" in curves.omitted) == (len(layers) < 5)
+
+
+def test_models_of_one_family_are_ordered_by_size() -> None:
+    names = ["bert-base", "Pythia-160m", "Pythia-410m", "Pythia-1b", "Pythia-70m", "Pythia-6.9b"]
+    sizes = ["Pythia-70m", "Pythia-160m", "Pythia-410m", "Pythia-1b", "Pythia-6.9b"]
+    assert in_order(names, None) == [*sizes, "bert-base"]
+    assert in_order(names, ["bert-base", "Pythia-1b"])[:3] == ["bert-base", "Pythia-1b", sizes[0]]
 
 
 def test_the_output_is_the_last_layer_after_the_final_norm() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -217,6 +218,18 @@ def test_a_sample_is_stated_and_the_same_every_time(tmp_path: Path) -> None:
     assert choose.sample_texts([*texts[:30], " ", *texts[:30]], 1000) == texts[:30]
     with refused("too_few"):
         choose.sample_texts(["one text"] * 50, 1000)
+
+
+def test_near_copies_are_counted() -> None:
+    texts = [f"{text} It was {k} days ago." for k, text in enumerate(tiny.texts(60))]
+    labels = np.arange(60) % 2
+    copied = [*texts, texts[3] + " ", texts[4].replace("days", "weeks")]
+    data = labelled.Labels("classification", [copied], np.r_[labels, 0, 1], copied)
+    assert choose.count_near_copies(data) == 4
+    grouped = replace(data, groups=[*texts, *texts[3:5]])
+    assert choose.count_near_copies(grouped) == 0
+    pairs = labelled.Labels("pairs", [copied, [*texts[::-1], *"ab"]], np.arange(62.0), copied)
+    assert choose.count_near_copies(pairs) == 0
 
 
 BAD = {

@@ -171,6 +171,9 @@ def test_keys_leave_out_defaults_at_any_depth() -> None:
     assert settings(config.metrics).keys() == {"metrics"}
 
 
+BOMB = [("x", "a"), *zip("abcdefghijklmnopqrstu", "bcdefghijklmnopqrstuv", strict=True)]
+
+
 @pytest.mark.parametrize(
     ("text", "code"),
     [
@@ -181,6 +184,18 @@ def test_keys_leave_out_defaults_at_any_depth() -> None:
         ("results: 2024-01-01\n", "wrong_type"),
         ("models: {1: {source: {hub: x}}}\n", "wrong_type"),
         ("results: !!binary aGk=\n", "wrong_type"),
+        ("results: &a [*a]\n", "unreadable"),
+        (
+            "x: &x 1\n" + "".join(f"{c}: &{c} [{', '.join(9 * [f'*{p}'])}]\n" for p, c in BOMB),
+            "unreadable",
+        ),
+        (
+            "x: &x {y: 1}\n" + "".join(f"{c}: &{c} {{<<: [*{p}, *{p}]}}\n" for p, c in BOMB),
+            "unreadable",
+        ),
+        ("".join(f"k{n}: 1\n" for n in range(20_000)), "unknown_key"),
+        (f"results: [{', '.join(f'k{n}' for n in range(20_000))}]", "wrong_type"),
+        ("[" * 60 + "]" * 60, "unreadable"),
         ("- a\n", "wrong_type"),
         ("", "wrong_type"),
     ],
@@ -190,6 +205,12 @@ def test_files_are_read_strictly(tmp_path: Path, text: str, code: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_config(tmp_path / "c.yaml")
     assert caught.value.code == code
+
+
+def test_a_key_of_json_twice(tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text('{"studies": {"a": {"kind": "curves", "kind": "map"}}}')
+    with refused("unreadable"):
+        read_config(tmp_path / "c.json")
 
 
 @pytest.mark.parametrize("given", [None, [], "text"])
@@ -237,3 +258,17 @@ def test_checkpoints_of_any_suite_are_named_by_a_pattern_of_branches(
         revisions(pattern="step*")
     with pytest.raises(ValueError, match="for models on the hub"):
         Model(source=FolderSource(folder="m"), revisions={"pattern": "step{step}"})
+
+
+@pytest.mark.parametrize(
+    "corpora",
+    [
+        {"c": {"repetition": [0.1234567, 0.12345671]}},
+        {"c": {"repetition": [0.1, 0.5]}, "c repetition 0.5": {"repetition": 0.2}},
+    ],
+)
+def test_perturbed_corpora_do_not_replace_each_other(corpora: dict[str, Any]) -> None:
+    entry = {"source": {"package": "lee"}, "views": {"n": 0}}
+    given = {name: {**entry, "perturb": perturb} for name, perturb in corpora.items()}
+    with refused("duplicate"):
+        Config.of({**QUICKSTART, "corpora": given})

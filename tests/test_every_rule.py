@@ -49,7 +49,11 @@ def test_every_rule_runs(tmp_path: Path) -> None:
                 "tasks": ["topic"],
                 "corpora": ["quotes"],
             },
-            "published": {"kind": "score_by_depth", "published": "released"},
+            "published": {
+                "kind": "score_by_depth",
+                "published": "released",
+                "models": ["Pythia-14m"],
+            },
         },
     }
     project.write()

@@ -197,6 +197,15 @@ def test_values_in_the_browser_equal_the_tables(made: Made, tmp_path: Path) -> N
 
 
 @NEEDS_CHROMIUM
+def test_a_metric_may_be_called_as_javascript_calls_its_own(tmp_path: Path) -> None:
+    table = metrics_of("m", "main").assign(metric="constructor")
+    source = Source(metrics=[(table, tmp_path / "m.parquet")], published="them")
+    page = tmp_path / "p.html"
+    page.write_text(render(gather([source], Order(), page), "p"), encoding="utf-8")
+    assert asked(page, tmp_path, 'return drawnLines("metric").full.length;') == 1
+
+
+@NEEDS_CHROMIUM
 def test_what_studies_of_other_tasks_found_is_not_shown(made: Made, tmp_path: Path) -> None:
     seen = asked(
         made.page,

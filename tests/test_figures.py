@@ -12,16 +12,16 @@ import numpy as np
 import pandas as pd
 import pytest
 from association_tables import tidy_metrics, tidy_scores
+from conftest import ROOT
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from refused import refused
 from scipy import stats
 
 from layerwise.association.order import Order
 from layerwise.association.selection import select_layers
-from layerwise.config.kinds import KINDS
 from layerwise.config.studies import Study
-from layerwise.figures import report
-from layerwise.figures.render import Drawn, draw, plain, templates, with_labels
+from layerwise.figures import registry, report, select
+from layerwise.figures.render import Drawn, draw, plain, with_labels
 from layerwise.metrics.registry import directions
 
 sys.path.insert(0, str(Path(__file__).parent / "golden"))
@@ -66,10 +66,6 @@ def made(kind: str, given: dict[str, pd.DataFrame] | None = None, **settings: An
         drawn = draw(Study(kind=kind, **settings), given or tables(), ORDER)
         FigureCanvasAgg(drawn.figure).draw()
     return drawn
-
-
-def test_every_kind_has_a_caption() -> None:
-    assert set(templates()) == set(KINDS)
 
 
 SCORES = np.array([[0.3, 0.5, 0.4], [0.5, 0.8, 0.5], [0.2, 0.5, 0.3], [0.6, 0.7, 0.7]])
@@ -129,6 +125,19 @@ def test_token_selections_are_compared_task_by_task() -> None:
     change = table[table["y"] == "score difference"]
     assert change["value"].tolist() == pytest.approx([0.1, 0.0, 0.2])
     assert change["n_tasks"].tolist() == [4, 4, 4]
+
+
+def test_the_example_of_a_kind_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_DRAWINGS", {})
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    example = page.split("## Add a kind of figure")[1].split("```python\n")[1].split("```")[0]
+    found: dict[str, Any] = {}
+    exec(compile(example, "CONTRIBUTING.md", "exec"), found)
+    (figures,) = registry._DRAWINGS.values()
+    study = Study(kind="bimodality", models=("nano-1m",), tokens=("all",))
+    table = figures.table(select.Data(study, tables(), ORDER))
+    figure = figures.plot(table, registry.Look(found["HISTOGRAM"].roles, ORDER.models))
+    assert sum(bar.get_height() for bar in figure.axes[0].patches) == len(table) == 24
 
 
 def test_title_is_the_studys_or_none() -> None:

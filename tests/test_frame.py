@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
 
+from layerwise.io import hdf5
 from layerwise.io.files import replacing, sha256_text
 from layerwise.names import decode, encode
 
@@ -43,6 +45,32 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
         raise RuntimeError
     assert target.read_text() == "old"
     assert [p.name for p in target.parent.iterdir()] == ["file.txt"]
+
+
+def test_whoever_reads_keeps_the_old_file_whole(tmp_path: Path) -> None:
+    target = tmp_path / "file.txt"
+    target.write_text("old")
+    with target.open() as reader:
+        with replacing(target) as partial:
+            partial.write_text("new")
+        assert reader.read() == "old" and target.read_text() == "new"
+
+
+def test_a_write_that_hdf5_could_not_do_fails(tmp_path: Path) -> None:
+    class Unwritten:
+        def __del__(self) -> None:
+            raise OSError(errno.ENOSPC, "can't write chunk (No space left on device)")
+
+    hooks = sys.unraisablehook, sys.excepthook
+    with refused("disk"), hdf5.create(tmp_path / "a.h5", "s", 1, {}):
+        Unwritten()  # as HDF5 does when an array is released
+    assert not list(tmp_path.iterdir()) and (sys.unraisablehook, sys.excepthook) == hooks
+
+
+def test_a_folder_in_place_of_the_partial_file(tmp_path: Path) -> None:
+    (tmp_path / ".x.partial").mkdir()
+    with refused("disk"), replacing(tmp_path / "x"):
+        pass
 
 
 def test_what_a_killed_writer_left_is_overwritten(tmp_path: Path) -> None:

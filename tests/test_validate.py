@@ -24,6 +24,7 @@ SHORT = {
     "TEXTS": "{source: {package: wikipedia}, views: {n: 0}}",
     "TWO": "{source: {hub: x/a}, revisions: [step1, step2]}",
     "TASKS": "tasks: [STS12, BIOSSES]",
+    "SCORING": "scoring: {poolings: [mean, max]}",
     "PUBLISHED": "published: {theirs: {metrics: pyproject.toml}}",
     "RELEASED": "published: {theirs: {metrics: released, scores: released}}",
     "REPEATED": "{source: {package: lee}, views: {n: 0}, perturb: {repetition: [0, 1]}}",
@@ -101,6 +102,15 @@ corpora: [r], colour: randomness | corpora: {r: REPEATED} | unknown_name | studi
 corpora: [r], colour: model | corpora: {r: REPEATED} | ambiguous | studies.s
 y: [scores] |  | unknown_key | studies.s.y
  | corpora: {w: TEXTS, v: TEXTS} | ambiguous | studies.s
+kind: score_by_depth, task_types: [Clasification] | TASKS | unknown_name | studies.s.task_types
+kind: score_by_depth, task_types: [Clustering] | tasks: [PangLeePolarity] | unknown_name | studies.s.task_types
+kind: layer_selection, task_types: [STS, Clustering] | TASKS | ambiguous | studies.s.task_types
+kind: training_dynamics, pooling: [mean, max] | models: {a: TWO}, TASKS, SCORING | ambiguous | studies.s.pooling
+kind: size_scaling, tokens: [all] | models: {a: TWO} | missing | studies.s.sizes
+kind: bimodality, metrics: [dataset_entropy] | metrics: {} | unsupported | studies.s.metrics
+kind: alpha_robustness, metrics: [curvature] |  | unsupported | studies.s.metrics
+kind: finetuning_effects, metrics: [curvature] |  | too_few | studies.s.models
+models: [a, b], revisions: [step1] | models: {a: TWO, b: {source: {hub: x/b}}} | too_few | studies.s.revisions
 kind: layer_selection, row: model | TASKS | unsupported | studies.s
 kind: score_by_depth, published: theirs | PUBLISHED | unknown_name | studies.s.published
 kind: layer_similarity, published: theirs | PUBLISHED | unknown_name | studies.s.published

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -161,9 +161,9 @@ def prompts_of(source: Any, column: str = "text") -> list[Any]:
     Parameters
     ----------
     source
-        A list, a `datasets.Dataset` or a file.
+        A list, a `datasets.Dataset`, a data frame or a file.
     column : str
-        Column of a data set or file.
+        Column of a data set, data frame or file.
     """
     if isinstance(source, Path) or (isinstance(source, str) and Path(source).suffix):
         from layerwise.config.corpora import FileTexts
@@ -174,18 +174,19 @@ def prompts_of(source: Any, column: str = "text") -> list[Any]:
         if Path(source).suffix != ".txt":
             entry["column"] = column
         return [text for _, text in open_texts(parse(FileTexts, entry))[0]]
-    names = getattr(source, "column_names", None)
-    if names is not None:
+    names = getattr(source, "column_names", getattr(source, "columns", None))
+    if names is not None and not isinstance(source, Mapping):
         check_name("column", column, names)
         source = source[column]
-    prompts = [p if isinstance(p, str) else _picture(n, p) for n, p in enumerate(source)]
-    if isinstance(source, str) or not prompts:
+    is_list = isinstance(source, Iterable) and not isinstance(source, str | bytes | Mapping | Set)
+    given = list(source) if is_list else []
+    if not given:
         raise LayerwiseError(
             "texts: expected a list of texts or images, a data set or a file, got "
             f"{source!r:.60}.",
             code="wrong_type",
         )
-    return prompts
+    return [p if isinstance(p, str) else _picture(n, p) for n, p in enumerate(given)]
 
 
 def _picture(number: int, image: Any) -> Any:

@@ -97,7 +97,7 @@ def analyse(
     0      0    2.5  24
     1      1    2.1  24
     2      2    2.1  24
-    3      3    1.9  24
+    3      3    2.0  24
     >>> probed = lw.analyse(model, texts, tokenizer, "rankme", labels)
     >>> sorted(set(probed["metric"]))
     ['linear_probe', 'rankme']

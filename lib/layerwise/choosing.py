@@ -6,6 +6,7 @@ score, and the best one is compared with the model's output.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,7 +28,12 @@ from layerwise.tasks import conll, labelled, probes
 from layerwise.tasks.labelled import Labels, kind_of_labels
 from layerwise.tasks.results import Score
 
+log = logging.getLogger(__name__)
+
 FEWEST_TEXTS = 20
+SHARE_OF_NEAR_COPIES = 0.9
+WIDER_FOR_NUMBERS = 2.4
+"""Factor on the added variance of R², whose penalty varies between splits (docs/statistics.md)."""
 TAGGED = (".conll", ".conllu")
 SCORES = {
     "classification": "Accuracy of a linear probe",
@@ -104,6 +110,13 @@ def choose(
     """
     tokens = tokens or ("drop_first" if loaded.is_causal() else "all")
     if isinstance(data, Labels):
+        if n := count_near_copies(data):
+            log.warning(
+                "%d of %d rows are near-copies of others, which makes the scores too high and the "
+                "intervals too narrow; leave copies out.",
+                n,
+                len(data.labels),
+            )
         scores = score_labels(loaded, data, tokens, threads)
         return choose_by_scores(scores, data.kind, tokens)
     return choose_by_metrics(loaded, data, tokens, threads, seed)
@@ -219,6 +232,29 @@ def _drawn(data: Labels, most: int, seed: int) -> Any:
     return np.sort(np.concatenate([needed, rest]))
 
 
+def count_near_copies(data: Labels) -> int:
+    """Number of rows that are near-copies of a row in another group, of texts and pairs.
+
+    Near-copies share 90% of their sequences of five characters (cosine of binary counts). Pairs
+    are near-copies if both texts are.
+    """
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    if data.kind == "tags" or not all(isinstance(text, str) for text in data.distinct()):
+        return 0
+    vectorizer = HashingVectorizer(
+        analyzer="char_wb", ngram_range=(5, 5), binary=True, alternate_sign=False, dtype=np.float32
+    )
+    counts = [vectorizer.transform(column) for column in data.texts]
+    groups, n = pd.factorize(pd.Series(data.groups))[0], 0
+    for start in range(0, len(groups), 1000):
+        part = slice(start, start + 1000)
+        alike = [(c[part] @ c.T).toarray() >= SHARE_OF_NEAR_COPIES for c in counts]
+        apart = groups[part, None] != groups
+        n += int((np.logical_and.reduce(alike) & apart).any(axis=1).sum())
+    return n
+
+
 def choose_by_scores(found: Sequence[Score], kind: str, tokens: str = "all") -> Choice:
     """Choose by the scores of layers 0 to L, the last of which is the output.
 
@@ -240,8 +276,9 @@ def choose_by_scores(found: Sequence[Score], kind: str, tokens: str = "all") -> 
     # Each group's contribution times their number has the score as its mean.
     parts = np.stack(list(known.values()), axis=1)
     parts *= len(parts)
-    lead = stats.simultaneous_ci(parts - parts[:, -1:])
-    low, high = _interval(stats.simultaneous_ci(parts), kind)
+    widening = _widening(found[-1], kind)
+    lead = stats.simultaneous_ci(parts - parts[:, -1:], widening=widening)
+    low, high = _interval(stats.simultaneous_ci(parts, widening=widening), kind)
     table = pd.DataFrame(
         {
             "score": parts.mean(axis=0),
@@ -254,8 +291,16 @@ def choose_by_scores(found: Sequence[Score], kind: str, tokens: str = "all") -> 
         index=pd.Index(known, name="layer"),
     )
     table = table.reindex(range(len(found))).reset_index().assign(n=found[-1].n_runs)
-    layer, sentence = _conclusion(table)
+    layer, sentence = _conclusion(table, found[-1].baseline or 0.0)
     return Choice(layer, sentence, tokens, SCORES[kind], table)
+
+
+def _widening(score: Score, kind: str) -> float:
+    """Factor on standard errors for probes that share training rows (Nadeau & Bengio 2003)."""
+    if not score.n_train:
+        return 1.0
+    added = score.n_runs / score.n_train
+    return float(np.sqrt(1 + added * (WIDER_FOR_NUMBERS if kind == "regression" else 1)))
 
 
 def _interval(score: stats.Estimate, kind: str) -> tuple[Any, Any]:
@@ -277,8 +322,11 @@ def _interval(score: stats.Estimate, kind: str) -> tuple[Any, Any]:
     return low, high
 
 
-def _conclusion(table: pd.DataFrame) -> tuple[int, str]:
-    """The layer to use, and the reason in one sentence."""
+def _conclusion(table: pd.DataFrame, guessing: float) -> tuple[int, str]:
+    """The layer to use, and the reason in one sentence.
+
+    Another layer than the output has to score higher than the output and than guessing.
+    """
     output, best = table.iloc[-1], table.iloc[int(np.nanargmax(table["score"]))]
     last = len(table) - 1
     tied = table.loc[table["score"] >= best["score"] - 1e-12, "layer"].tolist()
@@ -296,6 +344,8 @@ def _conclusion(table: pd.DataFrame) -> tuple[int, str]:
         f"{best['difference']:.3f} above the output "
         f"({best['difference_low']:.3f} to {best['difference_high']:.3f})"
     )
+    if best["low"] <= guessing:
+        return last, f"{name}: {score}, not better than guessing ({guessing:.2f}); use the output."
     if best["difference_low"] > 0:
         return int(best["layer"]), f"{name}: {score}, {lead}."
     return last, f"{name}: {score}, {lead}, which is not significant; use the output."

@@ -94,11 +94,13 @@ def _name(value: str) -> str:
 
 def distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """Refuse a list with duplicates."""
+    seen = set()
     for value in values:
-        if values.count(value) > 1:
+        if value in seen:
             raise PydanticCustomError(
                 "duplicate", "{value} is listed twice; list it once", {"value": _show(value)}
             )
+        seen.add(value)
     return values
 
 

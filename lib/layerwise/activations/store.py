@@ -44,7 +44,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.errors import LayerwiseError, closest
+from layerwise.errors import LayerwiseError, check_name, closest
 from layerwise.io import hdf5
 from layerwise.vocabulary import BLOCK
 
@@ -297,14 +297,17 @@ class Window:
             The last axis of spectra and norms may be shorter than the file's.
         """
         for name, values in found.items():
-            array, dims = self.arrays[sublayer, name], ARRAYS[name].dims
-            targets = [(array, values)]
-            if dims[0] == "protocol":
-                targets = [(array[p], own) for p, own in zip(protocols, values, strict=True)]
-            before = (slice(None),) * (dims[0] != "layer")
-            after = () if dims[-1] == "prompt" else (slice(values.shape[-1]),)
-            for target, own in targets:
-                target[(*before, layer, rows, *after)] = own
+            array = self.arrays[sublayer, name]
+            dims = [dim for dim in ARRAYS[name].dims if dim != "view"]
+            place: dict[str, Any] = {"layer": layer, "prompt": rows}
+            at = [place.get(dim, slice(None)) for dim in dims]
+            if dims[-1] != "prompt":
+                at[-1] = slice(values.shape[-1])
+            if dims[0] != "protocol":
+                array[tuple(at)] = values
+                continue
+            for protocol, of_protocol in zip(protocols, values, strict=True):
+                array[protocol][tuple(at[1:])] = of_protocol
 
     def write(self, file: h5py.File) -> None:
         """Write the results to their place in the file."""
@@ -355,17 +358,18 @@ class Activations:
         expected = {k: v for k, v in wanted.items() if v is not None}
         self._file = hdf5.open_checked(path, SCHEMA, VERSION, expected)
         self.path = Path(path)
-        self.attributes: dict[str, Any] = dict(self._file.attrs)
+        self.attributes: dict[str, Any] = hdf5.attributes(self._file)
         self.model = str(self.attributes["model"])
         self.revision = str(self.attributes["revision"])
         self.corpus = str(self.attributes["corpus"])
-        self.protocols: tuple[str, ...] = tuple(self._file["protocol"].asstr()[:])
-        self.tokens: tuple[str, ...] = tuple(self._file["tokens"].asstr()[:])
-        self.prompts: tuple[str, ...] = tuple(self._file["prompt"].asstr()[:])
-        self.n_layers = int(self._file["layer"].shape[0])
-        self.n_views = int(self._file["view"].shape[0])
-        self.hidden = int(self._file["hidden"].shape[0])
-        self.sublayers: tuple[str, ...] = (BLOCK, *self._file.get(GROUP, ()))
+        with hdf5.readable(path):
+            self.protocols: tuple[str, ...] = tuple(self._file["protocol"].asstr()[:])
+            self.tokens: tuple[str, ...] = tuple(self._file["tokens"].asstr()[:])
+            self.prompts: tuple[str, ...] = tuple(self._file["prompt"].asstr()[:])
+            self.n_layers = int(self._file["layer"].shape[0])
+            self.n_views = int(self._file["view"].shape[0])
+            self.hidden = int(self._file["hidden"].shape[0])
+            self.sublayers: tuple[str, ...] = (BLOCK, *self._file.get(GROUP, ()))
         self.sublayer = sublayer
         if sublayer not in self.sublayers:
             self._file.close()
@@ -374,10 +378,11 @@ class Activations:
                 f"holds {', '.join(self.sublayers)}: ask for it in extract.sublayers.",
                 code="unknown_name",
             )
-        self._group = group_of(self._file, sublayer)
         self.layers = range(0 if sublayer == BLOCK else 1, self.n_layers)
-        self.has_prefixes = "prefix_spectrum" in self._group
-        self.has_attention = "first_token_attention" in self._group
+        with hdf5.readable(path):
+            self._group = group_of(self._file, sublayer)
+            self.has_prefixes = "prefix_spectrum" in self._group
+            self.has_attention = "first_token_attention" in self._group
 
     def __enter__(self) -> Activations:
         return self
@@ -385,15 +390,24 @@ class Activations:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def _at(self, protocol: str, tokens: str, layer: int) -> tuple[int, int, int]:
-        return self.protocols.index(protocol), self.tokens.index(tokens), self._level(layer)
+    def _read(self, name: str, *place: int) -> Array:
+        """An array of the file at the first of its dimensions."""
+        with hdf5.readable(self.path):
+            return np.asarray(self._group[name][place])
 
-    def _level(self, layer: int) -> int:
-        return self.layers[self.layers.index(layer)]
+    def _at(self, protocol: str, tokens: str, layer: int) -> tuple[int, int, int]:
+        """Place of a protocol, a token selection and a layer, each of which the file must hold."""
+        check_name("protocol", protocol, self.protocols)
+        check_name("token selection", tokens, self.tokens)
+        return self.protocols.index(protocol), self.tokens.index(tokens), self._layer(layer)
+
+    def _layer(self, layer: int) -> int:
+        check_name("layer", layer, self.layers)
+        return layer
 
     def pooled(self, protocol: str, tokens: str, layer: int, view: int = 0) -> Array:
         """Pooled embeddings of one view, shape (N, D), float32."""
-        return hdf5.read(self._group["pooled"], (*self._at(protocol, tokens, layer), view))
+        return self._read("pooled", *self._at(protocol, tokens, layer), view)
 
     def first(self, protocol: str, tokens: str) -> Array:
         """Pooled embeddings of the prompts at the first layer, shape (N, D), float32."""
@@ -405,31 +419,30 @@ class Activations:
 
     def views(self, protocol: str, tokens: str, layer: int) -> Array:
         """Pooled embeddings of all views, shape (V + 1, N, D), float32; 0 is the original."""
-        return hdf5.read(self._group["pooled"], self._at(protocol, tokens, layer))
+        return self._read("pooled", *self._at(protocol, tokens, layer))
 
     def spectrum(self, protocol: str, tokens: str, layer: int) -> Array:
         """Eigenvalues of each prompt's token Gram matrix, shape (N, R), float64.
 
         Largest magnitude first, zero-padded; those of ``reference`` may be negative.
         """
-        return hdf5.read(self._group["spectrum"], self._at(protocol, tokens, layer))
+        return self._read("spectrum", *self._at(protocol, tokens, layer))
 
     def curvature(self, protocol: str, tokens: str, layer: int) -> Array:
         """Curvature of each prompt in radians, shape (N,), float64; NaN where there is none."""
-        return hdf5.read(self._group["curvature"], self._at(protocol, tokens, layer))
+        return self._read("curvature", *self._at(protocol, tokens, layer))
 
     def n_tokens(self, protocol: str, tokens: str, layer: int, view: int = 0) -> Array:
         """Number of tokens that count in each prompt, shape (N,)."""
-        at = (*self._at(protocol, tokens, layer), view)
-        return hdf5.read(self._group["n_tokens"], at)
+        return self._read("n_tokens", *self._at(protocol, tokens, layer), view)
 
     def norms(self, layer: int) -> Array:
         """Norm of each token state, shape (N, R), float32; NaN beyond a prompt's tokens."""
-        return hdf5.read(self._group["norm"], self._level(layer))
+        return self._read("norm", self._layer(layer))
 
     def attention(self, layer: int) -> Array:
         """Mean attention of each head to the first token, shape (N, H), float32."""
-        return hdf5.read(self._group["first_token_attention"], self._level(layer))
+        return self._read("first_token_attention", self._layer(layer))
 
     def prefixes(self, tokens: str, layer: int) -> dict[int, Array]:
         """Spectra of the first t tokens of each prompt, by t: shape (N, t), largest first.
@@ -442,10 +455,10 @@ class Activations:
                 "or leave out the metrics that need it.",
                 code="missing",
             )
-        choices = list(self._file["prefix_tokens"].asstr()[:])
+        with hdf5.readable(self.path):
+            choices = list(self._file["prefix_tokens"].asstr()[:])
+            sizes = self._file["prefix"][:]
         if tokens not in choices:
             return {}
-        sizes = self._file["prefix"][:]
-        at = choices.index(tokens), self._level(layer)
-        found = hdf5.read(self._group["prefix_spectrum"], at)
+        found = self._read("prefix_spectrum", choices.index(tokens), self._layer(layer))
         return {int(t): found[:, sizes == t] for t in dict.fromkeys(sizes)}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from layerwise.names import order_key
+from layerwise.names import order_key, size_of
 
 if TYPE_CHECKING:
     from layerwise.config import Config
@@ -53,7 +54,17 @@ class Order:
 
 
 def in_order(present: Iterable[Hashable], order: Iterable[Hashable] | None) -> list[str]:
-    """Names that are there, in the order asked for; the rest, sorted, after them."""
+    """Names that are there, in the order asked for; the rest after them, see `by_size`."""
     there = [str(n) for n in present]
     first = [str(n) for n in dict.fromkeys(order or ()) if n in there]
-    return first + sorted(set(there) - set(first))
+    return first + sorted(set(there) - set(first), key=by_size)
+
+
+def by_size(name: str) -> tuple[str, float, str]:
+    """Sort key: by name, and models of one family by their number of parameters.
+
+    ``Pythia-70m`` comes before ``Pythia-410m``, and ``Pythia-410m`` before ``Pythia-1b``.
+    """
+    size = size_of(name)
+    family = re.sub(r"\d.*", "", name) if size else name
+    return family, size or 0.0, name

@@ -112,6 +112,8 @@ def associate(
     raw = metrics[metrics["normalization"] == "raw"]
     models: list[Model] = []
     for curves in score_curves(scores):
+        if curves.omitted:
+            log.warning("scores are missing; left out %s", curves.omitted)
         both = pd.concat([raw, baselines(curves)], ignore_index=True)
         found = metric_curves(both, curves, settings.own_texts)
         if (found.variants["protocol"] == BASELINE).all():

@@ -2,7 +2,9 @@
 // What is drawn follows from `state` alone; every change of a control draws all of it again.
 const began = performance.now();
 const $ = (id) => document.getElementById(id);
-const data = JSON.parse($("data").textContent);
+// Mappings without a prototype: a metric may be called "constructor".
+const data = JSON.parse($("data").textContent, (_, value) => (
+  value && typeof value === "object" && !Array.isArray(value) ? Object.assign(Object.create(null), value) : value));
 const words = data.words;
 const Z95 = 1.959964;
 const DASHES = { all: "", drop_first: "7 4", drop_sinks: "2 3" };
@@ -57,7 +59,7 @@ function distinct(table, name) {
 }
 
 // The combinations of settings that there are, by metric; and what was scored.
-const variants = {}, scored = [];
+const variants = Object.create(null), scored = [];
 {
   const seen = new Set();
   for (let i = 0; i < metrics.index.rows; i++) {

@@ -218,16 +218,17 @@ def _cuts(loaded: LoadedModel, recipe: Recipe) -> list[tuple[int, int | None]]:
 
 def _cut(loaded: LoadedModel, n_blocks: int) -> nn.Module:
     """A copy of the model with only its first blocks."""
+    anatomy = loaded.anatomy
     # The removed blocks are not copied.
-    known = {id(b): nn.Identity() for b in loaded.anatomy.blocks[n_blocks:]}
-    model = copy.deepcopy(loaded.model, known).cpu()
-    anatomy = dissect(model)
-    blocks = list(anatomy.blocks[:n_blocks])
-    if n_blocks > len(anatomy.blocks):
-        # The stream after the last block is no block's input, so we append a copy of a block.
-        blocks.append(copy.deepcopy(anatomy.blocks[-1]))
-    holder, _, name = anatomy.path.rpartition(".")
-    setattr(model.get_submodule(holder), name, nn.ModuleList(blocks))
+    unused = set(anatomy.blocks[n_blocks:]) - set(anatomy.blocks[:n_blocks])
+    model = copy.deepcopy(loaded.model, {id(block): nn.Identity() for block in unused}).cpu()
+    parent = anatomy.path.rpartition(".")[0]
+    for path, modules in dissect(model).lists.items():
+        # XLM has several lists side by side, ALBERT one of fewer modules than layers.
+        if path.rpartition(".")[0] == parent and len(modules) == len(anatomy.blocks):
+            # The stream after the last block is no block's input, so we append a copy of a block.
+            kept = [*modules, copy.deepcopy(modules[-1])][:n_blocks]
+            setattr(model.get_submodule(parent), path.rpartition(".")[2], nn.ModuleList(kept))
     config: Any = model.config
     if hasattr(config, "quantization_config"):
         # Weights read from a GGUF file are ordinary ones by now.

@@ -111,6 +111,10 @@ class Metric:
         The formula on plain arrays; ``layerwise.metrics`` offers it by the function's name.
     name : str
         Its name in tables and configs; by default that of `function`.
+    per_prompt : bool
+        True if it yields `PerPrompt`.
+    orders : bool
+        True if it has an order alpha.
     unit : str
         ``nats``, ``rad``, or empty for a plain number.
     direction : int or None
@@ -142,6 +146,8 @@ class Metric:
     compute: Compute
     function: Callable[..., float]
     name: str = ""
+    per_prompt: bool = False
+    orders: bool = False
     unit: str = ""
     direction: Literal[1, -1] | None = None
     protocols: tuple[Protocol, ...] = get_args(Protocol)
@@ -191,6 +197,14 @@ class Metric:
 
     def _checked(self, result: Any, layer: Layer) -> Result:
         """A result whose values are an array with a number for each prompt, or each kept one."""
+        if isinstance(result, PerPrompt | Overall) and (
+            isinstance(result, PerPrompt) is not self.per_prompt
+        ):
+            raise LayerwiseError(
+                f"The metric {self.name} yields {type(result).__name__}; declare "
+                f"per_prompt={not self.per_prompt}.",
+                code="mismatch",
+            )
         if isinstance(result, Overall):
             return result
         if not isinstance(result, PerPrompt):

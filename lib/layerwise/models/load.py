@@ -21,7 +21,7 @@ from layerwise.models import adapters, devices, saved
 from layerwise.models.architectures import Anatomy, dissect, settle
 from layerwise.models.failures import why
 from layerwise.models.images import Images, Pixels, processor_of, takes_images, tower
-from layerwise.models.probe import causal, probe
+from layerwise.models.probe import batched, causal, probe
 from layerwise.models.source import locate, quiet
 from layerwise.models.texts import Texts
 
@@ -275,8 +275,11 @@ def prepare(
         )
     reader = kind(who, processor, entry, network)
     example = on(reader.device, reader.example())
-    anatomy, n_tokens = probe(name, network, dissect(network), example)
-    anatomy = reader.fit(anatomy, n_tokens)
+    anatomy, states = probe(name, network, example)
+    if neighbours := reader.neighbours():
+        padded, alone = (on(reader.device, inputs) for inputs in neighbours)
+        anatomy = batched(name, network, anatomy, states, padded, alone)
+    anatomy = reader.fit(anatomy, states[0].shape[1])
     return LoadedModel(name, revision, network, reader, anatomy, entry=entry, **facts)
 
 
@@ -296,10 +299,10 @@ def _check_weights(who: str, network: Any, info: Any) -> None:
     unread = ("decoder.",) if network.config.is_encoder_decoder else ()
     lacking = [n for n in info["missing_keys"] if "pooler" not in n and not n.startswith(unread)]
     # Other unexpected weights may be of a head, or buffers of an older transformers.
-    anatomy = dissect(body(network))
-    block = re.compile(rf"(?:^|\.){re.escape(anatomy.path)}\.(\d+)\.")
+    stack = dissect(body(network))
+    block = re.compile(rf"(?:^|\.){re.escape(stack.path or '?')}\.(\d+)\.")
     found = ((name, block.search(name)) for name in info["unexpected_keys"])
-    further = [name for name, at in found if at and int(at[1]) >= len(anatomy.blocks)]
+    further = [name for name, at in found if at and int(at[1]) >= stack.depth]
     unfit = [*lacking, *further, *(name for name, *_ in info["mismatched_keys"])]
     if unfit:
         raise LayerwiseError(

@@ -237,7 +237,6 @@ class Results:
         LayerwiseError
             If there is no such study or kind, or the tables do not have what it shows.
         """
-        from layerwise.config.kinds import needs
         from layerwise.config.studies import Study
         from layerwise.figures.render import draw
         from layerwise.section import parse
@@ -250,9 +249,9 @@ class Results:
             return draw(planned.study, read, config=self.plan.config, ax=ax).figure
         check_name("kind", name, KINDS)
         study = parse(Study, {"kind": name, **given})
-        if OF_STUDY & set(needs(study)):
+        if OF_STUDY & set(study.reads):
             raise LayerwiseError(ADD_STUDY.format(kind=name), code="missing_file")
-        return draw(study, {t: self._read(t) for t in needs(study)}, ax=ax).figure
+        return draw(study, {t: self._read(t) for t in study.reads}, ax=ax).figure
 
     def of_study(
         self, planned: PlannedStudy, table: str, *, partial: bool = False
@@ -303,7 +302,7 @@ class Results:
 
         check_name("study or kind", name, [*plan.studies, *KINDS])
         own = plan.studies.get(name)
-        if own is None and OF_STUDY & set(KINDS[name].needs):
+        if own is None and OF_STUDY & set(KINDS[name].reads):
             own = next((s for s in plan.studies.values() if s.study.kind == name), None)
             if own is None:
                 raise LayerwiseError(ADD_STUDY.format(kind=name), code="missing_file")

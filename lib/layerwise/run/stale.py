@@ -84,5 +84,7 @@ def _stored_key(path: Path) -> Any:
             return getattr(image, "text", {}).get("key")
     import h5py
 
+    from layerwise.io import hdf5
+
     with h5py.File(path, "r") as file:
-        return file.attrs.get("key")
+        return hdf5.attributes(file).get("key")

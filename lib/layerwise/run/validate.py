@@ -169,6 +169,10 @@ def _check_prompts(config: Config) -> None:
 
 
 def _check_files(config: Config) -> None:
+    results = Path(config.results)
+    for path in (results, *results.parents):
+        if path.exists() and not path.is_dir():
+            raise ConfigError("results", f"{path} is no folder; name another.", code="exists")
     for name, model in config.models.items():
         try:
             for revision in model.revisions if name not in config.nano else ():

@@ -131,6 +131,7 @@ def dime(
     range="about 0 to log N",
     source="Skean et al. 2023; Skean et al. 2025",
     inputs=("pair",),
+    orders=True,
     function=dime,
     settings=Settings,
     normalizations={"paper": NORMALIZATIONS, "reference": NORMALIZATIONS},

@@ -173,6 +173,7 @@ def pair_losses(layer: Layer, temperature: float) -> PerPrompt:
     range="0 to about log(2N - 1)",
     source="Oord et al. 2018; Skean et al. 2025",
     inputs=("pair",),
+    per_prompt=True,
     function=infonce,
     settings=Settings,
     min_prompts=2,

@@ -146,6 +146,7 @@ def lidar(views: npt.ArrayLike, delta: float = 1e-4) -> float:
     range="1 to min(N - 1, D)",
     source="Thilak et al. 2024",
     inputs=("views",),
+    orders=True,
     function=lidar,
     settings=Settings,
     normalizations={"reference": NORMALIZATIONS},
