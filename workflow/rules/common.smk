@@ -39,11 +39,12 @@ if workflow.is_main_process:
     log_unused(PLAN)
     SNAPSHOT = Snapshot(config)
     SNAPSHOT.announce()
+    COPIED = copied(SNAPSHOT.results)
     # Snakemake calls no `onstart` of a module.
     if not workflow.output_settings.dryrun:
         SNAPSHOT.write()
         SNAPSHOT.write_latest()
-        adopt(SNAPSHOT.results)
+        adopt(COPIED)
 else:
     # The config may have been edited while the job was waiting.
     SNAPSHOT = Snapshot(config).of_run()
@@ -92,8 +93,7 @@ def key(stage):
 def adopt_in_memory():
     """As `adopt`, without writing: a dry run reads the times of files from Snakemake's cache."""
     now = Mtime(local=time.time() - 1)
-    times = {str(path): now for path in copied(SNAPSHOT.results)}
-    workflow.iocache.mtime.update(times)
+    workflow.iocache.mtime.update({str(path): now for path in COPIED})
 
 
 def stale(stage, path):

@@ -13,6 +13,7 @@ import os
 import re
 import tempfile
 import time
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,13 +30,15 @@ def copied(results: Path) -> list[Path]:
     Their times are in the order of copying, which Snakemake would take for changed inputs. Keys
     show what is stale.
     """
-    return [] if METADATA.exists() else [path for path in results.rglob("*") if path.is_file()]
+    if METADATA.is_dir() and any(METADATA.iterdir()):
+        return []
+    return [path for path in results.rglob("*") if path.is_file()]
 
 
-def adopt(results: Path) -> None:
+def adopt(files: Iterable[Path]) -> None:
     """Give the files of a copied results folder one time."""
     now = time.time() - 1
-    for path in copied(results):
+    for path in files:
         with contextlib.suppress(OSError):  # results of others that may only be read
             os.utime(path, (now, now))
 
