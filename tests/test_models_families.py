@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ from kept_states import States, assert_near, states_of
 from refused import refused
 
 from layerwise.models.load import LoadedModel
+from layerwise.models.opening import open_model
 from layerwise.vocabulary import OUTPUT, SUBLAYERS
 
-INNER = SUBLAYERS[:-1]
+INNER = [*SUBLAYERS][:-1]
 POST_NORM = {
     "bert",
     "roberta",
@@ -207,6 +209,28 @@ def test_an_output_of_another_width_is_no_readout(
     assert passed(loaded, budget=64)[3, "block"][0].shape[1] == 32
     with refused("unknown_name"):
         tiny.extracted(loaded, tmp_path / "a.h5", TEXTS, readout="output")
+
+
+def test_a_model_in_memory_is_left_as_it_was(loaded: LoadedModel, tmp_path: Path) -> None:
+    network, tokenizer = copy.deepcopy(loaded.model), loaded.texts.tokenizer
+    if loaded.name == "rwkv":  # whose first pass halves weights
+        network.config.rescale_every, network.layers_are_rescaled = 1, False
+        network(input_ids=torch.tensor([[1, 2]]))
+        assert network.layers_are_rescaled
+    network.train()
+    next(network.children()).eval()
+    next(network.parameters()).requires_grad_(True)
+    before, rules = tiny.facts(network), vars(tokenizer).copy()
+    with open_model(network, tokenizer) as opened:
+        ours = states_of(opened, opened.texts.prompts(TEXTS)[0])
+        tiny.extracted(opened, tmp_path / "a.h5", TEXTS, attention=True)
+    assert tiny.facts(network) == before
+    with pytest.raises(ZeroDivisionError), open_model(network, tokenizer) as opened:
+        opened.anatomy.blocks[1].register_forward_hook(lambda *_: 1 / 0)
+        states_of(opened, opened.texts.prompts(TEXTS)[0])
+    assert tiny.facts(network) == before and vars(tokenizer) == rules
+    for where, states in passed(loaded).items():
+        assert_near(ours[where][0], states[0], where)
 
 
 @pytest.mark.parametrize(

@@ -371,6 +371,24 @@ def test_mpts_longest_input_is_known(tmp_path: Path) -> None:
     assert n_cut > 0
 
 
+def test_a_config_names_no_code_of_the_hub(llama: Path, tmp_path: Path) -> None:
+    """transformers would load attention kernels by this name."""
+    folder = shutil.copytree(llama, tmp_path / "m")
+    named = {**json.loads((folder / "config.json").read_text()), "attn_implementation": "a/b"}
+    (folder / "config.json").write_text(json.dumps(named))
+    assert loaded(folder).model.config._attn_implementation == "sdpa"
+
+
+def test_a_lack_of_memory_is_no_damaged_file(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
+
+    monkeypatch.setattr("transformers.AutoModel.from_pretrained", full)
+    with refused("no_memory") as caught:
+        loaded(llama)
+    assert "config.json" not in str(caught.value)
+
+
 class Wrong(torch.nn.Module):
     """A block that does something no block does."""
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import PRESETS, ROOT
 from refused import refused
 
 from layerwise import vocabulary
@@ -184,9 +184,6 @@ def test_a_key_given_twice_is_found_in_the_files(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("models: {}\nmodels: {}\n")
     with refused("unreadable"):
         read_valid(config().plain(), [tmp_path / "c.yaml"])
-
-
-PRESETS = sorted((ROOT / "presets").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", [ROOT / "config.yaml", *PRESETS], ids=lambda path: path.stem)

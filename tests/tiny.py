@@ -299,6 +299,22 @@ def loaded(family: str, folder: Path) -> LoadedModel:
     return load(family, entry(save(family, folder)), "main", device="cpu")
 
 
+def facts(model: Any) -> dict[str, Any]:
+    """All that may be changed in a model in memory: values to compare before and after a use."""
+    found: dict[str, Any] = {"config": model.config.to_json_string()}
+    for name, module in model.named_modules():
+        for key, value in vars(module).items():
+            if isinstance(value, dict):
+                found[f"{name}.{key}"] = {k: id(v) for k, v in value.items()}
+            else:
+                simple = isinstance(value, bool | int | float | str | None)
+                found[f"{name}.{key}"] = value if simple else id(value)
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        values = tensor.detach().double().numpy().tobytes()
+        found[f"{name} as bytes"] = values, tensor.dtype, tensor.requires_grad
+    return found
+
+
 def extracted(
     model: LoadedModel, target: Path, *views: Sequence[Any], perturb: Any = None, **settings: Any
 ) -> Path:

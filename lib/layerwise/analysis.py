@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +54,7 @@ def measure(
     from layerwise.metrics.registry import all_metrics
     from layerwise.metrics.table import compute
     from layerwise.section import parse
+    from layerwise.stats import with_intervals
 
     known, n_views = all_metrics(), len(views) - 1
     lists = {name: list(several(value)) for name, value in (DEFAULTS | settings).items()}
@@ -88,9 +88,7 @@ def measure(
         )
         with Activations(path) as activations:
             table, prompts = compute(activations, chosen, threads)
-    half = 1.959964 * table["stderr"]
-    table = table.assign(low=table["value"] - half, high=table["value"] + half)
-    return table, prompts
+    return with_intervals(table), prompts
 
 
 def score_labels(
@@ -133,26 +131,6 @@ def labels_of(prompts: Sequence[Any], labels: Sequence[Any]) -> Labels:
     values = probes.numbers(labels) if kind == "regression" else probes.classes(labels)
     groups = [getattr(prompt, "sha256", prompt) for prompt in prompts]
     return Labels(kind, [list(prompts)], values, groups)
-
-
-@contextmanager
-def loaded_model(
-    model: Any, tokenizer: Any = None, revision: str = "main", device: str = "auto"
-) -> Iterator[LoadedModel]:
-    """A live model, or one loaded from a folder or the hub."""
-    from layerwise.models.live import live
-    from layerwise.models.load import load
-    from layerwise.models.source import named
-
-    if not isinstance(model, str | Path):
-        with live(model, tokenizer) as loaded:
-            yield loaded
-        return
-    from layerwise.config.models import Model
-
-    source = named(str(model))
-    name = getattr(source, "package", "") or str(model).rstrip("/").rsplit("/", 1)[-1]
-    yield load(name, Model(source=source), revision, device=device)
 
 
 def prompts_of(source: Any, column: str = "text") -> list[Any]:

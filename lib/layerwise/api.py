@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from layerwise.analysis import labels_of, loaded_model, measure, prompts_of, score_labels
+from layerwise.analysis import labels_of, measure, prompts_of, score_labels
 from layerwise.config.studies import several
 from layerwise.errors import check_name
 from layerwise.run.results import Results, open  # noqa: A004
@@ -107,8 +107,10 @@ def analyse(
     LayerwiseError
         If a name is unknown, the model cannot be read, or the texts do not suit it.
     """
+    from layerwise.models.opening import open_model
+
     prompts = prompts_of(texts, column)
-    with loaded_model(model, tokenizer, revision, device) as loaded:
+    with open_model(model, tokenizer, revision=revision, device=device) as loaded:
         table, _ = measure(
             loaded,
             [prompts, *(prompts_of(view, column) for view in views)],
@@ -179,6 +181,7 @@ def choose(
     ['layer', 'score', 'low', 'high']
     """
     from layerwise import choosing
+    from layerwise.models.opening import open_model
 
     prompts = prompts_of(texts, column)
     data = (
@@ -186,7 +189,7 @@ def choose(
         if labels is None
         else labels_of(prompts, labels)
     )
-    with loaded_model(model, tokenizer, revision, device) as loaded:
+    with open_model(model, tokenizer, revision=revision, device=device) as loaded:
         return choosing.choose(loaded, data, tokens=tokens, threads=threads)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -119,7 +120,9 @@ def choose(
             "Give either a file of texts, or labelled rows by --labels.", code="conflict"
         )
     from layerwise import choosing
+    from layerwise.activations.extract import set_threads
     from layerwise.analysis import prompts_of
+    from layerwise.models.opening import open_model
     from layerwise.vocabulary import TOKENS
 
     if tokens is not None:
@@ -135,8 +138,10 @@ def choose(
     else:
         data, n = choosing.read_labels(choosing.task_of(labels, text or (), label, seed), sample)
         used = f"{len(data.labels)} of {n} labelled rows"
-    loaded = _load(model, max_length, revision, device, dtype, threads)
-    choice = choosing.choose(loaded, data, tokens=tokens, threads=threads, seed=seed)
+    set_threads(threads)
+    place: Any = {"revision": revision, "device": device, "dtype": dtype}
+    with open_model(model, name=model, max_length=max_length, **place) as loaded:
+        choice = choosing.choose(loaded, data, tokens=tokens, threads=threads, seed=seed)
     score = [choice.score[0].lower() + choice.score[1:]] if choice.score else []
     about = [model, used, *score, f"tokens: {choice.tokens}"]
     _say(choice.sentence, f"({', '.join(about)})")
@@ -183,18 +188,18 @@ def export(
 
     Example: layerwise export HuggingFaceTB/SmolLM2-135M --layer 28 --tokens drop_first smol-28
     """
+    from layerwise.activations.extract import set_threads
     from layerwise.analysis import prompts_of
-    from layerwise.config.models import HubSource
     from layerwise.export import Recipe, cut
-    from layerwise.models.source import named
+    from layerwise.models.opening import open_model
 
     recipe = Recipe(layer, tokens, pooling, readout, normalize)
     cut.check_target(out)
     checked_with = prompts_of(texts) if texts else cut.made_up_texts()
-    loaded = _load(model, max_length, revision, device, dtype, threads)
-    source = named(model)
-    hub = source.hub if isinstance(source, HubSource) else ""
-    done = cut.export(loaded, recipe, out, checked_with, origin=why, hub=hub)
+    set_threads(threads)
+    place: Any = {"revision": revision, "device": device, "dtype": dtype}
+    with open_model(model, name=model, max_length=max_length, **place) as loaded:
+        done = cut.export(loaded, recipe, out, checked_with, origin=why)
     _say(
         f"{done.folder} holds layer {layer} of {loaded.anatomy.n_layers - 1} of {model}.",
         f"Size: {done.parameters / 1e6:.1f} of {done.whole_parameters / 1e6:.1f} million "
@@ -374,25 +379,14 @@ def _snakemake(config: Path, *arguments: str) -> Config:
     require("snakemake", "workflow")
     found = read_config(config)
     command = ["-m", "snakemake", "--snakefile", str(SNAKEFILE), "--configfile", str(config)]
-    status = subprocess.run([sys.executable, *command, *arguments], check=False).returncode
+    # Jobs start `python`: this one, also where its environment is not activated.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    status = subprocess.run(
+        [sys.executable, *command, *arguments], check=False, env={**os.environ, "PATH": path}
+    ).returncode
     if status:
         raise SystemExit(status)
     return found
-
-
-def _load(
-    model: str, max_length: int | None, revision: str, device: str, dtype: str, threads: int
-) -> Any:
-    """A model by its name on the command line."""
-    from layerwise.activations.extract import set_threads
-    from layerwise.config.models import Model
-    from layerwise.models.load import load
-    from layerwise.models.source import named
-    from layerwise.section import parse
-
-    set_threads(threads)
-    entry = parse(Model, {"source": named(model).plain(), "max_length": max_length})
-    return load(model, entry, revision, device=device, dtype=dtype)
 
 
 def _say(*lines: str) -> None:

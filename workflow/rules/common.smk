@@ -19,6 +19,7 @@ if LIBRARY.is_dir():
     sys.path.insert(0, str(LIBRARY))
 
 from layerwise.config import Config
+from layerwise.config.models import is_converted
 from layerwise.errors import LayerwiseError
 from layerwise.names import decode, encode
 from layerwise.project import ROOT, export_library
@@ -116,11 +117,11 @@ def stale(stage, path):
 
 
 def model_files(wildcards):
-    """The model's folder if the workflow makes it: trained here or converted from GGUF."""
+    """The model's folder if the workflow makes it: trained here or converted."""
     model, revision = decode(wildcards.model), decode(wildcards.revision)
     if model in CONFIG.nano:
         return f"{CONFIG.results}/nano/{wildcards.model}/{wildcards.revision}/layerwise.json"
-    if CONFIG.models[model].source.gguf_file:
+    if is_converted(CONFIG.models[model].source):
         return f"{CONFIG.results}/converted/{wildcards.model}/{wildcards.revision}/layerwise.json"
     return []
 

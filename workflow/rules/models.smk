@@ -1,4 +1,5 @@
-# Models that the workflow makes itself: trained on the spot, or converted from GGUF.
+# Models that the workflow makes itself: trained on the spot, or converted to
+# safetensors.
 
 
 # One rule for each model, since the number of its checkpoints comes from the config.
@@ -39,13 +40,15 @@ for NANO in CONFIG.nano:
             " --log {log:q}"
 
 
-rule convert_gguf:
+rule convert:
     input:
-        stale=stale("gguf", "<results>/converted/{model}/{revision}/layerwise.json"),
+        stale=stale(
+            "converted", "<results>/converted/{model}/{revision}/layerwise.json"
+        ),
     output:
         "<results>/converted/{model}/{revision}/layerwise.json",
     log:
-        "<results>/logs/convert_gguf/{model}/{revision}.log",
+        "<results>/logs/convert/{model}/{revision}.log",
     # The longest jobs wait for it.
     priority: 20
     conda:
@@ -53,10 +56,10 @@ rule convert_gguf:
     resources:
         mem_mb=model_memory,
     params:
-        key=key("gguf"),
+        key=key("converted"),
     message:
-        "Converting {wildcards.model} from GGUF"
+        "Converting {wildcards.model} to safetensors"
     shell:
-        script("convert_gguf")
+        script("convert_model")
         + " --model {wildcards.model:q} --revision {wildcards.revision:q}"
         " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"

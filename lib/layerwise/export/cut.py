@@ -31,7 +31,7 @@ from layerwise.io.files import disk_fault, memory_fault
 from layerwise.models.architectures import dissect
 from layerwise.models.load import LoadedModel
 from layerwise.tasks.task import normalized
-from layerwise.vocabulary import POOLINGS, READOUTS, SINK_RATIO
+from layerwise.vocabulary import POOLINGS, SCORED_READOUTS, SINK_RATIO
 
 # Largest difference of a coordinate, relative to the embedding's norm, that counts as rounding.
 ROUNDING = 1e-5
@@ -107,7 +107,6 @@ def export(
     texts: Sequence[str],
     *,
     origin: str = "",
-    hub: str = "",
 ) -> Exported:
     """Save a model cut at a layer, if its embeddings equal the whole model's.
 
@@ -121,8 +120,6 @@ def export(
         Texts to compare the embeddings of both models on; at least one.
     origin : str
         Reason for the layer, for the model card.
-    hub : str
-        Name of the whole model on the hub, if it came from there, for the model card.
 
     Raises
     ------
@@ -161,7 +158,7 @@ def export(
                 f"leaving out its last blocks ({'; '.join(failures)}); nothing was saved.",
                 code="unsupported",
             )
-        (folder / "README.md").write_text(card.text(loaded, recipe, state, origin, hub))
+        (folder / "README.md").write_text(card.text(loaded, recipe, state, origin))
         if target.is_dir():
             target.rmdir()
         shutil.move(folder, target)
@@ -187,7 +184,7 @@ def check(loaded: LoadedModel, recipe: Recipe) -> None:
         )
     check_name("tokens", recipe.tokens, ("all", "drop_first", "drop_sinks"))
     check_name("pooling", recipe.pooling, POOLINGS)
-    there = [name for name in loaded.anatomy.readouts if name in READOUTS]
+    there = [name for name in loaded.anatomy.readouts if name in SCORED_READOUTS]
     check_name("readout", recipe.readout, there)
 
 

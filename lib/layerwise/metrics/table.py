@@ -119,8 +119,8 @@ def _row(layer: Layer, result: Result, normalization: str) -> Row:
         row = {"value": float(values.mean()) if len(values) else math.nan, "n": len(values)}
         if result.independent:
             row["stderr"] = errors.of_mean(values)
-    if result.parts:
-        values = np.array([_row(layer, part, normalization)["value"] for part in result.parts])
+    if result.parts is not None:
+        values = normalise(result.parts.values, normalization, result.parts.n, layer.hidden)
         row["stderr"] = float(errors.of_parts(values, int(layer.kept.sum())))
     return row
 

@@ -29,6 +29,7 @@ an architecture whose modules have known names but are connected differently.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -192,15 +193,29 @@ class Anatomy:
         return tuple(name for name in SUBLAYERS if name in everywhere)
 
 
-def settle(model: nn.Module) -> None:
-    """Switch off scaling that gives a model's layers different units.
+def settle(model: Any) -> Callable[[], None]:
+    """Switch off scaling that gives a model's layers different units; returns what undoes it.
 
-    RWKV halves its stream and the weights after every few blocks to keep float16 from
-    overflowing.
+    RWKV halves its stream and some weights after every few blocks to keep float16 from
+    overflowing: the weights in its first pass in evaluation mode.
     """
-    config: Any = model.config
-    if hasattr(config, "rescale_every"):
+    config = model.config
+    every = getattr(config, "rescale_every", 0)
+    halved = bool(every) and model.layers_are_rescaled
+    if halved:
+        model.training = True
+        model._rescale_layers()  # multiplies by powers of two, which is exact
+        model.training = False
+    if every:
         config.rescale_every = 0
+
+    def undo() -> None:
+        if halved:
+            config.rescale_every = every
+            model.training = model.layers_are_rescaled = False
+            model._rescale_layers()
+
+    return undo
 
 
 class Stack(NamedTuple):

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from layerwise.config.models import Model
 from layerwise.corpora.images import Picture
-from layerwise.errors import LayerwiseError
+from layerwise.errors import Code, LayerwiseError
+from layerwise.io.files import memory_fault
 from layerwise.models import adapters, devices, saved
 from layerwise.models.architectures import Anatomy, dissect, settle
 from layerwise.models.failures import why
@@ -210,10 +211,13 @@ def load(
     placed = {} if model.device_map is None else {"device_map": model.device_map}
     try:
         config = AutoConfig.from_pretrained(location.name, **common)
+        # A config.json may name attention kernels on the hub, which are code.
+        config._attn_implementation = config._experts_implementation = None
         processor = processor_of(location.name, config, model.preprocess, **common)
         # Shapes that do not fit are reported by `_check_weights`.
         network, info = AutoModel.from_pretrained(
             location.name,
+            config=config,
             dtype=DTYPES[dtype],
             use_safetensors=True,
             ignore_mismatched_sizes=True,
@@ -225,17 +229,22 @@ def load(
         raise
     # Tokenizers are written in Rust, whose panics are not an Exception.
     except BaseException as error:
-        raise LayerwiseError(f"{who}: {why(error, location)}", code="unreadable") from error
+        code: Code = "no_memory" if memory_fault(error) else "unreadable"
+        raise LayerwiseError(f"{who}: {why(error, location)}", code=code) from error
     for adapter in model.adapters:
         adapters.merge(network, adapter)
     _check_weights(who, network, info)
     network = body(network)
+    settle(network)
     if model.bidirectional:
         adapters.attend_both_ways(network)
     network.eval().requires_grad_(False)
     sha256 = weights_hash(network)
     if model.device_map is None:
-        network.to(claim.device)
+        try:
+            network.to(claim.device)
+        except torch.OutOfMemoryError as error:
+            raise LayerwiseError(f"{who}: {why(error, location)}", code="no_memory") from error
     facts: dict[str, Any] = {"dtype": dtype, "weights": sha256, "claim": claim}
     return prepare(name, network, processor, model, revision=revision, **facts)
 
@@ -243,7 +252,14 @@ def load(
 def body(network: Any) -> Any:
     """The part of a model that is read: the encoder of an encoder-decoder, the image tower of a
     model of images and texts."""
-    return tower(network.get_encoder() if network.config.is_encoder_decoder else network)
+    part = network.get_encoder() if network.config.is_encoder_decoder else network
+    if not hasattr(part, "config"):
+        raise LayerwiseError(
+            f"{type(network).__name__} has an encoder without a configuration; such models are "
+            "not supported.",
+            code="unsupported",
+        )
+    return tower(part)
 
 
 def prepare(
@@ -265,7 +281,6 @@ def prepare(
     LayerwiseError
         If the layers cannot be read, or the entry has settings of the other kind of model.
     """
-    settle(network)
     who = f"Model {name!r} at {revision!r}"
     images = takes_images(network.config)
     kind, foreign = (Images, "prompts") if images else (Texts, "preprocess")

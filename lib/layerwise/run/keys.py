@@ -31,8 +31,9 @@ VERSIONS = {
     "views": 1,
     "nano": 1,
     "gguf": 1,
+    "pickled": 1,
     "extract": 2,
-    "metrics": 4,
+    "metrics": 5,
     "tasks": 1,
     "evaluate": 2,
     "associate": 5,
@@ -115,9 +116,10 @@ class Keys:
         return digest("nano", settings(self.config.nano[model]), revisions, self.wikipedia())
 
     @cache
-    def gguf(self, model: str, revision: str) -> str:
+    def converted(self, model: str, revision: str) -> str:
         bare = self.config.models[model].model_copy(update={"adapters": ()})
-        return digest("gguf", identity(bare, revision))
+        stage = "gguf" if bare.source.gguf_file else "pickled"
+        return digest(stage, identity(bare, revision))
 
     @cache
     def model(self, model: str, revision: str) -> str:

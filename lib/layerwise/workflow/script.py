@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,8 @@ from layerwise.names import decode, encode
 
 if TYPE_CHECKING:
     from layerwise.config import Config
-    from layerwise.config.models import Model
+    from layerwise.config.extraction import ExtractSettings
+    from layerwise.models.load import LoadedModel
     from layerwise.run.plan import Plan
 
 log = logging.getLogger("layerwise")
@@ -83,15 +85,19 @@ def parser(
     return options
 
 
-def loadable(config: Config, model: str, revision: str) -> Model:
-    """A model's entry with the source that it is loaded from: a GGUF model's converted folder."""
-    from layerwise.config.models import FolderSource
+def open_model(
+    config: Config, model: str, revision: str, extraction: ExtractSettings
+) -> AbstractContextManager[LoadedModel]:
+    """Open a model of the config; a converted one from its folder."""
+    from layerwise.config.models import FolderSource, is_converted
+    from layerwise.models import opening
 
     entry = config.models[model]
-    if not entry.source.gguf_file:
-        return entry
-    folder = f"{config.results}/converted/{encode(model)}/{encode(revision)}"
-    return entry.model_copy(update={"source": FolderSource(folder=folder)})
+    if is_converted(entry.source):
+        folder = f"{config.results}/converted/{encode(model)}/{encode(revision)}"
+        entry = entry.model_copy(update={"source": FolderSource(folder=folder)})
+    device, dtype = extraction.device, extraction.dtype
+    return opening.open_model(entry, name=model, revision=revision, device=device, dtype=dtype)
 
 
 def task_of(plan: Plan, name: str) -> Any:

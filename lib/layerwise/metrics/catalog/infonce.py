@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from layerwise.metrics import errors
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
 from layerwise.metrics.formulas.spectra import unit_pair
 from layerwise.metrics.layer import Layer
-from layerwise.metrics.registry import Overall, PerPrompt, metric
+from layerwise.metrics.registry import OnParts, Overall, PerPrompt, metric
 from layerwise.section import Section
 
 # Anchors compared at a time: a block of similarities stays in the cache.
@@ -150,20 +151,16 @@ def pair_losses(layer: Layer, temperature: float) -> PerPrompt:
     if len(A) < 2:
         raise UndefinedMetricError("InfoNCE needs at least two prompts with two views each.")
     places = np.flatnonzero(layer.kept_in_pair)[kept]
-    parts = errors.parts_of(layer).members[:, places]
+    parts = errors.parts_of(layer).among(places)
     members = np.vstack([np.ones(len(A)), parts]).T
     losses_of = one_way_losses if layer.protocol == "reference" else infonce_losses
     losses = losses_of(A, B, temperature, members)
     values = np.full(len(layer.prompts), np.nan)
     values[places] = losses[:, 0]
-    of_parts = None
-    if parts.sum(axis=1).min(initial=2) >= 2:
-        of_parts = [
-            Overall(float(column[part].mean()), int(part.sum()))
-            for column, part in zip(losses.T[1:], parts, strict=True)
-        ]
+    n = parts.sum(axis=1)
+    on_parts = OnParts((losses[:, 1:] * parts.T).sum(axis=0) / n, n) if len(parts) else None
     # A prompt near many others raises all of their losses.
-    return PerPrompt(values, independent=False, parts=of_parts)
+    return PerPrompt(values, independent=False, parts=on_parts)
 
 
 @metric(
@@ -206,11 +203,9 @@ def compute_bound(layer: Layer, settings: Settings) -> Iterator[Overall]:
     """``log(2N - 1)`` less the loss; under ``reference`` 1 less the loss over log N."""
     losses = layer.once("infonce", lambda: pair_losses(layer, settings.temperature))
 
-    def bound(loss: float, n: int) -> float:
-        return (
-            1 - loss / math.log(n) if layer.protocol == "reference" else math.log(2 * n - 1) - loss
-        )
+    def bound(loss: Any, n: Any) -> Any:
+        return 1 - loss / np.log(n) if layer.protocol == "reference" else np.log(2 * n - 1) - loss
 
-    n = int(np.isfinite(losses.values).sum())
-    parts = [Overall(bound(part.value, part.n), part.n) for part in losses.parts or ()]
-    yield Overall(bound(float(np.nanmean(losses.values)), n), n, parts=parts)
+    n, parts = int(np.isfinite(losses.values).sum()), losses.parts
+    on_parts = None if parts is None else OnParts(bound(*parts), parts.n)
+    yield Overall(float(bound(np.nanmean(losses.values), n)), n, parts=on_parts)

@@ -70,8 +70,20 @@ def embedding_spectrum(X: npt.ArrayLike, *, centre: bool = False) -> Array:
     array, shape (min(N, D),), float64, not below 0
     """
     X = check_matrix(X)
-    values = significant(gram_spectrum(centred(X) if centre else X))
-    return np.where(values > SINGLE**2 * np.square(X).sum(), values, 0.0)
+    return spectrum_of(gram(centred(X) if centre else X), float(np.square(X).sum()))
+
+
+def spectrum_of(K: Array, energy: float) -> Array:
+    """Eigenvalues of a Gram matrix of embeddings, see `embedding_spectrum`.
+
+    Parameters
+    ----------
+    K : array, shape (R, R)
+    energy : float
+        Sum of the squares of the embeddings, before any mean was subtracted.
+    """
+    values = significant(np.maximum(np.linalg.eigvalsh(K)[::-1], 0.0))
+    return np.where(values > SINGLE**2 * energy, values, 0.0)
 
 
 def covariance_spectrum(X: npt.ArrayLike) -> Array:
@@ -82,10 +94,27 @@ def covariance_spectrum(X: npt.ArrayLike) -> Array:
     UndefinedMetricError
         If all rows are equal.
     """
-    values = embedding_spectrum(X, centre=True)
-    if not values.any():
+    return not_all_zero(embedding_spectrum(X, centre=True))
+
+
+def not_all_zero(eigenvalues: Array) -> Array:
+    """Eigenvalues of a covariance that is not zero.
+
+    Raises
+    ------
+    UndefinedMetricError
+        If all are zero.
+    """
+    if not eigenvalues.any():
         raise UndefinedMetricError("All embeddings are equal: their covariance is zero.")
-    return values
+    return eigenvalues
+
+
+def double_centred(K: Array) -> Array:
+    """The Gram matrix of rows less their mean, from that of the rows; few digits are lost where
+    the mean is small."""
+    K = K - K.mean(axis=0)
+    return np.asarray(K - K.mean(axis=1, keepdims=True))
 
 
 def centred(X: Array) -> Array:
