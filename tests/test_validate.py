@@ -80,6 +80,7 @@ published: theirs |  | unknown_name | studies.s.published
  | tasks: {t: {file: absent.csv, kind: pairs}} | missing_file | tasks.t.file
  | tasks: {STS12: {folder: absent}} | missing_file | tasks.STS12.folder
  | models: {a: {source: {folder: absent}}} | missing_file | models.a
+ | models: {a: {source: {folder: ..}}} | missing_file | models.a
 kind: score_by_depth |  | missing | studies.s
 kind: probes_by_depth | TASKS | missing | studies.s
 kind: along_sequence |  | missing | studies.s.metrics

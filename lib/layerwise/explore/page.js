@@ -473,7 +473,7 @@ function drawSure(pairs) {
   }
   const about = tableOf(box, ["", "Spearman’s ρ of the points", "r given depth (null 95%)", "slope, points per sd (95% CI)", "dCor (null 95%)"], measured);
   about.setAttribute("aria-label", "Association");
-  element(box, "p", { class: "note" }, "In brackets: the level that 95% of pairs of unrelated smooth curves stay below, or a 95% CI. Layers are one curve, not draws: ρ alone says little." +
+  element(box, "p", { class: "note" }, "In brackets: the level that 95% of unrelated curves as smooth as the score’s stay below (of random walks, for a distance correlation), or a 95% CI. Layers are one curve, not draws: ρ alone says little." +
     (measured.every((r) => r.slice(2).every((v) => v === "–")) ? " No study of this run tested this pair here." : ""));
   const direction = words.direction[state.metric];
   const picked = pairs.map((line) => {

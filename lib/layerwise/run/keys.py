@@ -36,7 +36,7 @@ VERSIONS = {
     "metrics": 5,
     "tasks": 1,
     "evaluate": 2,
-    "associate": 5,
+    "associate": 6,
     "select": 5,
     "similarity": 2,
     "published": 1,
