@@ -16,4 +16,4 @@ def main(arguments: script.Arguments) -> None:
 
 
 if __name__ == "__main__":
-    script.run(main, script.parser(__doc__, output="HTML page to write"))
+    script.run(main, script.parser(__doc__, stage="report", output="HTML page to write"))

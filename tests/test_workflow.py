@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,9 @@ import pandas as pd
 import pytest
 import yaml
 from project import Project
+
+from layerwise.io import tables
+from layerwise.workflow.snapshot import LATEST, Snapshot
 
 REPORTS = {"report": 1, "explore": 1}
 
@@ -178,6 +183,75 @@ rule figure_of_mine:
         }
     finally:
         shutil.rmtree(outer)
+
+
+def test_a_dry_run_writes_nothing(done: Project) -> None:
+    done.forget()
+    done.config["corpora"]["mine"]["sample"]["n"] = 30
+    done.write()
+    results = done.folder / "results"
+    times = {path: path.stat().st_mtime_ns for path in results.rglob("*")}
+    assert done.jobs()["corpus"] == 1
+    assert done.jobs()["corpus"] == 1  # the first leaves no records either
+    assert {path: path.stat().st_mtime_ns for path in results.rglob("*")} == times
+
+
+def by_hand(done: Project, key: str, config: str = "config.yaml") -> str:
+    """Run the script of the corpus with a key and return its last words; empty if it succeeds."""
+    options = ["--corpus", "mine", "--texts", "mine.txt", "--output", "results/c.parquet"]
+    ran = subprocess.run(
+        [sys.executable, "scripts/make_corpus.py", *options, "--config", config, "--key", key],
+        cwd=done.folder,
+        env={**os.environ, "PYTHONPATH": "lib"},
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    return ran.stderr if ran.returncode else ""
+
+
+def test_a_job_refuses_a_config_of_another_key(done: Project) -> None:
+    made, again = done.folder / "results/corpora/mine.parquet", done.folder / "results/c.parquet"
+    key = tables.facts(made)["key"]
+    assert by_hand(done, key) == by_hand(done, "") == ""
+    assert tables.facts(again)["key"] == key
+    again.unlink()
+    done.config["corpora"]["mine"]["sample"]["n"] = 30
+    done.write()
+    assert "start the run again" in by_hand(done, key)
+    assert not again.exists()
+    assert by_hand(done, key, f"results/{LATEST}") == ""  # the config of the run
+
+
+def test_two_runs_in_one_folder_have_two_snapshots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = (Snapshot({"results": str(tmp_path), "n": n}) for n in (1, 2))
+    monkeypatch.setenv(one.variable, "")
+    for snapshot in (one, two):
+        snapshot.write()
+    assert one.path != two.path
+    one.announce()
+    assert two.of_run().given == one.given  # a job of the first run, after an edit
+    one.path.write_text("{}")
+    one.write()
+    assert one.path.read_text() == "{}"
+
+
+@pytest.mark.slow
+def test_a_config_edited_while_a_job_waits(done: Project) -> None:
+    pytest.importorskip("snakemake_executor_plugin_cluster_generic")
+    made = done.folder / "results/corpora/mine.parquet"
+    before, rows = tables.facts(made)["key"], len(pd.read_parquet(made))
+    made.unlink()
+    submit = done.folder / "submit.sh"
+    submit.write_text("#!/bin/sh\nsed -i 's/n: 40/n: 2/' config.yaml\nsh $1 >&2 && echo 1\n")
+    submit.chmod(0o755)
+    options = ["--executor", "cluster-generic", "--cluster-generic-submit-cmd", str(submit)]
+    done.snakemake("results/corpora/mine.parquet", "--jobs", "1", *options)
+    assert "n: 2" in (done.folder / "config.yaml").read_text()
+    assert tables.facts(made)["key"] == before
+    assert len(pd.read_parquet(made)) == rows
 
 
 def test_odd_names_reach_no_shell(tmp_path: Path) -> None:

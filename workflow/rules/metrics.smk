@@ -17,12 +17,12 @@ rule metrics:
         ENVIRONMENT
     threads: CONFIG.extract.threads
     params:
-        run=script("compute_metrics"),
         key=key("metrics"),
     message:
         "Computing the metrics of {wildcards.model} at {wildcards.revision} on {wildcards.corpus}"
     shell:
-        "{params.run} --model {wildcards.model:q} --revision {wildcards.revision:q}"
+        script("compute_metrics")
+        + " --model {wildcards.model:q} --revision {wildcards.revision:q}"
         " --corpus {wildcards.corpus:q} --activations {input.activations:q}"
         " --metrics {output.metrics:q} --prompts {output.prompts:q}"
         " --positions {output.positions:q} --key {params.key} --threads {threads}"
