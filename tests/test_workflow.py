@@ -260,3 +260,32 @@ def test_odd_names_reach_no_shell(tmp_path: Path) -> None:
     project.write()
     project.snakemake("results/figures/law%20~%20a%3Db.png")
     assert not list(project.folder.parent.rglob("x"))
+
+
+def test_few_activations_exist_at_once(tmp_path: Path) -> None:
+    """With `keep_activations: false` the disk is bounded by the jobs that run, not by the sweep."""
+    project = Project(tmp_path / "project")
+    steps = [f"step{n}" for n in range(8)]
+    source = {"hub": "EleutherAI/pythia-14m"}
+    project.config["models"] = {"second": {"source": source, "revisions": steps}}
+    project.config["studies"] = {"sweep": {"kind": "metrics_over_checkpoints"}}
+    project.config["extract"]["keep_activations"] = False
+    project.write()
+    stub = """
+import sys
+from pathlib import Path
+given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+for option in ("--output", "--metrics", "--positions"):
+    if option in given:
+        Path(given[option]).write_text("")
+if "--prompts" in given and "--activations" in given:
+    Path(given["--prompts"]).write_text("")
+with open("counts", "a") as file:
+    print(len([*Path("results/activations").rglob("*.h5")]), file=file)
+"""
+    for script in (project.folder / "scripts").glob("*.py"):
+        script.write_text(stub)
+    project.snakemake("--until", "metrics", "--cores", "2")
+    counts = [int(n) for n in (project.folder / "counts").read_text().split()]
+    assert len(counts) == 2 + 2 * len(steps)
+    assert max(counts) <= 4
