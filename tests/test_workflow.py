@@ -12,8 +12,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from project import Project
+from project import Project, assert_drawn_alike
+from refused import refused
 
+import layerwise as lw
 from layerwise.io import tables
 from layerwise.workflow.snapshot import LATEST, Snapshot
 
@@ -146,6 +148,15 @@ def test_a_new_study_draws_its_figure(done: Project) -> None:
     assert done.jobs() == {"figure": 1, **REPORTS}
 
 
+def test_python_draws_what_the_workflow_draws(done: Project) -> None:
+    assert_drawn_alike(done.folder / "results")
+    run = lw.open(done.folder / "results")
+    narrowed = run.draw("both", models="second").table
+    assert set(narrowed["model"]) == {"second"}
+    with refused("missing_file"):
+        run.draw("both", over="tasks")  # associations are made for the study
+
+
 def test_another_config_writes_to_its_own_folder(done: Project) -> None:
     other = {**done.config, "results": "elsewhere"}
     (done.folder / "other.yaml").write_text(yaml.safe_dump(other))
@@ -263,7 +274,7 @@ def test_odd_names_reach_no_shell(tmp_path: Path) -> None:
 
 
 def test_few_activations_exist_at_once(tmp_path: Path) -> None:
-    """With `keep_activations: false` the disk is bounded by the jobs that run, not by the sweep."""
+    """With `keep_activations: false` the jobs that run bound the disk, not the sweep."""
     project = Project(tmp_path / "project")
     steps = [f"step{n}" for n in range(8)]
     source = {"hub": "EleutherAI/pythia-14m"}
