@@ -40,10 +40,10 @@ VERSIONS = {
     "select": 5,
     "similarity": 2,
     "published": 1,
-    "figure": 7,
+    "figure": 8,
     "weights": 1,
     "best_layers": 4,
-    "report": 1,
+    "report": 2,
     "explore": 2,
 }
 
