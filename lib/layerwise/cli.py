@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -378,7 +379,11 @@ def _snakemake(config: Path, *arguments: str) -> Config:
     require("snakemake", "workflow")
     found = read_config(config)
     command = ["-m", "snakemake", "--snakefile", str(SNAKEFILE), "--configfile", str(config)]
-    status = subprocess.run([sys.executable, *command, *arguments], check=False).returncode
+    # Jobs start `python`: this one, also where its environment is not activated.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    status = subprocess.run(
+        [sys.executable, *command, *arguments], check=False, env={**os.environ, "PATH": path}
+    ).returncode
     if status:
         raise SystemExit(status)
     return found
