@@ -10,7 +10,7 @@ def main(arguments: script.Arguments) -> None:
     """Collect the figures and tables, write the page."""
     from layerwise.workflow.report import render
 
-    page = render(arguments.config, arguments.key)
+    page = render(arguments.plan, arguments.key)
     with replacing(arguments.output) as partial:
         partial.write_text(page, encoding="utf-8")
 

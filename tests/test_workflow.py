@@ -12,8 +12,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from project import Project
+from project import Project, assert_drawn_alike
+from refused import refused
 
+import layerwise as lw
 from layerwise.io import tables
 from layerwise.workflow.snapshot import LATEST, Snapshot
 
@@ -146,6 +148,15 @@ def test_a_new_study_draws_its_figure(done: Project) -> None:
     assert done.jobs() == {"figure": 1, **REPORTS}
 
 
+def test_python_draws_what_the_workflow_draws(done: Project) -> None:
+    assert_drawn_alike(done.folder / "results")
+    run = lw.open(done.folder / "results")
+    narrowed = run.draw("both", models="second").table
+    assert set(narrowed["model"]) == {"second"}
+    with refused("missing_file"):
+        run.draw("both", over="tasks")  # associations are made for the study
+
+
 def test_another_config_writes_to_its_own_folder(done: Project) -> None:
     other = {**done.config, "results": "elsewhere"}
     (done.folder / "other.yaml").write_text(yaml.safe_dump(other))
@@ -260,3 +271,32 @@ def test_odd_names_reach_no_shell(tmp_path: Path) -> None:
     project.write()
     project.snakemake("results/figures/law%20~%20a%3Db.png")
     assert not list(project.folder.parent.rglob("x"))
+
+
+def test_few_activations_exist_at_once(tmp_path: Path) -> None:
+    """With `keep_activations: false` the jobs that run bound the disk, not the sweep."""
+    project = Project(tmp_path / "project")
+    steps = [f"step{n}" for n in range(8)]
+    source = {"hub": "EleutherAI/pythia-14m"}
+    project.config["models"] = {"second": {"source": source, "revisions": steps}}
+    project.config["studies"] = {"sweep": {"kind": "metrics_over_checkpoints"}}
+    project.config["extract"]["keep_activations"] = False
+    project.write()
+    stub = """
+import sys
+from pathlib import Path
+given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+for option in ("--output", "--metrics", "--positions"):
+    if option in given:
+        Path(given[option]).write_text("")
+if "--prompts" in given and "--activations" in given:
+    Path(given["--prompts"]).write_text("")
+with open("counts", "a") as file:
+    print(len([*Path("results/activations").rglob("*.h5")]), file=file)
+"""
+    for script in (project.folder / "scripts").glob("*.py"):
+        script.write_text(stub)
+    project.snakemake("--until", "metrics", "--cores", "2")
+    counts = [int(n) for n in (project.folder / "counts").read_text().split()]
+    assert len(counts) == 2 + 2 * len(steps)
+    assert max(counts) <= 4

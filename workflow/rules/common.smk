@@ -25,7 +25,7 @@ from layerwise.names import decode, encode
 from layerwise.project import ROOT, export_library
 from layerwise.run import resources
 from layerwise.run.plan import Plan
-from layerwise.run.stale import adopt, copied, marker
+from layerwise.run.stale import files_in, marker
 from layerwise.run.validate import log_unused, read_valid
 from layerwise.workflow.snapshot import Snapshot
 
@@ -40,12 +40,10 @@ if workflow.is_main_process:
     log_unused(PLAN)
     SNAPSHOT = Snapshot(config)
     SNAPSHOT.announce()
-    COPIED = copied(SNAPSHOT.results)
-    # Snakemake calls no `onstart` of a module.
+    # A dry run writes nothing. Snakemake calls no `onstart` of a module.
     if not workflow.output_settings.dryrun:
         SNAPSHOT.write()
         SNAPSHOT.write_latest()
-        adopt(COPIED)
 else:
     # The config may have been edited while the job was waiting.
     SNAPSHOT = Snapshot(config).of_run()
@@ -91,10 +89,13 @@ def key(stage):
 
 
 @cache
-def adopt_in_memory():
-    """As `adopt`, without writing: a dry run reads the times of files from Snakemake's cache."""
+def let_keys_decide():
+    """Give all results one time in Snakemake's cache: only a marker is newer.
+
+    Keys notice changes. A touched or copied file reruns nothing, and none needs a checksum.
+    """
     now = Mtime(local=time.time() - 1)
-    workflow.iocache.mtime.update({str(path): now for path in COPIED})
+    workflow.iocache.mtime.update(dict.fromkeys(files_in(CONFIG.results), now))
 
 
 def stale(stage, path):
@@ -106,8 +107,7 @@ def stale(stage, path):
     def of(wildcards):
         if not workflow.is_main_process:
             return []
-        if workflow.output_settings.dryrun:
-            adopt_in_memory()
+        let_keys_decide()
         file = path.replace("<results>", CONFIG.results).format(
             **dict(wildcards.items())
         )

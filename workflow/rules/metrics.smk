@@ -13,6 +13,9 @@ rule metrics:
         "<results>/logs/metrics/{model}/{revision}/{corpus}.log",
     benchmark:
         "<results>/benchmarks/metrics/{model}/{revision}/{corpus}.tsv"
+    # Before further extractions, so that few files of activations exist at once where they are not
+    # kept.
+    priority: 30
     conda:
         ENVIRONMENT
     threads: CONFIG.extract.threads

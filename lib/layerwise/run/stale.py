@@ -1,46 +1,32 @@
 """Files whose stored key is not the key that the config asks for.
 
 Snakemake's own ``params`` trigger compares keys with the records in ``.snakemake``. Where there
-are none, as in a copied results folder, the key in the file itself decides.
+are none, as in a copied results folder, the key in the file itself decides. The times of results
+mean nothing then: they are in the order of copying, or of a touch.
 """
 
 from __future__ import annotations
 
 import atexit
-import contextlib
 import json
 import os
 import re
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from layerwise.io import tables
 
-METADATA = Path(".snakemake") / "metadata"
 HTML_KEY = '<meta name="layerwise-key" content="{key}">'
 
 
-def copied(results: Path) -> list[Path]:
-    """The files of a results folder of which Snakemake has no records, as after copying it.
-
-    Their times are in the order of copying, which Snakemake would take for changed inputs. Keys
-    show what is stale.
-    """
-    if METADATA.is_dir() and any(METADATA.iterdir()):
-        return []
-    return [path for path in results.rglob("*") if path.is_file()]
-
-
-def adopt(files: Iterable[Path]) -> None:
-    """Give the files of a copied results folder one time."""
-    now = time.time() - 1
-    for path in files:
-        with contextlib.suppress(OSError):  # results of others that may only be read
-            os.utime(path, (now, now))
+def files_in(folder: str) -> Iterator[str]:
+    """The paths of all files below a folder, beginning with its name as it is given."""
+    for place, _, names in os.walk(folder):
+        yield from (f"{place}/{name}" for name in names)
 
 
 def marker(path: Path, key: str) -> list[str]:
