@@ -121,6 +121,37 @@ def test_windows_leave_no_seam(
     close(*map(arrays, files))
 
 
+@pytest.mark.parametrize("kind", [True, "float16"])
+def test_token_states_are_those_of_the_pass(
+    llama: LoadedModel, tmp_path: Path, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(batches.WINDOW_BYTES, "cpu", 1)  # several windows
+    asked = {"token_states": kind, "layers": (3, 1), "readout": "output"}
+    path = extracted(llama, tmp_path / "a.h5", [TEXTS, TEXTS[::-1]], **asked)
+    ids, _ = llama.texts.prompts(TEXTS)
+    states = passed(llama)
+    with h5py.File(path) as file:
+        offsets, kept = file["offset"][:], file["token_states"]
+        assert kept.dtype == (np.float32 if kind is True else np.float16)
+        assert file["token_layer"][:].tolist() == [3, 1]
+        for n, prompt in enumerate(ids):
+            part = slice(offsets[n], offsets[n + 1])
+            assert file["token"][part].tolist() == list(prompt)
+            for place, source in enumerate([(3, "output"), (1, "block")]):
+                expected = states[source][n]
+                rtol = 1e-4 if kind is True else 1e-3
+                np.testing.assert_allclose(kept[place, part], expected, rtol, atol=rtol)
+    with refused("unknown_name"):
+        extracted(llama, tmp_path / "b.h5", **{**asked, "layers": (4,)})
+
+
+def test_states_too_large_for_float16_are_refused(llama: LoadedModel, tmp_path: Path) -> None:
+    with torch.no_grad():
+        llama.model.get_input_embeddings().weight *= 1e7
+    with refused("out_of_range"):
+        extracted(llama, tmp_path / "a.h5", token_states="float16")
+
+
 @pytest.mark.parametrize(
     "error",
     [

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import pytest
+from scipy.interpolate import CubicSpline
 from scipy.stats import binomtest
 
 from layerwise import stats
@@ -34,6 +36,15 @@ Rng = np.random.Generator
 def walks(rng: Rng, *shape: int) -> np.ndarray:
     """Smooth curves over layers, the last axis."""
     return np.cumsum(rng.normal(size=shape), axis=-1)
+
+
+def gaussian(rng: Rng, n: int, kind: str) -> np.ndarray:
+    """A stationary Gaussian curve with correlation e^-1 a fifth of the depth apart, or so."""
+    apart = np.abs(np.subtract.outer(*2 * (np.linspace(0, 5, n),)))
+    slower = np.sqrt(float(kind[-3]) if kind[0] == "m" else 1.0) * apart
+    shape = {"ar": 1.0, "matern 3/2": 1 + slower, "matern 5/2": 1 + slower + slower**2 / 3}
+    covariance = shape[kind] * np.exp(-slower)
+    return rng.normal(size=(1, n)) @ np.linalg.cholesky(covariance + 1e-9 * np.eye(n)).T
 
 
 def misses(low: object, high: object, truth: float = 0.0) -> bool:
@@ -68,9 +79,24 @@ def metrics_paired_with_models(rng: Rng) -> bool:
     return stats.pairing_test(table[None], 500).p[0] < 0.05
 
 
-def association_beyond_the_null_level(rng: Rng) -> bool:
-    r = strengths("r", walks(rng, 1, 13), walks(rng, 1, 13))
-    return abs(float(r[0])) > null_level("r", 13)
+def beyond_the_null_level(x: np.ndarray, y: np.ndarray, measure: str = "r") -> bool:
+    return abs(float(strengths(measure, x, y)[0])) > null_level(measure, x, y)
+
+
+def association_of_walks(rng: Rng) -> bool:
+    return beyond_the_null_level(walks(rng, 1, 25), walks(rng, 1, 25))
+
+
+def distance_correlation_of_walks(rng: Rng) -> bool:
+    return beyond_the_null_level(walks(rng, 1, 13), walks(rng, 1, 13), "dcor")
+
+
+def association_of_autoregressions(rng: Rng) -> bool:
+    return beyond_the_null_level(*(gaussian(rng, 25, "ar") for _ in range(2)))
+
+
+def association_of_matern_curves(rng: Rng) -> bool:
+    return beyond_the_null_level(*(gaussian(rng, 25, "matern 3/2") for _ in range(2)))
 
 
 def best_rule_in_models_it_was_not_selected_on(rng: Rng) -> bool:
@@ -85,7 +111,10 @@ CASES: dict[Callable[[Rng], bool], tuple[float, float]] = {
     ratio_of_three: (0.02, 0.08),
     valley_in_flat_curves: (0.0, 0.12),
     metrics_paired_with_models: (0.02, 0.08),
-    association_beyond_the_null_level: (0.03, 0.08),
+    association_of_walks: (0.03, 0.08),
+    distance_correlation_of_walks: (0.03, 0.08),
+    association_of_autoregressions: (0.03, 0.08),
+    association_of_matern_curves: (0.03, 0.12),
     # No rule is better than another, so that half of the means are below the true one.
     best_rule_in_models_it_was_not_selected_on: (0.4, 0.62),
 }
@@ -266,6 +295,28 @@ def say(*words: object) -> None:
     sys.stdout.flush()
 
 
+def print_null_levels(n_samples: int = 1000) -> None:
+    """Print the shares of unrelated curves beyond their null level, in percent."""
+    rng = np.random.default_rng(0)
+
+    def spline(n: int, knots: int) -> np.ndarray:
+        curve = CubicSpline(np.linspace(0, 1, knots), rng.normal(size=knots))
+        return curve(np.linspace(0, 1, n))[None]
+
+    makers = {"walk": lambda n: walks(rng, 1, n)}
+    makers |= {k: partial(gaussian, rng, kind=k) for k in ("ar", "matern 3/2", "matern 5/2")}
+    makers |= {f"spline {k}": partial(spline, knots=k) for k in (6, 10)}
+    for name, make in makers.items():
+        for measure in ("r", "spearman", "kendall", "dcor"):
+            shares = [
+                np.mean(
+                    [beyond_the_null_level(make(n), make(n), measure) for _ in range(n_samples)]
+                )
+                for n in DEPTHS
+            ]
+            say(f"{name:10} {measure:8}", "  ".join(f"{100 * s:4.1f}" for s in shares))
+
+
 def print_rates(n_samples: int = 400) -> None:
     """Print every rate, misses and recommendations in percent."""
     for kind in KINDS:
@@ -304,5 +355,6 @@ def print_power(n_samples: int = 200) -> None:
 
 
 if __name__ == "__main__":
+    print_null_levels()
     print_rates()
     print_power()

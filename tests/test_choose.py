@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,12 @@ import tiny
 from refused import refused
 from typer.testing import CliRunner
 
+import layerwise as lw
 from layerwise import choosing as choose
 from layerwise.cli import app
 from layerwise.config import read_config
 from layerwise.config.tasks import LabelledEntry
-from layerwise.errors import LayerwiseError
+from layerwise.errors import Code, LayerwiseError
 from layerwise.models.load import load
 from layerwise.section import parse
 from layerwise.tasks import labelled
@@ -46,6 +48,42 @@ def test_from_texts(folder: Path, tmp_path: Path) -> None:
     table = pd.read_csv(files["--csv"])
     assert {"metric", "layer", "unreliable"} <= set(table) and "consensus" in set(table["metric"])
     assert files["--plot"].stat().st_size > 1000
+
+
+def test_analyse_writes_what_python_gives(folder: Path, tmp_path: Path) -> None:
+    texts = tiny.texts(24)
+    pd.DataFrame({"review": texts}).to_csv(tmp_path / "t.tsv", sep="\t", index=False)
+    files = {"--csv": "t.csv", "--json": "t.json", "--plot": "t.png"}
+    asked = [x for key, name in files.items() for x in (key, str(tmp_path / name))]
+    asked += ["--text", "review", "--threads", "1"]
+    command = ["analyse", str(folder), str(tmp_path / "t.tsv"), *asked]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.exception
+    assert "prompt_entropy" in result.output
+    expected = lw.analyse(folder, texts)
+    for table in (pd.read_csv(tmp_path / "t.csv"), pd.read_json(tmp_path / "t.json")):
+        np.testing.assert_allclose(table["value"], expected["value"], rtol=1e-5)
+    assert (tmp_path / "t.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        (["--metric", "entropi"], "unknown_name"),
+        (["--tokens", "some"], "unknown_name"),
+        (["--text", "no"], "unknown_name"),
+        (["--plot", "x.doc"], "unknown_value"),
+    ],
+)
+def test_analyse_in_one_sentence(tmp_path: Path, more: list[str], code: Code) -> None:
+    (tmp_path / "t.csv").write_text("text\na\n")
+    result = CliRunner().invoke(app, ["analyse", "no/model", str(tmp_path / "t.csv"), *more])
+    assert isinstance(result.exception, LayerwiseError) and result.exception.code == code
+
+
+def test_version_and_completion() -> None:
+    assert CliRunner().invoke(app, ["--version"]).output == f"layerwise {version('layerwise')}\n"
+    assert "--install-completion" in CliRunner().invoke(app, ["--help"]).output
 
 
 def test_from_labels(folder: Path, tmp_path: Path) -> None:
@@ -223,7 +261,7 @@ def test_a_sample_is_stated_and_the_same_every_time(tmp_path: Path) -> None:
 def test_near_copies_are_counted() -> None:
     texts = [f"{text} It was {k} days ago." for k, text in enumerate(tiny.texts(60))]
     labels = np.arange(60) % 2
-    copied = [*texts, texts[3] + " ", texts[4].replace("days", "weeks")]
+    copied = [*texts, texts[3] + " ", f"{texts[4]}!"]
     data = labelled.Labels("classification", [copied], np.r_[labels, 0, 1], copied)
     assert choose.count_near_copies(data) == 4
     grouped = replace(data, groups=[*texts, *texts[3:5]])

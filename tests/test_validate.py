@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import PRESETS, ROOT
 from refused import refused
 
 from layerwise import vocabulary
@@ -80,6 +80,7 @@ published: theirs |  | unknown_name | studies.s.published
  | tasks: {t: {file: absent.csv, kind: pairs}} | missing_file | tasks.t.file
  | tasks: {STS12: {folder: absent}} | missing_file | tasks.STS12.folder
  | models: {a: {source: {folder: absent}}} | missing_file | models.a
+ | models: {a: {source: {folder: ..}}} | missing_file | models.a
 kind: score_by_depth |  | missing | studies.s
 kind: probes_by_depth | TASKS | missing | studies.s
 kind: along_sequence |  | missing | studies.s.metrics
@@ -184,9 +185,6 @@ def test_a_key_given_twice_is_found_in_the_files(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("models: {}\nmodels: {}\n")
     with refused("unreadable"):
         read_valid(config().plain(), [tmp_path / "c.yaml"])
-
-
-PRESETS = sorted((ROOT / "presets").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", [ROOT / "config.yaml", *PRESETS], ids=lambda path: path.stem)

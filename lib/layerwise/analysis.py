@@ -54,6 +54,7 @@ def measure(
     from layerwise.metrics.registry import all_metrics
     from layerwise.metrics.table import compute
     from layerwise.section import parse
+    from layerwise.stats import with_intervals
 
     known, n_views = all_metrics(), len(views) - 1
     lists = {name: list(several(value)) for name, value in (DEFAULTS | settings).items()}
@@ -87,9 +88,7 @@ def measure(
         )
         with Activations(path) as activations:
             table, prompts = compute(activations, chosen, threads)
-    half = 1.959964 * table["stderr"]
-    table = table.assign(low=table["value"] - half, high=table["value"] + half)
-    return table, prompts
+    return with_intervals(table), prompts
 
 
 def score_labels(

@@ -9,11 +9,14 @@ their ends are NaN. docs/statistics.md says how often each is wrong and when not
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy import signal, stats
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -90,6 +93,21 @@ class Permutation(NamedTuple):
     statistic: Floats
     p: Floats
     p_adjusted: Floats
+
+
+def with_intervals(table: pd.DataFrame) -> pd.DataFrame:
+    """Add 95% intervals from the column ``stderr``, with the ends ``low`` and ``high``.
+
+    There is none for fewer than `FEWEST` prompts (``n``). A row without a standard error keeps
+    the ends that it has.
+    """
+    margin = 1.959964 * table["stderr"].astype(float)
+    if "n" in table:
+        margin = margin.where(~table["n"].between(1, FEWEST - 1))
+    ends = {"low": table["value"] - margin, "high": table["value"] + margin}
+    for name in {*ends} & {*table}:
+        ends[name] = table[name].where(table["stderr"].isna(), ends[name])
+    return table.assign(**ends)
 
 
 def holm(p: npt.ArrayLike) -> Floats:

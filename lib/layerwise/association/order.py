@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from layerwise.names import order_key, size_of
+from layerwise.names import order_key, size_of, step_of
 
 if TYPE_CHECKING:
     from layerwise.config import Config
@@ -45,6 +45,26 @@ class Order:
         known = list(self.revisions.get(model, ()))
         names = sorted(set(there), key=order_key)
         return [n for n in names if n not in known] + [n for n in known if n in names]
+
+    def shared(self, there: Mapping[str, Iterable[str]]) -> list[str]:
+        """The checkpoints of several models, first to last.
+
+        By step where names have one, the finished models last; else by their place in each model's
+        own course.
+
+        Parameters
+        ----------
+        there : mapping of model to its checkpoints
+        """
+        courses = [self.checkpoints(model, names) for model, names in there.items()]
+        names = sorted({name for course in courses for name in course}, key=order_key)
+        if not any(step_of(name) is None for course in courses for name in course[:-1]):
+            return names
+        places: dict[str, list[float]] = {name: [] for name in names}
+        for course in courses:
+            for place, name in enumerate(course):
+                places[name].append(place / max(1, len(course) - 1))
+        return sorted(names, key=lambda name: sum(places[name]) / len(places[name]))
 
     def only_last(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The rows of each model's last checkpoint, of those that the frame has."""

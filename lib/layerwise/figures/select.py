@@ -41,7 +41,7 @@ from layerwise.config.kinds import DIMENSIONS, NAMES, POOLED, Roles, placed, wit
 from layerwise.config.studies import MetricChoice, Study, several
 from layerwise.errors import LayerwiseError, closest
 from layerwise.figures.labels import SCORE
-from layerwise.stats import FEW, FEWEST, Estimate
+from layerwise.stats import FEW, Estimate, with_intervals
 from layerwise.vocabulary import BLOCK, LABELS, SUBLAYERS, TOKENS, USUAL
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,8 @@ class Data:
     def roles(self, table: pd.DataFrame) -> Roles:
         """Dimensions of each role for a table of one or several checkpoints a model."""
         many = "revision" in table and table.groupby("model")["revision"].nunique().max() > 1
-        return self.study.all_roles(several_checkpoints=bool(many))
+        n_models = table["model"].nunique() if "model" in table else 1
+        return self.study.all_roles(several_checkpoints=bool(many), n_models=n_models)
 
     def placed(self, table: pd.DataFrame) -> set[str]:
         """The dimensions that have a role."""
@@ -280,9 +281,8 @@ class Data:
         """Values of a dimension in the order of the study, of the config, or their own."""
         study, there = self.study, [str(v) for v in table[dimension].unique()]
         if dimension == "revision":
-            models = table["model"].unique()
-            model = str(models[0]) if len(models) == 1 else ""
-            return self.order.checkpoints(model, there)
+            courses = table.groupby("model", sort=False)["revision"].unique()
+            return self.order.shared({str(m): map(str, r) for m, r in courses.items()})
         if dimension == "alpha" or dimension in LABELS:
             return sorted(there, key=lambda v: (v != "", float(v or 0)))
         selections = study.tokens or list(TOKENS)
@@ -405,14 +405,6 @@ def by_layer(found: Estimate, layers: pd.Index, **about: Any) -> pd.DataFrame:
     ends = {"value": found.estimate, "low": found.low, "high": found.high}
     at = {"layer": layers, "depth": layers / max(1, layers[-1])}
     return pd.DataFrame({**about, **at, **ends, "n": found.n})
-
-
-def with_intervals(table: pd.DataFrame) -> pd.DataFrame:
-    """Values with 95% intervals from their standard errors; none below `FEWEST` prompts."""
-    margin = 1.959964 * table["stderr"].astype(float)
-    if "n" in table:
-        margin = margin.where(~table["n"].between(1, FEWEST - 1))
-    return table.assign(low=table["value"] - margin, high=table["value"] + margin)
 
 
 def at_checkpoints(frame: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:

@@ -66,6 +66,10 @@ def _identity(source: AnySource, revision: str) -> str:
     location = locate(source, revision)
     if location.gguf_file:
         return sha256_text("gguf", cached_sha256(Path(location.name, location.gguf_file)))
+    if pickled := getattr(source, "pickled", None):
+        files = filter(None, (pickled.file, "config.json", pickled.vocabulary))
+        hashes = {file: cached_sha256(Path(location.name, file)) for file in files}
+        return sha256_text("pickled", pickled.model_dump_json(), *hashes.values())
     folder = Path(location.name)
     card = "config.json" if isinstance(source, FolderSource | PackageSource) else ADAPTER
     if not is_file(folder / card):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from layerwise.figures.marks import dot, entry, facets, line
 from layerwise.figures.registry import Look, draws
 from layerwise.figures.select import (
     POINT,
+    VARIANT,
     Data,
     at_checkpoints,
     by_layer,
@@ -35,16 +37,34 @@ DIFFERENCE = "score difference"
 def curves(data: Data) -> pd.DataFrame:
     """Scores, metrics or both by layer; `best` is the best score or the metric's better end.
 
-    No layer is best where the model's output is better than all, and all are where all are equal.
+    No layer is best where the model's output is better than all or several layers are equal, or by
+    a metric that selects another layer without the first token.
     """
     table = data.curves()
+    best = _selected(table, data)
+    metrics = data.tables.get("metrics")
+    if metrics is not None and "drop_first" in set(metrics["tokens"]):
+        without_first = data.study.model_copy(update={"tokens": ("drop_first",)})
+        bare = replace(data, study=without_first).metrics(metrics, table)
+        same = [d for d in ("y", "model", "revision", "corpus", "sublayer", *VARIANT) if d in bare]
+        keys = [*same, "layer"]
+        bare = with_dimensions(bare)
+        other = bare[keys].astype(str).assign(other=_selected(bare, data)).drop_duplicates(keys)
+        paired = table[keys].astype(str).merge(other, how="left")
+        sink = (table["tokens"] == "all") & paired["other"].eq(False).to_numpy()
+        best &= ~sink | (table["y"] == SCORE)
+    return table.assign(best=best)
+
+
+def _selected(table: pd.DataFrame, data: Data) -> pd.Series:
+    """True at the one layer of each curve with the best score or at the metric's better end."""
     is_score = table["y"] == SCORE
     values = table["value"] * table["metric"].map(dict(data.directions)).mask(is_score, 1)
-    top = values.groupby(
-        [table[d] for d in (*DIMENSIONS, *LABELS) if d in table], dropna=False
-    ).transform("max")
+    curve = [table[d] for d in (*DIMENSIONS, *LABELS) if d in table]
+    top = values.groupby(curve, dropna=False).transform("max")
     of_output = is_score & (table.get("output_score", values) > top)
-    return table.assign(best=(values == top) & ~of_output)
+    found = (values == top) & ~of_output
+    return found & (found.groupby(curve, dropna=False).transform("sum") == 1)
 
 
 def token_selection(data: Data) -> pd.DataFrame:
@@ -86,17 +106,18 @@ CURVES = Kind(
 
 SCORE_BY_DEPTH = Kind(
     name="score_by_depth",
-    about="mean task score by depth, a panel per model",
+    about="mean task score by depth, models as colours, or a panel each if they are many",
     title="Mean task score by depth",
     reads=("scores",),
-    roles={"column": ("model",), "dashes": ("representation",)},
+    roles={"colour": ("model",), "dashes": ("representation",)},
+    apart={"column": ("model",), "dashes": ("representation",)},
     over={"column": ("model", "representation"), "colour": ("revision",)},
     takes=("row", "column", "colour", "dashes"),
     caption=(
         "Mean main score over {n_tasks} tasks ({n_clusters} task clusters) by depth. Bands: 95% "
         "CI over task clusters for each layer, without differences in level between tasks; of a "
         "single task, the evaluator's own. Filled: best layer. Open: the model's output, its last "
-        "layer after its last norm. Dotted: chance."
+        "layer after its last norm.{chance}"
     ),
 )
 
@@ -203,7 +224,7 @@ def _curve(ax: Axes, part: pd.DataFrame, style: dict[str, Any], *, small: bool) 
             ax.axhline(100 * part["chance"].iloc[0], color=theme.GREY, linestyle="dotted", lw=0.8)
     ax.plot([1.0] * len(last), scale * last, **marks.output(ink, small=small))
     best = part[part["best"]]
-    if len(best) == 1:  # ties have no best layer
+    if len(best):  # an unclipped line without points would claim the page's corner
         ax.plot(best["depth"], scale * best["value"], **marks.best(ink, small=small))
 
 

@@ -142,9 +142,11 @@ def task_scores(data: Data) -> pd.DataFrame:
     data.omit(sorted(set(table.loc[lacking, "task"])), "no score of the model's output")
     table = table[~lacking]
     table = table.assign(above_output=table["value"] - table["output_score"])
-    top = table.groupby([*POINT, "task"])["value"].transform("max")
+    curve = table.groupby([*POINT, "task"])["value"]
     unbeaten = table["output_is_best"].astype(bool) & (table["above_output"] < 0)
-    return table.assign(best=(table["value"] == top) & ~unbeaten)
+    best = (table["value"] == curve.transform("max")) & ~unbeaten
+    single = best.groupby([table[d] for d in (*POINT, "task")]).transform("sum") == 1
+    return table.assign(best=best & single)
 
 
 TASK_HEATMAP = Kind(
@@ -174,7 +176,7 @@ def plot_tasks(table: pd.DataFrame, look: Look) -> Figure:
         part = panel.table
         wide = part.pivot(index="task", columns="depth", values="above_output").reindex(names)
         image = heat(panel.ax, 100 * wide, vmin=-limit, vmax=limit, cmap=theme.DIVERGING, up=False)
-        best = part[part["best"]].groupby("task").filter(lambda p: len(p) == 1)
+        best = part[part["best"]]
         columns = wide.columns.get_indexer(pd.Index(best["depth"])) + 0.5
         marks.dots(panel.ax, columns, wide.index.get_indexer(pd.Index(best["task"])) + 0.5)
         ends = np.linspace(0, len(wide.columns) - 1, 5)

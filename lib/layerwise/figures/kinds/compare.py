@@ -11,8 +11,8 @@ from layerwise.figures import marks
 from layerwise.figures.labels import axis_label
 from layerwise.figures.marks import dot, entry, facets, heat, line
 from layerwise.figures.registry import Look, draws
-from layerwise.figures.select import Data, by_layer, matrices, only, shared, with_intervals
-from layerwise.stats import ALPHA, holm, paired_difference
+from layerwise.figures.select import Data, by_layer, matrices, only, shared
+from layerwise.stats import ALPHA, holm, paired_difference, with_intervals
 
 MEASURES = {"cka_debiased": "Debiased CKA", "rsa": "RSA (Spearman)"}
 CKA = "cka_debiased"

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from layerwise.association.scores import mean_scores
+from layerwise.association.selection import best_layers
 from layerwise.config.kinds import Kind
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
@@ -274,7 +275,8 @@ def training_dynamics(data: Data) -> pd.DataFrame:
 
     ``what`` is ``change`` (of a layer from the checkpoint before, paired by prompt), ``valley``,
     ``sink`` (largest increase over layers without the first token), ``best layer`` and ``last
-    layer`` (scores).
+    layer`` (scores). The interval of the best layer is that of its lead over the output, corrected
+    for selecting the layer, and added to the output's score.
     p is adjusted (Holm) over all rows of one kind of a model and representation.
     """
     table = data.prompts()
@@ -285,6 +287,8 @@ def training_dynamics(data: Data) -> pd.DataFrame:
             code="ambiguous",
         )
     curves = matrices(table, ["model", "representation", "revision"])
+    leads = best_layers(scores)
+    leads = leads[leads["task_type"] == "all"]
     scores, parts = mean_scores(scores).dropna(subset=["value"]), []
     for model, representation in dict.fromkeys(key[:2] for key in curves):
         names = [r for m, r in data.checkpoints(table).itertuples(index=False) if m == model]
@@ -298,6 +302,10 @@ def training_dynamics(data: Data) -> pd.DataFrame:
             own.loc[by_revision[column].idxmax(), SCORED].assign(what=what)
             for what, column in (("best layer", "value"), ("last layer", "layer"))
         )
+        lead = leads[(leads["model"] == model) & (leads["tokens"] == representation)]
+        lead = lead.set_index("revision").reindex(best["revision"])
+        for end in ("low", "high"):
+            best[end] = (lead["output_score"] + lead[f"gain_{end}"]).to_numpy()
         part = pd.concat([course, best, last], ignore_index=True)
         parts.append(part.assign(model=model, representation=representation))
     result = pd.concat(parts, ignore_index=True)
@@ -343,7 +351,8 @@ TRAINING_DYNAMICS = Kind(
         "{corpora}, paired by prompt; coloured where p < .05, adjusted (Holm). Then depth of the "
         "valley, and the largest increase over layers without the first token (sink). Then mean "
         "main score over {n_tasks} tasks ({n_clusters} task clusters). Bands: 95% CI over prompts "
-        "and over task clusters."
+        "and over task clusters; of the best layer, that of its lead over the output, corrected "
+        "for selecting the layer."
     ),
 )
 
