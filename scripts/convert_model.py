@@ -26,4 +26,4 @@ def main(arguments: script.Arguments) -> None:
 
 if __name__ == "__main__":
     output = "marker to write in the model's new folder"
-    script.run(main, script.parser(__doc__, "model", "revision", output=output))
+    script.run(main, script.parser(__doc__, "model", "revision", stage="converted", output=output))

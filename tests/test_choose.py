@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +14,14 @@ import tiny
 from refused import refused
 from typer.testing import CliRunner
 
+import layerwise as lw
 from layerwise import choosing as choose
 from layerwise.analysis import measure
 from layerwise.association import evidence
 from layerwise.cli import app
 from layerwise.config import read_config
 from layerwise.config.tasks import LabelledEntry
-from layerwise.errors import LayerwiseError
+from layerwise.errors import Code, LayerwiseError
 from layerwise.models.load import load
 from layerwise.section import parse
 from layerwise.tasks import labelled
@@ -140,6 +142,42 @@ def test_an_export_command_can_be_pasted() -> None:
         *("layerwise", "export", "package:llm/a b#Q4_1.gguf", "Q4_1-7", "--layer", "7"),
         *("--tokens", "drop_first", "--pooling", "mean", "--revision", "step 1"),
     ]
+
+
+def test_analyse_writes_what_python_gives(folder: Path, tmp_path: Path) -> None:
+    texts = tiny.texts(24)
+    pd.DataFrame({"review": texts}).to_csv(tmp_path / "t.tsv", sep="\t", index=False)
+    files = {"--csv": "t.csv", "--json": "t.json", "--plot": "t.png"}
+    asked = [x for key, name in files.items() for x in (key, str(tmp_path / name))]
+    asked += ["--text", "review", "--threads", "1"]
+    command = ["analyse", str(folder), str(tmp_path / "t.tsv"), *asked]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.exception
+    assert "prompt_entropy" in result.output
+    expected = lw.analyse(folder, texts)
+    for table in (pd.read_csv(tmp_path / "t.csv"), pd.read_json(tmp_path / "t.json")):
+        np.testing.assert_allclose(table["value"], expected["value"], rtol=1e-5)
+    assert (tmp_path / "t.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        (["--metric", "entropi"], "unknown_name"),
+        (["--tokens", "some"], "unknown_name"),
+        (["--text", "no"], "unknown_name"),
+        (["--plot", "x.doc"], "unknown_value"),
+    ],
+)
+def test_analyse_in_one_sentence(tmp_path: Path, more: list[str], code: Code) -> None:
+    (tmp_path / "t.csv").write_text("text\na\n")
+    result = CliRunner().invoke(app, ["analyse", "no/model", str(tmp_path / "t.csv"), *more])
+    assert isinstance(result.exception, LayerwiseError) and result.exception.code == code
+
+
+def test_version_and_completion() -> None:
+    assert CliRunner().invoke(app, ["--version"]).output == f"layerwise {version('layerwise')}\n"
+    assert "--install-completion" in CliRunner().invoke(app, ["--help"]).output
 
 
 def test_from_labels(folder: Path, tmp_path: Path) -> None:

@@ -582,18 +582,28 @@ def plot(choice: Choice, path: Path) -> None:
     """Draw the score of every layer, or the expected loss of every rule, to a file."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5, 3), layout="constrained")
-    axes, table = figure.subplots(), choice.table
-    if choice.score:
-        axes.plot(table["layer"], table["score"], marker="o", markersize=3)
-        axes.fill_between(table["layer"], table["low"], table["high"], alpha=0.2)
-        axes.axhline(table["score"].iloc[-1], color="0.4", linestyle="dashed", label="output")
-        axes.set_ylabel(choice.score)
-        axes.set_xlabel("Layer")
-        axes.legend(frameon=False)
-    else:
-        table = table.iloc[::-1]
-        axes.hlines(table["rule"], table["low"], table["high"], color="0.7")
-        axes.plot(table["loss"], table["rule"], "o")
-        axes.set_xlabel("Points lost against the best layer")
-    figure.savefig(path)
+    from layerwise.figures import marks, theme
+    from layerwise.figures.labels import metric_label
+
+    table = choice.table
+    with theme.theme():
+        figure = Figure(figsize=(5, 3), layout="constrained")
+        ax = figure.subplots()
+        if choice.score:
+            ink = theme.PALETTE[0]
+            marks.line(ax, table, "layer", "score", color=ink, marker="o", markersize=2.2)
+            last, best = table.iloc[-1], table.iloc[int(np.nanargmax(table["score"]))]
+            ax.plot(last["layer"], last["score"], **marks.output(ink))
+            if best["layer"] != last["layer"]:
+                ax.plot(best["layer"], best["score"], **marks.best(ink))
+            ax.set_ylabel(choice.score.capitalize())
+            handles = [("best layer", marks.best()), ("model output", marks.output())]
+            ax.legend(handles=[marks.entry(name, **style) for name, style in handles])
+        else:
+            table = table.iloc[::-1]
+            names = [metric_label(rule) for rule in table["rule"]]
+            ends = table["low"].to_numpy(), table["high"].to_numpy()
+            marks.dots(ax, table["loss"].to_numpy(), names, *ends)
+        ax.set_xlabel("Layer" if choice.score else "Score lost against the best layer (points)")
+        figure.suptitle("Layer choice", x=0.01, ha="left")
+        figure.savefig(path)

@@ -30,20 +30,21 @@ for NANO in CONFIG.nano:
         conda:
             ENVIRONMENT
         params:
-            run=script("train_nano"),
             key=PLAN.keys.nano(NANO),
             model=NANO,
         message:
             f"Training {NANO}"
         shell:
-            "{params.run} --model {params.model:q} --texts {input.texts:q}"
+            script("train_nano") + " --model {params.model:q} --texts {input.texts:q}"
             " --losses {output.losses:q} --key {params.key} --threads {threads}"
             " --log {log:q}"
 
 
 rule convert:
     input:
-        stale=stale("converted", "<results>/converted/{model}/{revision}/layerwise.json"),
+        stale=stale(
+            "converted", "<results>/converted/{model}/{revision}/layerwise.json"
+        ),
     output:
         "<results>/converted/{model}/{revision}/layerwise.json",
     log:
@@ -55,10 +56,10 @@ rule convert:
     resources:
         mem_mb=model_memory,
     params:
-        run=script("convert_model"),
         key=key("converted"),
     message:
         "Converting {wildcards.model} to safetensors"
     shell:
-        "{params.run} --model {wildcards.model:q} --revision {wildcards.revision:q}"
+        script("convert_model")
+        + " --model {wildcards.model:q} --revision {wildcards.revision:q}"
         " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"

@@ -40,11 +40,11 @@ VERSIONS = {
     "select": 5,
     "similarity": 2,
     "published": 1,
-    "figure": 7,
+    "figure": 8,
     "weights": 1,
     "best_layers": 4,
-    "report": 1,
-    "explore": 2,
+    "report": 2,
+    "explore": 3,
 }
 
 # Settings that say how a job runs, not what it computes.

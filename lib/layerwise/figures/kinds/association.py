@@ -168,11 +168,18 @@ def plot_points(table: pd.DataFrame, look: Look) -> Figure:
         ax.plot(top["value"], y.max(), **RING)
         if pd.notna(top["output_score"]):
             ax.axhline(100 * top["output_score"], **OUTPUT)
-        ax.text(0, 1.02, _association(top), transform=ax.transAxes, fontsize=6.5, color=theme.GREY)
+        ax.text(
+            0,
+            1.02,
+            _association(top),
+            transform=ax.transAxes,
+            fontsize=theme.SMALL,
+            color=theme.GREY,
+        )
         ax.set_title(ax.get_title(loc="left"), pad=14)
         ax.margins(0.08)
         ax.xaxis.set_major_locator(MaxNLocator(4))
-        ax.set_xlabel(marks.metric_axis(part), fontsize=7.5)
+        ax.set_xlabel(marks.metric_axis(part))
         ax.set_ylabel(SCORE_AXIS if panel.left else "")
     marks.depth_bar(grid)
     return grid.legend([entry("best layer", **RING), entry("model output", **OUTPUT)]).figure
