@@ -34,7 +34,7 @@ VERSIONS = {
     "extract": 2,
     "metrics": 4,
     "tasks": 1,
-    "evaluate": 2,
+    "evaluate": 3,
     "associate": 5,
     "select": 4,
     "similarity": 2,
