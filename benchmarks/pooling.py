@@ -20,7 +20,7 @@ from torch import Tensor
 from layerwise.activations import forward
 from layerwise.activations.representation import Packed, choose, pool
 from layerwise.config.scoring import ScoringSettings
-from layerwise.models.load import LoadedModel, load
+from layerwise.models.load import LoadedModel
 from layerwise.tasks.evaluate import one_thread
 from layerwise.tasks.task import Vectors
 from layerwise.vocabulary import BLOCK
@@ -103,11 +103,11 @@ def main(arguments: argparse.Namespace) -> None:
     tables = []
     for model in arguments.models:
         revision = config.models[model].revisions[-1]
-        loaded = load(model, script.loadable(config, model, revision), revision, device="cpu")
         rows: list[dict[str, Any]] = []
-        for name in config.tasks:
-            found = scores(loaded, script.task_of(config, name))
-            rows += [{"model": model, "task": name, **row} for row in found]
+        with script.open_model(config, model, revision, config.extraction(model)) as loaded:
+            for name in config.tasks:
+                found = scores(loaded, script.task_of(arguments.plan, name))
+                rows += [{"model": model, "task": name, **row} for row in found]
         table = pd.DataFrame(rows).pivot_table("score", ["model", "layer"], "pooling")
         tables.append(table[list(WAYS)])
     pd.concat(tables).round(1).to_csv(arguments.output)

@@ -9,30 +9,26 @@ def main(arguments: script.Arguments) -> None:
     """Load the model, run the prompts, write the activations."""
     from layerwise.activations.extract import extract, set_threads
     from layerwise.corpora.prompts import read
-    from layerwise.models.load import load
 
     set_threads(arguments.threads)
     config = arguments.config
     settings = config.extraction(arguments.model, arguments.corpus)
-    entry = script.loadable(config, arguments.model, arguments.revision)
     corpus = read(arguments.prompts, arguments.views)
-    loaded = load(
-        arguments.model, entry, arguments.revision, device=settings.device, dtype=settings.dtype
-    )
-    extract(
-        loaded,
-        corpus=corpus.name,
-        prompts=corpus.ids,
-        views=corpus.views,
-        settings=settings,
-        perturb=config.corpora[corpus.name].perturb,
-        target=arguments.output,
-        attributes={
-            "key": arguments.key,
-            "corpus_sha256": corpus.hash,
-            "n_views": len(corpus.views) - 1,
-        },
-    )
+    with script.open_model(config, arguments.model, arguments.revision, settings) as loaded:
+        extract(
+            loaded,
+            corpus=corpus.name,
+            prompts=corpus.ids,
+            views=corpus.views,
+            settings=settings,
+            perturb=config.corpora[corpus.name].perturb,
+            target=arguments.output,
+            attributes={
+                "key": arguments.key,
+                "corpus_sha256": corpus.hash,
+                "n_views": len(corpus.views) - 1,
+            },
+        )
 
 
 if __name__ == "__main__":
@@ -41,4 +37,6 @@ if __name__ == "__main__":
         "views": "views to read",
         "output": "HDF5 file to write",
     }
-    script.run(main, script.parser(__doc__, "model", "revision", "corpus", **files))
+    script.run(
+        main, script.parser(__doc__, "model", "revision", "corpus", stage="extract", **files)
+    )

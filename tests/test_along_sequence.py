@@ -35,10 +35,18 @@ def test_the_table_is_that_of_passes_of_the_shorter_prompts(family: str, tmp_pat
     tokens = ("all", "drop_first", "drop_sinks")
     path = tiny.extracted(loaded, tmp_path / "a.h5", texts, prefixes=True, tokens=tokens)
     with Activations(path) as file:
-        table = sequence.compute(file, MetricsSettings(alphas=(1.0, 2.0)))
+        settings = MetricsSettings(alphas=(1.0, 2.0), normalizations=("logN",))
+        table = sequence.compute(file, settings)
         assert file.prefixes("drop_sinks", 1) == {}
     assert list(table.columns) == list(sequence.COLUMNS)
-    table = table[(table["layer"] == 2) & (table["normalization"] == "raw")]
+    table = table[table["layer"] == 2]
+    entropies = table[table["metric"] == "prefix_entropy"]
+    wide = entropies.pivot_table("value", ["tokens", "position", "alpha"], "normalization")
+    places = wide.index.to_frame()
+    n = places["position"] - (places["tokens"] == "drop_first")
+    assert wide["logN"].isna().tolist() == (n < 2).tolist()
+    np.testing.assert_allclose(wide["logN"][n > 1], (wide["raw"] / np.log(n))[n > 1])
+    table = table[table["normalization"] == "raw"]
     for t in grid(max(map(len, ids)))[1:]:
         long = states_of(loaded, [own[:t] for own in ids if len(own) >= t])[2, "block"]
         rows = table[table["position"] == t].set_index(["metric", "tokens", "alpha"])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,9 @@ from refused import refused
 from layerwise.config import Config, read_config, schema
 from layerwise.config.models import FolderSource, HubSource, Model
 from layerwise.errors import ConfigError
+from layerwise.metrics.registry import sections
 from layerwise.run.keys import settings
+from layerwise.run.resources import describe
 from layerwise.section import parse
 
 QUICKSTART = yaml.safe_load((ROOT / "config.yaml").read_text())
@@ -171,6 +176,9 @@ def test_keys_leave_out_defaults_at_any_depth() -> None:
     assert settings(config.metrics).keys() == {"metrics"}
 
 
+BOMB = [("x", "a"), *zip("abcdefghijklmnopqrstu", "bcdefghijklmnopqrstuv", strict=True)]
+
+
 @pytest.mark.parametrize(
     ("text", "code"),
     [
@@ -181,6 +189,18 @@ def test_keys_leave_out_defaults_at_any_depth() -> None:
         ("results: 2024-01-01\n", "wrong_type"),
         ("models: {1: {source: {hub: x}}}\n", "wrong_type"),
         ("results: !!binary aGk=\n", "wrong_type"),
+        ("results: &a [*a]\n", "unreadable"),
+        (
+            "x: &x 1\n" + "".join(f"{c}: &{c} [{', '.join(9 * [f'*{p}'])}]\n" for p, c in BOMB),
+            "unreadable",
+        ),
+        (
+            "x: &x {y: 1}\n" + "".join(f"{c}: &{c} {{<<: [*{p}, *{p}]}}\n" for p, c in BOMB),
+            "unreadable",
+        ),
+        ("".join(f"k{n}: 1\n" for n in range(20_000)), "unknown_key"),
+        (f"results: [{', '.join(f'k{n}' for n in range(20_000))}]", "wrong_type"),
+        ("[" * 60 + "]" * 60, "unreadable"),
         ("- a\n", "wrong_type"),
         ("", "wrong_type"),
     ],
@@ -190,6 +210,12 @@ def test_files_are_read_strictly(tmp_path: Path, text: str, code: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_config(tmp_path / "c.yaml")
     assert caught.value.code == code
+
+
+def test_a_key_of_json_twice(tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text('{"studies": {"a": {"kind": "curves", "kind": "map"}}}')
+    with refused("unreadable"):
+        read_config(tmp_path / "c.json")
 
 
 @pytest.mark.parametrize("given", [None, [], "text"])
@@ -237,3 +263,77 @@ def test_checkpoints_of_any_suite_are_named_by_a_pattern_of_branches(
         revisions(pattern="step*")
     with pytest.raises(ValueError, match="for models on the hub"):
         Model(source=FolderSource(folder="m"), revisions={"pattern": "step{step}"})
+
+
+@pytest.mark.parametrize(
+    "corpora",
+    [
+        {"c": {"repetition": [0.1234567, 0.12345671]}},
+        {"c": {"repetition": [0.1, 0.5]}, "c repetition 0.5": {"repetition": 0.2}},
+    ],
+)
+def test_perturbed_corpora_do_not_replace_each_other(corpora: dict[str, Any]) -> None:
+    entry = {"source": {"package": "lee"}, "views": {"n": 0}}
+    given = {name: {**entry, "perturb": perturb} for name, perturb in corpora.items()}
+    with refused("duplicate"):
+        Config.of({**QUICKSTART, "corpora": given})
+
+
+SECTIONS = "models|nano|corpora|tasks|extract|metrics|scoring|association|studies|published"
+KEY = re.compile(rf"(?<![\w./-])(?:{SECTIONS})(?:\.(?:[a-z_]+|\*))+")
+
+
+def messages(tree: ast.Module) -> Iterator[str]:
+    """The texts of a module without docstrings; a replaced part is a ``*``."""
+    seen: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr):
+            seen.add(id(node.value))
+        elif isinstance(node, ast.JoinedStr):
+            seen |= {id(part) for part in node.values}
+            yield "".join(p.value if isinstance(p, ast.Constant) else "*" for p in node.values)
+        elif (
+            isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in seen
+        ):
+            yield node.value
+
+
+def inside(node: dict[str, Any], key: str, definitions: dict[str, Any]) -> list[dict[str, Any]]:
+    """The schemas of a key in any of a node's forms."""
+    if "$ref" in node:
+        return inside(definitions[node["$ref"].rpartition("/")[2]], key, definitions)
+    forms = [form for many in ("anyOf", "oneOf", "allOf") for form in node.get(many, ())]
+    found = [part for form in forms for part in inside(form, key, definitions)]
+    if key in node.get("properties", {}):
+        found.append(node["properties"][key])
+    named = [*node.get("patternProperties", {}).values(), node.get("additionalProperties")]
+    found += [part for part in named if isinstance(part, dict)]
+    return found if key != "*" else found + list(node.get("properties", {}).values())
+
+
+def test_errors_name_keys_that_there_are() -> None:
+    root = schema.schema()
+    metrics = {
+        name: {"properties": section.model_json_schema()["properties"]}
+        for name, section in sections().items()
+    }
+    root["$defs"]["MetricsSettings"]["properties"]["settings"] = {"properties": metrics}
+    n_keys = 0
+    for file in (ROOT / "lib/layerwise").rglob("*.py"):
+        for text in messages(ast.parse(file.read_text())):
+            for key in KEY.findall(text):
+                nodes, n_keys = [root], n_keys + 1
+                for part in key.split("."):
+                    nodes = [n for node in nodes for n in inside(node, part, root["$defs"])]
+                    assert nodes, f"{file.name}: an error names {key}, which is no key"
+    assert n_keys > 20
+
+
+def test_the_plan_says_what_token_states_take() -> None:
+    nano = next(name for name in QUICKSTART["nano"])
+    given = change("extract", {"token_states": "float16", "layers": [0, 2]})
+    (line,) = [row for row in describe(Config.of(given)) if nano in row and "token states" in row]
+    n = Config.of(given).corpora["wikipedia"].sample.n
+    size = len(Config.of(given).models[nano].revisions) * 100 * n * 2 * 2
+    size *= QUICKSTART["nano"][nano]["hidden"]
+    assert line == f"{nano}: {size / 1e9:.3g} GB of token states for every 100 tokens of a prompt"

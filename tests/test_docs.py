@@ -170,7 +170,7 @@ def test_figures_page_shows_every_kind() -> None:
 
 def test_example_of_a_metric_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_METRICS", dict(registry.all_metrics()))
-    (example,) = blocks(ROOT / "CONTRIBUTING.md", "python")
+    example, _ = blocks(ROOT / "CONTRIBUTING.md", "python")
     module = types.ModuleType("example")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(compile(example, "CONTRIBUTING.md", "exec"), module.__dict__)

@@ -312,7 +312,7 @@ def test_prompts_stand_in_front_and_need_not_count(
 ) -> None:
     """Vectors are those of prompt and text together, over all tokens or the text's alone."""
     texts = tiny.texts(4, seed=3)
-    ways = [Representation(readout="residual")]
+    ways = [Representation(pooling=pooling) for pooling in ("mean", "weighted_mean")]
     both = embedding.embed(model, [f"quick fox {text}" for text in texts], ways)
     prompted = embedding.embed(model, texts, ways, prompts=["quick fox "] * 4)
     np.testing.assert_allclose(prompted, both, rtol=1e-4, atol=1e-6)
@@ -326,8 +326,12 @@ def test_prompts_stand_in_front_and_need_not_count(
     table = model.model.get_input_embeddings().weight.detach().numpy()
     for row in range(4):
         assert n_all[row] == len(ids[row])
-        expected = table[ids[row][n_prompt:]].mean(axis=0)
-        np.testing.assert_allclose(alone[0, 0, row], expected, atol=1e-6)
+        states = table[ids[row][n_prompt:]]
+        np.testing.assert_allclose(alone[0, 0, row], states.mean(axis=0), atol=1e-6)
+        # A token's weight is its position in prompt and text together.
+        weights = np.arange(n_prompt, len(ids[row])) + 1.0
+        expected = np.average(states, axis=0, weights=weights)
+        np.testing.assert_allclose(alone[1, 0, row], expected, atol=1e-6)
 
 
 def test_final_norm_is_the_models_output_at_the_last_layer(tmp_path: Path) -> None:

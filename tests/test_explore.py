@@ -197,6 +197,15 @@ def test_values_in_the_browser_equal_the_tables(made: Made, tmp_path: Path) -> N
 
 
 @NEEDS_CHROMIUM
+def test_a_metric_may_be_called_as_javascript_calls_its_own(tmp_path: Path) -> None:
+    table = metrics_of("m", "main").assign(metric="constructor")
+    source = Source(metrics=[(table, tmp_path / "m.parquet")], published="them")
+    page = tmp_path / "p.html"
+    page.write_text(render(gather([source], Order(), page), "p"), encoding="utf-8")
+    assert asked(page, tmp_path, 'return drawnLines("metric").full.length;') == 1
+
+
+@NEEDS_CHROMIUM
 def test_what_studies_of_other_tasks_found_is_not_shown(made: Made, tmp_path: Path) -> None:
     seen = asked(
         made.page,
@@ -214,6 +223,30 @@ def test_what_studies_of_other_tasks_found_is_not_shown(made: Made, tmp_path: Pa
     assert "/few" not in seen["sure"]
     assert "95% CI over tasks" in seen["many"]
     assert "over tasks" not in seen["one"] and "the task’s own 95% CI" in seen["one"]
+
+
+@NEEDS_CHROMIUM
+def test_a_view_can_be_saved_and_sent(made: Made, tmp_path: Path) -> None:
+    seen = asked(
+        made.page,
+        tmp_path,
+        """state.stop = 1; state.tokens = ["drop_first"]; draw();
+        const sent = location.hash;
+        state.stop = 0; state.tokens = ["all"]; draw();
+        history.replaceState(null, "", sent); recall();
+        const saved = [];
+        download = (blob, name) => saved.push([blob.type, name]);
+        save("metric", "svg"); save("metric", "png");
+        await new Promise((done) => setTimeout(done, 500));
+        return { stop: state.stop, tokens: state.tokens, checkpoint: data.timeline[1], sent: decodeURIComponent(sent),
+                 saved, text: picture("metric").text, axis: document.querySelector("#metric svg").textContent };""",
+        "--virtual-time-budget=5000",
+    )
+    assert (seen["stop"], seen["tokens"]) == (1, ["drop_first"])
+    assert seen["checkpoint"] in seen["sent"]
+    assert seen["saved"] == [["image/svg+xml", "metric.svg"], ["image/png", "metric.png"]]
+    assert "stroke: rgb(" in seen["text"]
+    assert "Depth (% of layers)" in seen["axis"]
 
 
 @NEEDS_CHROMIUM

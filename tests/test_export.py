@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import yaml
 from refused import refused
 from transformers import AutoModel, AutoTokenizer
 
+from layerwise.config.models import HubSource, Model
 from layerwise.errors import Code
 from layerwise.export import Recipe, cut, export
 
@@ -47,6 +49,8 @@ def test_a_cut_model_gives_the_layer(family: str, tmp_path: Path) -> None:
         done = export(whole, recipe, tmp_path / str(place), TEXTS)
         assert done.difference <= 1e-6
         assert recipe.layer > 1 or done.parameters < done.whole_parameters
+        _, info = AutoModel.from_pretrained(done.folder, output_loading_info=True)
+        assert not info["missing_keys"] and not info["unexpected_keys"]
 
 
 def test_plain_sentence_transformers_loads_it(tmp_path: Path) -> None:
@@ -83,7 +87,8 @@ def test_texts_are_no_chat(tmp_path: Path) -> None:
 def test_the_final_norm_comes_before_the_pooling(tmp_path: Path) -> None:
     """A cut model's last hidden state is normed, and no block more is kept."""
     whole = tiny.loaded("llama", tmp_path / "whole")
-    export(whole, Recipe(2), tmp_path / "cut", TEXTS, hub="acme/tiny")
+    named = replace(whole, entry=Model(source=HubSource(hub="acme/tiny")))
+    export(named, Recipe(2), tmp_path / "cut", TEXTS)
     card = (tmp_path / "cut/README.md").read_text()
     assert yaml.safe_load(card.split("---")[1])["base_model"] == "acme/tiny"
     assert "| readout | final norm |" in card

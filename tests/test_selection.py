@@ -68,6 +68,9 @@ def test_choice_follows_the_direction() -> None:
     assert pick(table, "lidar")["layer"] == 4
     assert pick(table, OUTPUT)["layer"] == 4
     assert pick(table, MIDDLE)["layer"] == 2
+    four = tidy_scores(np.array([[0.1, 0.5, 0.3, 0.6]]))
+    table = select_layers(tidy_metrics({"lidar": np.arange(4.0)}), four, DOWN_UP)
+    assert pick(table, MIDDLE)["layer"] == 1, "rounded down"
 
 
 def test_consensus_is_the_best_mean_rank_of_the_papers_metrics() -> None:
@@ -101,20 +104,22 @@ def test_regret_and_gain_hold_together(values: np.ndarray, ranks: list[int]) -> 
 
 def test_the_interval_of_a_regret_says_whether_tasks_agree() -> None:
     metrics = tidy_metrics({"lidar": np.array([3.0, 2, 1])})  # picks layer 0; layer 1 is best
-    level = np.array([[0.1], [0.4], [0.7], [0.2]])
+    level = np.array([[0.1], [0.4], [0.7], [0.2], [0.3]])
     agreed = tidy_scores(level + np.array([0.0, 0.1, 0.05]))
     row = pick(select_layers(metrics, agreed, DOWN_UP), "lidar")
     assert [row["regret_low"], row["regret_high"]] == pytest.approx([0.1, 0.1])
-    unlike = np.array([[0.0, 0.5, 0], [0, 0.4, 0], [0.3, 0, 0], [0.4, 0, 0]])
+    unlike = np.array([[0.0, 0.5, 0], [0, 0.4, 0], [0.3, 0, 0], [0.4, 0, 0], [0.1, 0.2, 0]])
     row = pick(select_layers(metrics, tidy_scores(unlike), DOWN_UP), "lidar")
-    assert (row["best_layer"], row["regret"]) == (1, pytest.approx(0.05))
+    assert (row["best_layer"], row["regret"]) == (1, pytest.approx(0.06))
     assert row["regret_low"] == 0 < row["regret"] < row["regret_high"]
     assert row["regret_high"] <= 1 - stats.mean_ci(unlike[:, 0]).low
     leads = unlike[:, 0] - unlike[:, 2]
-    half = 3.182446 * leads.std(ddof=1) / 2  # Student's t with three degrees of freedom
+    half = 2.776445 * leads.std(ddof=1) / np.sqrt(5)  # Student's t, four degrees of freedom
     assert row["gain_high"] - row["gain_over_output"] == pytest.approx(half, rel=1e-5)
-    alone = select_layers(metrics, tidy_scores(unlike[:1]), DOWN_UP)
-    assert alone[["regret_low", "regret_high"]].isna().all(axis=None)
+    assert row["no_interval"] == ""
+    few = select_layers(metrics, tidy_scores(unlike[:4]), DOWN_UP)
+    assert few[["regret_low", "regret_high"]].isna().all(axis=None)
+    assert few["no_interval"].str.startswith("4 task clusters").all()
 
 
 def of_rules(n: int, rng: np.random.Generator) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -162,9 +167,9 @@ def test_layers_without_a_value_are_not_picked() -> None:
     assert pick(select_layers(metrics, scores, DOWN_UP), "curvature")["layer"] == 3
 
 
-def without_last(table: pd.DataFrame, task: str = "task0") -> pd.DataFrame:
-    """Scores in which a task lacks the last layer, so that all do."""
-    return table[~((table["task"] == task) & (table["depth"] == 1))]
+def without_last(table: pd.DataFrame, has: str = "task0") -> pd.DataFrame:
+    """Scores in which one task alone has the last layer, so that none is shown with it."""
+    return table[(table["task"] == has) | (table["depth"] < 1)]
 
 
 def test_a_last_layer_without_a_score_is_no_baseline() -> None:
@@ -282,10 +287,12 @@ def test_selected_layers_of_one_model() -> None:
 
 
 def test_best_layer_and_its_lead() -> None:
-    values = np.array([[0.2, 0.6, 0.5], [0.2, 0.8, 0.5], [0.4, 0.7, 0.5]])
+    values = np.array(
+        [[0.2, 0.6, 0.5], [0.2, 0.8, 0.5], [0.4, 0.7, 0.5], [0, 0.7, 0.5], [0, 0.7, 0.5]]
+    )
     row = best_layers(tidy_scores(values)).iloc[0]
     assert (row["best_layer"], row["last_layer"], row["n_tied"]) == (1, 2, 1)
-    assert (row["n_tasks"], row["n_sources"]) == (3, 3)
+    assert (row["n_tasks"], row["n_sources"]) == (5, 5)
     assert (row["gain"], row["gain_new_task"]) == pytest.approx((0.2, 0.2))
     alone = stats.mean_ci(values[:, 1] - values[:, 2])
     assert row["gain_low"] < alone.low, "the interval corrects for selecting the layer"
@@ -306,11 +313,11 @@ def test_ties_are_counted() -> None:
 
 
 def test_tasks_of_shared_texts_tell_less() -> None:
-    values = np.array([[0.2, 0.6, 0.5], [0.2, 0.8, 0.5], [0.4, 0.7, 0.5], [0.3, 0.6, 0.5]])
+    values = np.array([[0.2, 0.6, 0.5], [0.2, 0.8, 0.5], [0.4, 0.7, 0.5]] * 2)
     scores = tidy_scores(values)
     shared = with_text_sources(scores, {"task0": "same", "task3": "same"})
     apart, together = (best_layers(t).iloc[0] for t in (scores, shared))
-    assert (apart["n_sources"], together["n_sources"]) == (4, 3)
+    assert (apart["n_sources"], together["n_sources"]) == (6, 5)
     assert together["gain_high"] - together["gain_low"] > apart["gain_high"] - apart["gain_low"]
 
 

@@ -77,9 +77,36 @@ def test_simultaneous_intervals_cover_all_columns(rng):
 
 
 def test_ratio(rng):
-    wholes = rng.normal(10, 1, size=200)
-    found = stats.ratio_ci(0.3 * wholes + rng.normal(size=200), wholes)
-    assert found.low < 0.3 < found.high and found.high - found.low < 0.06
+    wholes = rng.normal(10, 1, size=(400, 3))
+    parts = 0.3 * wholes + rng.normal(size=(400, 3))
+    found = [stats.ratio_ci(a, b) for a, b in zip(parts, wholes, strict=True)]
+    assert np.mean([one.low < 0.3 < one.high for one in found]) > 0.92
+    many = stats.ratio_ci(parts.ravel(), wholes.ravel())
+    assert many.low < 0.3 < many.high and many.high - many.low < 0.02
+    assert np.isnan(stats.ratio_ci(parts[0, :2], wholes[0, :2]).low)
+
+
+def test_intervals_for_all_columns_with_few_clusters(rng):
+    values = rng.normal(size=(5, 7))
+    assert np.isnan(stats.simultaneous_ci(values, [0, 0, 1, 2, 3]).low).all()
+    few = stats.simultaneous_ci(values)
+    half = scipy.stats.t.isf(0.025 / 7, 4) * values.std(axis=0, ddof=1) / np.sqrt(5)
+    np.testing.assert_allclose(few.high - few.estimate, half)
+    alone = scipy.stats.ttest_1samp(values, 0).pvalue
+    np.testing.assert_allclose(few.p, np.minimum(7 * alone, 1))
+    # A column that does not vary is no comparison.
+    same = stats.simultaneous_ci(np.column_stack([values, np.zeros(5)]))
+    np.testing.assert_allclose(same.high[:7], few.high)
+    wider = stats.simultaneous_ci(values, widening=1.5)
+    np.testing.assert_allclose(wider.high - wider.estimate, 1.5 * half)
+
+
+def test_unequal_clusters_have_fewer_degrees_of_freedom(rng):
+    values, clusters = rng.normal(size=5), [0, 0, 0, 1, 2]
+    found = stats.mean_ci(values, clusters)
+    # tr(M)^2 / tr(M^2) of the covariance of the three deviations (Bell & McCaffrey 2002).
+    quantile = scipy.stats.t.isf(0.025, 0.2**2 / 0.0252)
+    assert (found.high - found.estimate) / found.stderr == pytest.approx(quantile, rel=0.02)
 
 
 def test_pairing_finds_what_belongs_together(rng):
@@ -88,6 +115,15 @@ def test_pairing_finds_what_belongs_together(rng):
     found = stats.pairing_test(own)
     assert found.p[0] < 0.01 and found.p_adjusted[0] < 0.02 and found.p[1:].min() > 0.02
     np.testing.assert_allclose(found.statistic, np.trace(own, axis1=1, axis2=2) / 6)
+
+
+def test_pairing_counts_both_signs_and_the_pairing_at_hand():
+    own = np.eye(8)[None]
+    for table in (own, -own):
+        assert stats.pairing_test(table, 99).p[0] == stats.pairing_test(table, 99).p_adjusted[0]
+        assert stats.pairing_test(table, 99).p[0] == pytest.approx(1 / 100)
+    # All six pairings of three are tried, of which one is this strong.
+    assert stats.pairing_test(np.eye(3)[None]).p[0] == pytest.approx(1 / 6)
 
 
 def test_valley(rng):

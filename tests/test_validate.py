@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import PRESETS, ROOT
 from refused import refused
 
 from layerwise import vocabulary
@@ -24,6 +24,7 @@ SHORT = {
     "TEXTS": "{source: {package: wikipedia}, views: {n: 0}}",
     "TWO": "{source: {hub: x/a}, revisions: [step1, step2]}",
     "TASKS": "tasks: [STS12, BIOSSES]",
+    "SCORING": "scoring: {poolings: [mean, max]}",
     "PUBLISHED": "published: {theirs: {metrics: pyproject.toml}}",
     "RELEASED": "published: {theirs: {metrics: released, scores: released}}",
     "REPEATED": "{source: {package: lee}, views: {n: 0}, perturb: {repetition: [0, 1]}}",
@@ -79,6 +80,7 @@ published: theirs |  | unknown_name | studies.s.published
  | tasks: {t: {file: absent.csv, kind: pairs}} | missing_file | tasks.t.file
  | tasks: {STS12: {folder: absent}} | missing_file | tasks.STS12.folder
  | models: {a: {source: {folder: absent}}} | missing_file | models.a
+ | models: {a: {source: {folder: ..}}} | missing_file | models.a
 kind: score_by_depth |  | missing | studies.s
 kind: probes_by_depth | TASKS | missing | studies.s
 kind: along_sequence |  | missing | studies.s.metrics
@@ -101,6 +103,15 @@ corpora: [r], colour: randomness | corpora: {r: REPEATED} | unknown_name | studi
 corpora: [r], colour: model | corpora: {r: REPEATED} | ambiguous | studies.s
 y: [scores] |  | unknown_key | studies.s.y
  | corpora: {w: TEXTS, v: TEXTS} | ambiguous | studies.s
+kind: score_by_depth, task_types: [Clasification] | TASKS | unknown_name | studies.s.task_types
+kind: score_by_depth, task_types: [Clustering] | tasks: [PangLeePolarity] | unknown_name | studies.s.task_types
+kind: layer_selection, task_types: [STS, Clustering] | TASKS | ambiguous | studies.s.task_types
+kind: training_dynamics, pooling: [mean, max] | models: {a: TWO}, TASKS, SCORING | ambiguous | studies.s.pooling
+kind: size_scaling, tokens: [all] | models: {a: TWO} | missing | studies.s.sizes
+kind: bimodality, metrics: [dataset_entropy] | metrics: {} | unsupported | studies.s.metrics
+kind: alpha_robustness, metrics: [curvature] |  | unsupported | studies.s.metrics
+kind: finetuning_effects, metrics: [curvature] |  | too_few | studies.s.models
+models: [a, b], revisions: [step1] | models: {a: TWO, b: {source: {hub: x/b}}} | too_few | studies.s.revisions
 kind: layer_selection, row: model | TASKS | unsupported | studies.s
 kind: score_by_depth, published: theirs | PUBLISHED | unknown_name | studies.s.published
 kind: layer_similarity, published: theirs | PUBLISHED | unknown_name | studies.s.published
@@ -174,9 +185,6 @@ def test_a_key_given_twice_is_found_in_the_files(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("models: {}\nmodels: {}\n")
     with refused("unreadable"):
         read_valid(config().plain(), [tmp_path / "c.yaml"])
-
-
-PRESETS = sorted((ROOT / "presets").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", [ROOT / "config.yaml", *PRESETS], ids=lambda path: path.stem)

@@ -33,6 +33,33 @@ GROUPED = {**DECODER, "num_key_value_heads": 2}
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2}
 MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 8, "mamba_chunk_size": 16}
 GPT = {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 3, "n_head": 4, **TOKENS}
+XLM = {
+    "n_words": VOCABULARY,
+    "emb_dim": 32,
+    "n_layers": 3,
+    "n_heads": 4,
+    "pad_token_id": 0,
+    **{f"{name}_index": 0 for name in ("pad", "bos", "eos", "unk", "mask")},
+}
+BART = {
+    "vocab_size": VOCABULARY,
+    "d_model": 32,
+    **TOKENS,
+    **{f"{part}_layers": 3 for part in ("encoder", "decoder")},
+    **{f"{part}_attention_heads": 4 for part in ("encoder", "decoder")},
+    **{f"{part}_ffn_dim": 48 for part in ("encoder", "decoder")},
+}
+REFORMER = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "pad_token_id": 0,
+    "attention_head_size": 8,
+    "axial_pos_embds": False,
+    "max_position_embeddings": 300,
+    "attn_layers": ["local", "local", "local"],
+    "feed_forward_size": 48,
+}
 
 FAMILIES: dict[str, Any] = {
     # Pythia; SmolLM2 and Llama 3 (LLM2Vec too); BERT; Mamba and Mamba-2
@@ -172,9 +199,52 @@ FAMILIES: dict[str, Any] = {
     "xlnet": lambda: hf.XLNetConfig(
         vocab_size=VOCABULARY, d_model=32, n_layer=3, n_head=4, d_inner=48, pad_token_id=0
     ),
+    # Blocks spread over several lists, called several times, or with something after the first
+    "xlm": lambda: hf.XLMConfig(**XLM),
+    "flaubert": lambda: hf.FlaubertConfig(**XLM),
+    "albert": lambda: hf.AlbertConfig(**ENCODER, embedding_size=16),
+    "albert_groups": lambda: hf.AlbertConfig(**ENCODER, embedding_size=16, num_hidden_groups=3),
+    "deberta_v2_conv": lambda: hf.DebertaV2Config(
+        **ENCODER, relative_attention=True, conv_kernel_size=3, conv_act="gelu"
+    ),
+    # States that depend on a longer prompt in the batch
+    "fnet": lambda: hf.FNetConfig(
+        **COMMON, intermediate_size=48, pad_token_id=0, max_position_embeddings=300
+    ),
+    "mobilebert": lambda: hf.MobileBertConfig(
+        **ENCODER, embedding_size=16, intra_bottleneck_size=16, num_feedforward_networks=2
+    ),
+    "nystromformer": lambda: hf.NystromformerConfig(**ENCODER),
+    "yoso": lambda: hf.YosoConfig(**ENCODER),
+    "convbert": lambda: hf.ConvBertConfig(**ENCODER, embedding_size=16),
+    # States that are padded to a multiple of the window
+    "longformer": lambda: hf.LongformerConfig(
+        **ENCODER, attention_window=8, max_position_embeddings=300
+    ),
+    "led": lambda: hf.LEDConfig(**BART, attention_window=8),
+    # Other encoders and decoders
+    "big_bird": lambda: hf.BigBirdConfig(**ENCODER),
+    "roformer": lambda: hf.RoFormerConfig(**ENCODER, embedding_size=16),
+    "rembert": lambda: hf.RemBertConfig(**ENCODER, input_embedding_size=16),
+    "ibert": lambda: hf.IBertConfig(**ENCODER),
+    "esm": lambda: hf.EsmConfig(**ENCODER, mask_token_id=4, position_embedding_type="rotary"),
+    "luke": lambda: hf.LukeConfig(**ENCODER, entity_vocab_size=10, entity_emb_size=8),
+    "xlm_roberta_xl": lambda: hf.XLMRobertaXLConfig(**ENCODER, max_position_embeddings=300),
+    "megatron_bert": lambda: hf.MegatronBertConfig(**ENCODER),
+    "bart": lambda: hf.BartConfig(**BART),
+    "pegasus": lambda: hf.PegasusConfig(**BART),
+    "m2m_100": lambda: hf.M2M100Config(**BART),
+    "blenderbot": lambda: hf.BlenderbotConfig(**BART),
+    "openai_gpt": lambda: hf.OpenAIGPTConfig(**GPT),
+    "codegen": lambda: hf.CodeGenConfig(**GPT, rotary_dim=4),
+    "gpt_neo": lambda: hf.GPTNeoConfig(
+        **COMMON, **TOKENS, num_heads=4, attention_types=[[["global", "local", "global"], 1]]
+    ),
+    "biogpt": lambda: hf.BioGptConfig(**DECODER),
+    "smollm3": lambda: hf.SmolLM3Config(**GROUPED),
 }
 # One family of each kind, for `make test`; the others are part of `make test-all`.
-KINDS = ("llama", "gpt_neox", "bert", "mamba2", "vit")
+KINDS = ("llama", "gpt_neox", "bert", "mamba2", "vit", "vit_mae", "xlm", "albert", "fnet")
 
 
 def families(names: Iterable[str], fast: Iterable[str] = KINDS) -> list[Any]:
@@ -194,16 +264,29 @@ def texts(n: int, seed: int = 0, shortest: int = 4, longest: int = 30) -> list[s
     return made
 
 
-def save(family: str, folder: Path, seed: int = 0, kind: Any = hf.AutoModel) -> Path:
+def save(
+    family: str, folder: Path, seed: int = 0, kind: Any = hf.AutoModel, vectors: bool = True
+) -> Path:
     """Save a tiny random model of a family with a tokenizer, and return its folder."""
     torch.manual_seed(seed)
     model = kind.from_config(FAMILIES[family]())
     for parameter in model.parameters():
         # Freshly built models have zero biases and tiny weights; real ones don't.
         torch.nn.init.normal_(parameter, std=0.2) if parameter.ndim > 1 else None
+    if vectors:
+        shake_vectors(model)
     model.save_pretrained(folder)
     nano.train_tokenizer(WORDS, VOCABULARY).save_pretrained(folder)
     return folder
+
+
+def shake_vectors(model: torch.nn.Module) -> None:
+    """Add noise to norms' weights, biases and scales, which fresh models have at 1 or 0."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim < 2:
+                parameter += 0.2 * torch.randn(parameter.shape, generator=generator)
 
 
 def entry(folder: Path | str, **settings: Any) -> Model:
@@ -214,6 +297,22 @@ def entry(folder: Path | str, **settings: Any) -> Model:
 def loaded(family: str, folder: Path) -> LoadedModel:
     """A tiny random model of a family, saved in a folder and loaded from there."""
     return load(family, entry(save(family, folder)), "main", device="cpu")
+
+
+def facts(model: Any) -> dict[str, Any]:
+    """All that may be changed in a model in memory: values to compare before and after a use."""
+    found: dict[str, Any] = {"config": model.config.to_json_string()}
+    for name, module in model.named_modules():
+        for key, value in vars(module).items():
+            if isinstance(value, dict):
+                found[f"{name}.{key}"] = {k: id(v) for k, v in value.items()}
+            else:
+                simple = isinstance(value, bool | int | float | str | None)
+                found[f"{name}.{key}"] = value if simple else id(value)
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        values = tensor.detach().double().numpy().tobytes()
+        found[f"{name} as bytes"] = values, tensor.dtype, tensor.requires_grad
+    return found
 
 
 def extracted(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tiny
 import torch
 import transformers as hf
 
@@ -66,7 +67,7 @@ FAMILIES: dict[str, tuple[Any, int]] = {
 }
 
 
-def save(family: str, folder: Path, *, seed: int = 0) -> Path:
+def save(family: str, folder: Path, *, seed: int = 0, vectors: bool = True) -> Path:
     """A random model with its image processor as a Hugging Face folder."""
     torch.manual_seed(seed)
     model = hf.AutoModel.from_config(FAMILIES[family][0]())
@@ -74,6 +75,8 @@ def save(family: str, folder: Path, *, seed: int = 0) -> Path:
         for name, parameter in model.named_parameters():
             if "norm" not in name and parameter.ndim >= 1:
                 parameter.normal_(std=0.1)
+    if vectors:
+        tiny.shake_vectors(model)
     model.save_pretrained(folder)
     if family == "imagegpt":
         values = np.linspace(-1, 1, LEVELS)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +54,7 @@ def measure(
     from layerwise.metrics.registry import all_metrics
     from layerwise.metrics.table import compute
     from layerwise.section import parse
+    from layerwise.stats import with_intervals
 
     known, n_views = all_metrics(), len(views) - 1
     lists = {name: list(several(value)) for name, value in (DEFAULTS | settings).items()}
@@ -88,9 +88,7 @@ def measure(
         )
         with Activations(path) as activations:
             table, prompts = compute(activations, chosen, threads)
-    half = 1.959964 * table["stderr"]
-    table = table.assign(low=table["value"] - half, high=table["value"] + half)
-    return table, prompts
+    return with_intervals(table), prompts
 
 
 def score_labels(
@@ -135,35 +133,15 @@ def labels_of(prompts: Sequence[Any], labels: Sequence[Any]) -> Labels:
     return Labels(kind, [list(prompts)], values, groups)
 
 
-@contextmanager
-def loaded_model(
-    model: Any, tokenizer: Any = None, revision: str = "main", device: str = "auto"
-) -> Iterator[LoadedModel]:
-    """A live model, or one loaded from a folder or the hub."""
-    from layerwise.models.live import live
-    from layerwise.models.load import load
-    from layerwise.models.source import named
-
-    if not isinstance(model, str | Path):
-        with live(model, tokenizer) as loaded:
-            yield loaded
-        return
-    from layerwise.config.models import Model
-
-    source = named(str(model))
-    name = getattr(source, "package", "") or str(model).rstrip("/").rsplit("/", 1)[-1]
-    yield load(name, Model(source=source), revision, device=device)
-
-
 def prompts_of(source: Any, column: str = "text") -> list[Any]:
     """Texts or images as a model is given them; PIL images become pictures.
 
     Parameters
     ----------
     source
-        A list, a `datasets.Dataset` or a file.
+        A list, a `datasets.Dataset`, a data frame or a file.
     column : str
-        Column of a data set or file.
+        Column of a data set, data frame or file.
     """
     if isinstance(source, Path) or (isinstance(source, str) and Path(source).suffix):
         from layerwise.config.corpora import FileTexts
@@ -174,18 +152,19 @@ def prompts_of(source: Any, column: str = "text") -> list[Any]:
         if Path(source).suffix != ".txt":
             entry["column"] = column
         return [text for _, text in open_texts(parse(FileTexts, entry))[0]]
-    names = getattr(source, "column_names", None)
-    if names is not None:
+    names = getattr(source, "column_names", getattr(source, "columns", None))
+    if names is not None and not isinstance(source, Mapping):
         check_name("column", column, names)
         source = source[column]
-    prompts = [p if isinstance(p, str) else _picture(n, p) for n, p in enumerate(source)]
-    if isinstance(source, str) or not prompts:
+    is_list = isinstance(source, Iterable) and not isinstance(source, str | bytes | Mapping | Set)
+    given = list(source) if is_list else []
+    if not given:
         raise LayerwiseError(
             "texts: expected a list of texts or images, a data set or a file, got "
             f"{source!r:.60}.",
             code="wrong_type",
         )
-    return prompts
+    return [p if isinstance(p, str) else _picture(n, p) for n, p in enumerate(given)]
 
 
 def _picture(number: int, image: Any) -> Any:

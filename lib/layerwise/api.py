@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from layerwise.analysis import labels_of, loaded_model, measure, prompts_of, score_labels
+from layerwise.analysis import labels_of, measure, prompts_of, score_labels
 from layerwise.config.studies import several
 from layerwise.errors import check_name
 from layerwise.run.results import Results, open  # noqa: A004
@@ -97,7 +97,7 @@ def analyse(
     0      0    2.5  24
     1      1    2.1  24
     2      2    2.1  24
-    3      3    1.9  24
+    3      3    2.0  24
     >>> probed = lw.analyse(model, texts, tokenizer, "rankme", labels)
     >>> sorted(set(probed["metric"]))
     ['linear_probe', 'rankme']
@@ -107,8 +107,10 @@ def analyse(
     LayerwiseError
         If a name is unknown, the model cannot be read, or the texts do not suit it.
     """
+    from layerwise.models.opening import open_model
+
     prompts = prompts_of(texts, column)
-    with loaded_model(model, tokenizer, revision, device) as loaded:
+    with open_model(model, tokenizer, revision=revision, device=device) as loaded:
         table, _ = measure(
             loaded,
             [prompts, *(prompts_of(view, column) for view in views)],
@@ -152,24 +154,27 @@ def choose(
     tokenizer: Any = None,
     *,
     tokens: str | None = None,
+    within: float | None = None,
     column: str = "text",
     revision: str = "main",
     device: str = "auto",
     threads: int = 1,
 ) -> Choice:
-    """Recommend a layer: from labels of the texts or images, or from metrics if there are none.
+    """Recommend a layer, from labels of the texts or images or from published scores.
 
     Parameters
     ----------
     tokens : str, optional
         Token selection; by default ``drop_first`` for causal models, else ``all``.
+    within : float, optional
+        Recommend the cheapest layer that loses at most so many points against the output.
     model, texts, labels, tokenizer, column, revision, device, threads
         As for `analyse`.
 
     Returns
     -------
     Choice
-        Its `layer`, a `sentence` that says why, and a `table` of every layer.
+        Its `layer`, `advice`, `reason`, and a `table` of every layer.
 
     Examples
     --------
@@ -179,6 +184,7 @@ def choose(
     ['layer', 'score', 'low', 'high']
     """
     from layerwise import choosing
+    from layerwise.models.opening import open_model
 
     prompts = prompts_of(texts, column)
     data = (
@@ -186,8 +192,8 @@ def choose(
         if labels is None
         else labels_of(prompts, labels)
     )
-    with loaded_model(model, tokenizer, revision, device) as loaded:
-        return choosing.choose(loaded, data, tokens=tokens, threads=threads)
+    with open_model(model, tokenizer, revision=revision, device=device) as loaded:
+        return choosing.choose(loaded, data, tokens=tokens, within=within, threads=threads)
 
 
 def plot(table: pd.DataFrame, metric: str, ax: Axes | None = None) -> Figure:

@@ -8,7 +8,8 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.integrations import get_reporting_integration_callbacks
 
-from layerwise.analysis import loaded_model, measure, prompts_of
+from layerwise.analysis import measure, prompts_of
+from layerwise.models.opening import open_model
 
 METRICS = ("prompt_entropy", "curvature", "rankme")
 
@@ -83,7 +84,7 @@ class LayerMetrics(TrainerCallback):  # type: ignore[misc]
 
         network = extract_model_from_parallel(parts["model"], keep_torch_compile=False)
         reader = self.tokenizer or parts.get("processing_class")
-        with loaded_model(network, reader) as loaded:
+        with open_model(network, reader) as loaded:
             table, _ = measure(loaded, [self.prompts], metrics=self.metrics, tokens=self.tokens)
         logs = {
             f"{metric}/layer_{layer:02d}": value

@@ -45,8 +45,11 @@ def package_folder(module: str) -> Path:
         If it is not installed.
     """
     top, *inner = module.split(".")
-    # For a dotted name, find_spec would import all but the last part.
-    spec = importlib.util.find_spec(top)
+    try:
+        # For a dotted name, find_spec would import all but the last part.
+        spec = importlib.util.find_spec(top)
+    except ValueError:  # of __main__
+        spec = None
     for place in (spec.submodule_search_locations or ()) if spec else ():
         folder = Path(place, *inner)
         if folder.is_dir():

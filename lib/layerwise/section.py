@@ -94,11 +94,13 @@ def _name(value: str) -> str:
 
 def distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """Refuse a list with duplicates."""
+    seen = set()
     for value in values:
-        if values.count(value) > 1:
+        if value in seen:
             raise PydanticCustomError(
                 "duplicate", "{value} is listed twice; list it once", {"value": _show(value)}
             )
+        seen.add(value)
     return values
 
 
@@ -110,6 +112,21 @@ Positive = Annotated[int, Field(ge=1, le=LARGEST)]
 Threads = Annotated[int, Field(ge=1, le=1024)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Probability = Annotated[float, Field(ge=0, le=1)]
+
+
+def _pattern(value: str) -> str:
+    """Refuse what is no regular expression, and one that matches nothing but empty places."""
+    try:
+        empty = re.compile(value).fullmatch("") is not None
+    except re.error as error:
+        raise ValueError(f"{value!r} is no regular expression: {error}") from error
+    if empty:
+        raise ValueError(f"{value!r} matches the empty text; write one unit, such as '[A-Z]'")
+    return value
+
+
+Pattern = Annotated[str, AfterValidator(_pattern)]
+"""A regular expression of a unit of a text."""
 
 Alpha = Annotated[
     float,

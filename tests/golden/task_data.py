@@ -121,4 +121,4 @@ def questions(folder: Path, n: int, seed: int) -> Path:
 
 def causal(folder: Path) -> Path:
     """A tiny Llama with its unembedding."""
-    return tiny.save("llama", folder, seed=3, kind=hf.AutoModelForCausalLM)
+    return tiny.save("llama", folder, seed=3, kind=hf.AutoModelForCausalLM, vectors=False)

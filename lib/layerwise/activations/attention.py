@@ -49,7 +49,7 @@ def first_token_attention(
 
     with ExitStack() as stack:
         stack.enter_context(_eager(loaded.model))
-        for module in loaded.anatomy.blocks.modules():
+        for module in {part for block in loaded.anatomy.blocks for part in block.modules()}:
             stack.callback(module.register_forward_hook(saw).remove)
         forward.run(loaded, ids, lambda rows: _Batch(first, found, rows), budget=budget)
     if not found:

@@ -38,7 +38,7 @@ def budget_of(device: str, hidden: int) -> int:
     return max(usual, IN_CACHE // hidden) if device == "cpu" else usual
 
 
-def cut(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+def cut(lengths: Sequence[int], budget: int, equal: bool = False) -> Iterator[list[int]]:
     """Indices of each batch, longest prompts first.
 
     Parameters
@@ -47,6 +47,8 @@ def cut(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
         Tokens in each prompt.
     budget : int
         The most tokens in a batch, pads included; a longer prompt goes alone.
+    equal : bool
+        True for batches of prompts of one length, without padding.
     """
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     batch: list[int] = []
@@ -55,7 +57,8 @@ def cut(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
         if batch:
             padded = lengths[batch[0]] * (len(batch) + 1)
             pads = padded - tokens - lengths[index]
-            if padded > budget or (tokens >= enough and pads > SLACK * padded):
+            slack = 0 if equal else SLACK * padded
+            if padded > budget or ((equal or tokens >= enough) and pads > slack):
                 yield batch
                 batch, tokens = [], 0
         batch.append(index)

@@ -102,8 +102,9 @@ def run(
             f"number {empty[0]}); remove blank texts from the corpus.",
             code="too_few",
         )
-    limit = budget or batches.budget_of(loaded.device.type, loaded.anatomy.hidden)
-    queue = list(batches.cut([len(prompt) for prompt in ids], limit))
+    anatomy = loaded.anatomy
+    limit = budget or batches.budget_of(loaded.device.type, anatomy.hidden)
+    queue = list(batches.cut([len(p) for p in ids], limit, equal=anatomy.equal_lengths))
     queue.reverse()
     largest = max((len(batch) for batch in queue), default=0)
     while queue:

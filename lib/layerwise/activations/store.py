@@ -12,12 +12,15 @@ view       0 (the prompt itself), 1 … V (its augmented copies)
 prompt     the prompt's id in the corpus
 hidden     0 … D-1
 prefix     t, t times each: numbers of first tokens, see `grid`
+token      ids of all tokens of all prompts, one prompt after the other; -1 in images
+offset     where each prompt begins along ``token``, and where the last one ends
 head       0 … H-1: attention heads
 rank       0 … R-1, R the largest token count of any prompt
 ========== ========================================================================
 
 Arrays: see `ARRAYS` and `ATTENTION`. Views are pooled; all else is of view 0 alone. The arrays
-``prefix_spectrum`` and ``first_token_attention`` are there if the extraction was asked for them.
+``prefix_spectrum``, ``first_token_attention`` and ``token_states`` (of the layers ``token_layer``,
+each as in ``norm``) are there if the extraction was asked for them.
 
 Sublayers, if asked for, are groups ``sublayers/{name}`` (``mixer``, ``mlp``, …, see
 `layerwise.models.architectures`) that hold the same arrays but ``prefix_spectrum``, with the
@@ -36,7 +39,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +47,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.errors import LayerwiseError, closest
+from layerwise.errors import LayerwiseError, check_name, closest
 from layerwise.io import hdf5
 from layerwise.vocabulary import BLOCK
 
@@ -136,6 +139,37 @@ ATTENTION = ArraySpec(
     ("prompt", "head"),
     np.nan,
 )
+
+
+TOKEN_STATES = ArraySpec(
+    ("token_layer", "token", "hidden"),
+    "f4",
+    "activation",
+    "state of each token; those of prompt i are from offset[i] up to offset[i + 1]",
+    ("token", "hidden"),
+    np.nan,
+)
+
+
+@dataclass(frozen=True)
+class TokenStates:
+    """Token states that a file keeps.
+
+    Attributes
+    ----------
+    layers : sequence of int
+    offsets : array, shape (N + 1,)
+        Where each prompt begins among all tokens.
+    ids : array
+        Ids of all tokens.
+    dtype : str
+        f4 or f2.
+    """
+
+    layers: Sequence[int]
+    offsets: Array
+    ids: Array
+    dtype: str
 
 
 def grid(longest: int) -> list[int]:
@@ -242,6 +276,17 @@ def add_attention(file: h5py.File, values: Array) -> None:
     _add(file, "first_token_attention", ATTENTION)[...] = values
 
 
+def add_token_states(file: h5py.File, kept: TokenStates) -> None:
+    """Add the array ``token_states``, to be filled by `Window`, and its labels."""
+    for name, values in (
+        ("token_layer", kept.layers),
+        ("token", kept.ids),
+        ("offset", kept.offsets),
+    ):
+        hdf5.add_scale(file, name, values)
+    _add(file, "token_states", replace(TOKEN_STATES, dtype=kept.dtype))
+
+
 def group_of(file: h5py.File, sublayer: str) -> h5py.Group:
     """The group that holds a sublayer's arrays: the file itself for 'block'."""
     return file if sublayer == BLOCK else file[GROUP][sublayer]
@@ -260,10 +305,24 @@ class Window:
         Numbers of the prompts.
     view : int
         0 for the prompts themselves.
+    kept : TokenStates, optional
+        Token states to keep of the prompts themselves.
     """
 
-    def __init__(self, labels: Labels, sublayers: Sequence[str], part: range, view: int) -> None:
+    def __init__(
+        self,
+        labels: Labels,
+        sublayers: Sequence[str],
+        part: range,
+        view: int,
+        kept: TokenStates | None = None,
+    ) -> None:
         self.part, self.view = part, view
+        self.kept = kept if view == 0 else None
+        if self.kept is not None:
+            self.first, last = (int(self.kept.offsets[n]) for n in (part.start, part.stop))
+            shape = (len(self.kept.layers), last - self.first, len(labels["hidden"]))
+            self.states = np.full(shape, np.nan, self.kept.dtype)
         self.arrays: dict[tuple[str, str], Array] = {}
         own = {**labels, "prompt": part}
         for sublayer, name in _arrays(labels, sublayers):
@@ -297,17 +356,29 @@ class Window:
             The last axis of spectra and norms may be shorter than the file's.
         """
         for name, values in found.items():
-            array, dims = self.arrays[sublayer, name], ARRAYS[name].dims
-            targets = [(array, values)]
-            if dims[0] == "protocol":
-                targets = [(array[p], own) for p, own in zip(protocols, values, strict=True)]
-            before = (slice(None),) * (dims[0] != "layer")
-            after = () if dims[-1] == "prompt" else (slice(values.shape[-1]),)
-            for target, own in targets:
-                target[(*before, layer, rows, *after)] = own
+            array = self.arrays[sublayer, name]
+            dims = [dim for dim in ARRAYS[name].dims if dim != "view"]
+            place: dict[str, Any] = {"layer": layer, "prompt": rows}
+            at = [place.get(dim, slice(None)) for dim in dims]
+            if dims[-1] != "prompt":
+                at[-1] = slice(values.shape[-1])
+            if dims[0] != "protocol":
+                array[tuple(at)] = values
+                continue
+            for protocol, of_protocol in zip(protocols, values, strict=True):
+                array[protocol][tuple(at[1:])] = of_protocol
+
+    def put_states(self, layer: int, row: int, states: Array) -> None:
+        """Take in the states of a prompt's tokens at a layer, shape (T, D), if they are kept."""
+        if self.kept is not None and layer in self.kept.layers:
+            start = int(self.kept.offsets[self.part[row]]) - self.first
+            self.states[self.kept.layers.index(layer), start : start + len(states)] = states
 
     def write(self, file: h5py.File) -> None:
         """Write the results to their place in the file."""
+        if self.kept is not None:
+            tokens = slice(self.first, self.first + self.states.shape[1])
+            file["token_states"][:, tokens] = self.states
         place = {"prompt": slice(self.part.start, self.part.stop), "view": self.view}
         for (sublayer, name), array in self.arrays.items():
             at = tuple(place.get(dim, slice(None)) for dim in ARRAYS[name].dims)
@@ -355,17 +426,18 @@ class Activations:
         expected = {k: v for k, v in wanted.items() if v is not None}
         self._file = hdf5.open_checked(path, SCHEMA, VERSION, expected)
         self.path = Path(path)
-        self.attributes: dict[str, Any] = dict(self._file.attrs)
+        self.attributes: dict[str, Any] = hdf5.attributes(self._file)
         self.model = str(self.attributes["model"])
         self.revision = str(self.attributes["revision"])
         self.corpus = str(self.attributes["corpus"])
-        self.protocols: tuple[str, ...] = tuple(self._file["protocol"].asstr()[:])
-        self.tokens: tuple[str, ...] = tuple(self._file["tokens"].asstr()[:])
-        self.prompts: tuple[str, ...] = tuple(self._file["prompt"].asstr()[:])
-        self.n_layers = int(self._file["layer"].shape[0])
-        self.n_views = int(self._file["view"].shape[0])
-        self.hidden = int(self._file["hidden"].shape[0])
-        self.sublayers: tuple[str, ...] = (BLOCK, *self._file.get(GROUP, ()))
+        with hdf5.readable(path):
+            self.protocols: tuple[str, ...] = tuple(self._file["protocol"].asstr()[:])
+            self.tokens: tuple[str, ...] = tuple(self._file["tokens"].asstr()[:])
+            self.prompts: tuple[str, ...] = tuple(self._file["prompt"].asstr()[:])
+            self.n_layers = int(self._file["layer"].shape[0])
+            self.n_views = int(self._file["view"].shape[0])
+            self.hidden = int(self._file["hidden"].shape[0])
+            self.sublayers: tuple[str, ...] = (BLOCK, *self._file.get(GROUP, ()))
         self.sublayer = sublayer
         if sublayer not in self.sublayers:
             self._file.close()
@@ -374,10 +446,11 @@ class Activations:
                 f"holds {', '.join(self.sublayers)}: ask for it in extract.sublayers.",
                 code="unknown_name",
             )
-        self._group = group_of(self._file, sublayer)
         self.layers = range(0 if sublayer == BLOCK else 1, self.n_layers)
-        self.has_prefixes = "prefix_spectrum" in self._group
-        self.has_attention = "first_token_attention" in self._group
+        with hdf5.readable(path):
+            self._group = group_of(self._file, sublayer)
+            self.has_prefixes = "prefix_spectrum" in self._group
+            self.has_attention = "first_token_attention" in self._group
 
     def __enter__(self) -> Activations:
         return self
@@ -385,15 +458,24 @@ class Activations:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def _at(self, protocol: str, tokens: str, layer: int) -> tuple[int, int, int]:
-        return self.protocols.index(protocol), self.tokens.index(tokens), self._level(layer)
+    def _read(self, name: str, *place: int) -> Array:
+        """An array of the file at the first of its dimensions."""
+        with hdf5.readable(self.path):
+            return np.asarray(self._group[name][place])
 
-    def _level(self, layer: int) -> int:
-        return self.layers[self.layers.index(layer)]
+    def _at(self, protocol: str, tokens: str, layer: int) -> tuple[int, int, int]:
+        """Place of a protocol, a token selection and a layer, each of which the file must hold."""
+        check_name("protocol", protocol, self.protocols)
+        check_name("token selection", tokens, self.tokens)
+        return self.protocols.index(protocol), self.tokens.index(tokens), self._layer(layer)
+
+    def _layer(self, layer: int) -> int:
+        check_name("layer", layer, self.layers)
+        return layer
 
     def pooled(self, protocol: str, tokens: str, layer: int, view: int = 0) -> Array:
         """Pooled embeddings of one view, shape (N, D), float32."""
-        return hdf5.read(self._group["pooled"], (*self._at(protocol, tokens, layer), view))
+        return self._read("pooled", *self._at(protocol, tokens, layer), view)
 
     def first(self, protocol: str, tokens: str) -> Array:
         """Pooled embeddings of the prompts at the first layer, shape (N, D), float32."""
@@ -405,31 +487,30 @@ class Activations:
 
     def views(self, protocol: str, tokens: str, layer: int) -> Array:
         """Pooled embeddings of all views, shape (V + 1, N, D), float32; 0 is the original."""
-        return hdf5.read(self._group["pooled"], self._at(protocol, tokens, layer))
+        return self._read("pooled", *self._at(protocol, tokens, layer))
 
     def spectrum(self, protocol: str, tokens: str, layer: int) -> Array:
         """Eigenvalues of each prompt's token Gram matrix, shape (N, R), float64.
 
         Largest magnitude first, zero-padded; those of ``reference`` may be negative.
         """
-        return hdf5.read(self._group["spectrum"], self._at(protocol, tokens, layer))
+        return self._read("spectrum", *self._at(protocol, tokens, layer))
 
     def curvature(self, protocol: str, tokens: str, layer: int) -> Array:
         """Curvature of each prompt in radians, shape (N,), float64; NaN where there is none."""
-        return hdf5.read(self._group["curvature"], self._at(protocol, tokens, layer))
+        return self._read("curvature", *self._at(protocol, tokens, layer))
 
     def n_tokens(self, protocol: str, tokens: str, layer: int, view: int = 0) -> Array:
         """Number of tokens that count in each prompt, shape (N,)."""
-        at = (*self._at(protocol, tokens, layer), view)
-        return hdf5.read(self._group["n_tokens"], at)
+        return self._read("n_tokens", *self._at(protocol, tokens, layer), view)
 
     def norms(self, layer: int) -> Array:
         """Norm of each token state, shape (N, R), float32; NaN beyond a prompt's tokens."""
-        return hdf5.read(self._group["norm"], self._level(layer))
+        return self._read("norm", self._layer(layer))
 
     def attention(self, layer: int) -> Array:
         """Mean attention of each head to the first token, shape (N, H), float32."""
-        return hdf5.read(self._group["first_token_attention"], self._level(layer))
+        return self._read("first_token_attention", self._layer(layer))
 
     def prefixes(self, tokens: str, layer: int) -> dict[int, Array]:
         """Spectra of the first t tokens of each prompt, by t: shape (N, t), largest first.
@@ -442,10 +523,10 @@ class Activations:
                 "or leave out the metrics that need it.",
                 code="missing",
             )
-        choices = list(self._file["prefix_tokens"].asstr()[:])
+        with hdf5.readable(self.path):
+            choices = list(self._file["prefix_tokens"].asstr()[:])
+            sizes = self._file["prefix"][:]
         if tokens not in choices:
             return {}
-        sizes = self._file["prefix"][:]
-        at = choices.index(tokens), self._level(layer)
-        found = hdf5.read(self._group["prefix_spectrum"], at)
+        found = self._read("prefix_spectrum", choices.index(tokens), self._layer(layer))
         return {int(t): found[:, sizes == t] for t in dict.fromkeys(sizes)}

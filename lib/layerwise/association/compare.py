@@ -16,6 +16,8 @@ from layerwise.vocabulary import FINAL_NORM, RESIDUAL
 PUBLISHED = "published"
 """Stands for the numbers that ship with layerwise."""
 
+MAIN = "main"  # the finished model, on the hub
+
 KEYS = ["task", "subset", "layer"]
 
 
@@ -32,7 +34,7 @@ def read_scores(source: str, model: str, revision: str | None = None) -> pd.Data
     model : str
         Its name there, in upper or lower case.
     revision : str, optional
-        The checkpoint; needed if there are several.
+        The checkpoint; by default the only one, or ``main``.
 
     Returns
     -------
@@ -54,6 +56,7 @@ def read_scores(source: str, model: str, revision: str | None = None) -> pd.Data
     check_name(f"model of {source}", model, names)
     found = found[found["model"] == model]
     names = list(found["revision"].unique())
+    revision = revision or (MAIN if MAIN in names else None)
     if revision is None and len(names) > 1:
         raise LayerwiseError(
             f"{source} has several revisions of {model} ({', '.join(names)}); name one.",

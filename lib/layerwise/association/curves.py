@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +40,8 @@ STAND_IN = "last layer"  # `output_from` without scores after the final norm
 
 ONLY_SUBSET = "default"  # mteb's name for the subset of a task that has no others
 
+FEW_TASKS = 7  # more are counted, not listed
+
 NO_ALPHA = -1.0  # pandas cannot unstack a missing key; no real alpha is negative
 
 
@@ -52,7 +55,7 @@ class ScoreCurves:
     task_types, sources : array of str, shape (t,)
         Tasks of one source are made of the same texts (`layerwise.association.sources`).
     layers : array of int, shape (n,)
-        The layers at which every subset of every task has a score, ascending.
+        The layers at which every subset of these tasks has a score, ascending.
     last_layer : int
         L: depth = layer / L.
     values : array, shape (t, n)
@@ -62,7 +65,9 @@ class ScoreCurves:
     output_from : str
         ``output``, or `STAND_IN` if layer L of these curves is used instead.
     left_out : tuple of int
-        Layers at which some subset of some task has no score.
+        Layers at which some of the tasks has no score.
+    tasks_left_out : tuple of str
+        Tasks without a score at some of the layers.
     """
 
     model: str
@@ -78,9 +83,19 @@ class ScoreCurves:
     output: Floats
     output_from: str = STAND_IN
     left_out: tuple[int, ...] = ()
+    tasks_left_out: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.model} at {self.revision} ({self.tokens}, {self.pooling})"
+
+    @property
+    def omitted(self) -> str:
+        """Tasks and layers that are left out since scores are missing; empty for none."""
+        tasks, layers = self.tasks_left_out, self.left_out
+        many = f"{len(tasks)} of {len(self.tasks) + len(tasks)} tasks"
+        parts = [", ".join(tasks) if len(tasks) < FEW_TASKS else many] if tasks else []
+        parts += [f"{len(layers)} of {len(self.layers) + len(layers)} layers"] if layers else []
+        return f"{self.model}: {' and '.join(parts)}" if parts else ""
 
     @property
     def about(self) -> dict[str, str]:
@@ -198,9 +213,9 @@ def name_readouts(table: pd.DataFrame) -> pd.DataFrame:
 def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
     """Split a tidy table of scores into one `ScoreCurves` per model, revision, tokens and pooling.
 
-    Several readouts are separate poolings, see `with_output`. Layers at which a subset of a task
-    has no score are left out for all tasks and logged, because a mean must be over the same tasks
-    at every layer. So are tasks, and models, without any score.
+    Several readouts are separate poolings, see `with_output`. A mean must be over the same tasks
+    at every layer, so where scores are missing, tasks or layers are left out (`most_complete`) and
+    logged. So are tasks, and models, without any score.
 
     Raises
     ------
@@ -218,17 +233,16 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
     for key, part in scores.groupby(keys, sort=True):
         model, revision, tokens, pooling = map(str, key)
         table = part.pivot(index=subset, columns="layer", values="main_score").astype(float)
-        defined = table.notna().any(axis=1).groupby(level=TASK).transform("all")
-        complete = table[defined].dropna(axis="columns")
-        left_out = table.columns.difference(complete.columns)
-        if len(left_out) or not defined.all():
-            tasks = [*table.index[~defined].get_level_values("task").unique()]
-            message = "%s at %s (%s, %s): left out tasks without any score %s, layers %s"
-            log.warning(message, *key, tasks, [*left_out])
-        if complete.empty:
-            continue
         # First over the subsets of a task: a task counts once.
-        whole = complete.groupby(level=TASK).mean()
+        every = table.groupby(level=TASK).mean(skipna=False)
+        kept, complete = most_complete(every.notna().to_numpy())
+        whole, left_out = every.loc[kept, complete], every.columns[~complete]
+        tasks = tuple(every.index[~kept].get_level_values("task"))
+        if tasks or len(left_out):
+            message = "%s at %s (%s, %s): left out tasks %s, layers %s"
+            log.info(message, *key, list(tasks), [*left_out])
+        if whole.empty:
+            continue
         output = part.groupby(subset)["output_score"].first().astype(float)
         output = output.groupby(level=TASK).agg(lambda score: score.mean(skipna=False))
         names = whole.index.get_level_values("task")
@@ -247,6 +261,7 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
                 output=np.asarray(output.loc[whole.index]),
                 output_from=STAND_IN if (part["output_from"] == STAND_IN).any() else OUTPUT,
                 left_out=tuple(map(int, left_out)),
+                tasks_left_out=tasks,
             )
         )
     if not curves:
@@ -257,6 +272,37 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
             code="too_few",
         )
     return curves
+
+
+def most_complete(known: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.bool_], ...]:
+    """Tasks and layers to keep so that every kept task has a score at every kept layer.
+
+    The smaller of the two shares that are kept, of tasks and of layers, is as large as dropping
+    them in the order of their number of missing scores allows. The last layer, which the others
+    are compared with, stays if most tasks have it.
+
+    Parameters
+    ----------
+    known : array, shape (t, n)
+        True where a task has a score at a layer.
+
+    Returns
+    -------
+    tasks : array of bool, shape (t,)
+    layers : array of bool, shape (n,)
+    """
+    needs_last = known[:, -1].mean() > 0.5
+    found = []
+    for axis, table in enumerate((known, known.T)):
+        order = np.argsort(-table.sum(axis=1), kind="stable")
+        complete = np.logical_and.accumulate(table[order], axis=0)
+        for n, others in enumerate(complete, start=1):
+            kept = np.isin(np.arange(len(order)), order[:n])
+            tasks, layers = (others, kept) if axis else (kept, others)
+            if layers[-1] or not needs_last:
+                found.append((min(tasks.mean(), layers.mean()), tasks.sum(), tasks, layers))
+    *_, tasks, layers = max(found, key=itemgetter(0, 1))
+    return tasks, layers
 
 
 def last_layer_of(part: pd.DataFrame) -> int:

@@ -1,9 +1,11 @@
 """Tables published elsewhere, in the schema of the authors' released results, as our tidy tables.
 
-Scores: family, size, revision, layer, task, task_type, hf_subset, languages, split, main_score.
-Metrics: family, size, revision, dataset, split, metric, normalization, layer, value; or those of
-our own tables, of models that ran elsewhere. All as CSV (gzipped or not) or parquet. So the
-association and the figures can be had without running a model.
+Scores: family, size, revision, layer, task, task_type, hf_subset, languages, split, main_score;
+and pooling, if it is not the mean. Metrics: family, size, revision, dataset, split, metric,
+normalization, layer, value; and protocol, alpha, sublayer, ``normed`` (true for states after the
+final norm), repetition, randomness and length, if they are known; or the columns of our own
+tables, of models that ran elsewhere. Both may have ``last_layer``, L of a model whose last layer
+has no row. All as CSV (gzipped or not) or Parquet.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from layerwise.errors import Code, LayerwiseError, first_line
 from layerwise.io import delimited
 from layerwise.io.files import is_file
 from layerwise.section import NAME, NAMES
+from layerwise.vocabulary import BLOCK, LABELS
 
 log = logging.getLogger(__name__)
 
@@ -28,17 +31,22 @@ _RELEASED = ("family", "size", "revision", "layer", "split")
 SCORES = (*_RELEASED, "task", "task_type", "hf_subset", "languages", "main_score")
 METRICS = (*_RELEASED, "dataset", "metric", "normalization", "value")
 
+OLD_NAME = "entropy_sentence"
+"""Prompt entropy by the formulas of 2024."""
 # The released tables' names for metrics that are called otherwise here.
 METRIC_NAMES = {
-    "entropy_sentence": "prompt_entropy",
+    OLD_NAME: "prompt_entropy",
+    "entropy_prompt": "prompt_entropy",
     "prompt-entropy": "prompt_entropy",
     "entropy_dataset": "dataset_entropy",
     "dataset-entropy": "dataset_entropy",
 }
 
 LONGEST_NAME = 150
+LAYERS = (0, 10_000, "whole numbers from 0, the embedding output, to 10,000")
 RANGES = {
-    "layer": (0, 10_000, "whole numbers from 0, the embedding output, to 10,000"),
+    "layer": LAYERS,
+    "last_layer": LAYERS,
     "main_score": (-1, 1, "-1 to 1: divide per cent by 100, and leave out rows without a score"),
 }
 
@@ -61,7 +69,7 @@ def read_table(path: Path) -> pd.DataFrame:
         )
     try:
         if path.suffix == ".parquet":
-            return pd.read_parquet(path)
+            return _without_categories(pd.read_parquet(path))
         return delimited.read(path)
     except (LayerwiseError, MemoryError):
         raise
@@ -71,6 +79,11 @@ def read_table(path: Path) -> pd.DataFrame:
             "again.",
             code="unreadable",
         ) from error
+
+
+def _without_categories(table: pd.DataFrame) -> pd.DataFrame:
+    kinds = {c: k.categories.dtype for c, k in table.dtypes.items() if k == "category"}
+    return table.astype(kinds)
 
 
 def names_in(path: Path, *columns: str) -> list[str]:
@@ -101,10 +114,11 @@ def published_scores(table: pd.DataFrame) -> pd.DataFrame:
         )
     log.info("%d of %d published scores are English test scores", len(kept), len(table))
     kept = kept.rename(columns={"hf_subset": "subset"}).assign(model=_model(kept))
-    names = ["model", "revision", "task", "task_type", "subset", "split"]
-    return _with_depth(_checked(kept, names, ["layer", "main_score"], "scores")).assign(
+    kept = kept.assign(pooling=kept.get("pooling", "mean"), last_layer=_last_layer(kept))
+    names = ["model", "revision", "task", "task_type", "subset", "split", "pooling"]
+    numbers = ["layer", "last_layer", "main_score"]
+    return _with_depth(_checked(kept, names, numbers, "scores")).assign(
         tokens="all",
-        pooling="mean",
         # The authors cut the model at each layer, so that its last norm is applied to all.
         readout="final_norm",
         score_low=np.nan,
@@ -114,13 +128,14 @@ def published_scores(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def published_metrics(table: pd.DataFrame) -> pd.DataFrame:
-    """Published metrics as tidy metrics of the protocol `reference`; the corpus is the data set.
+    """Published metrics as tidy metrics; the corpus is the data set.
 
     Tables that have the columns of our own stay as they are, but for sub-layers.
 
-    Where a data set has several splits, the test split is taken, so that metric and score are
-    of the same texts. Missing values (curvature has many) are left out and logged. Alpha is 2 on
-    WikiText and 1 elsewhere, as the released code had it.
+    Of several splits of a data set, a checkpoint has the one that most checkpoints have, and test
+    where that is a tie. Missing values (curvature of 2024 has many) are left out and logged. A
+    table that names no protocol has `reference`, or `reference_2024` if prompt entropy has its old
+    name. Alpha, if it is not given, is 1, but 2 on WikiText in 2024, as the code had it.
 
     Raises
     ------
@@ -135,28 +150,50 @@ def published_metrics(table: pd.DataFrame) -> pd.DataFrame:
         log.warning("%d published metric values are missing and left out", (~known).sum())
     kept = _of_release(table[known]) if released else of_blocks(table[known])
     names = ["model", "revision", "corpus", "metric", "protocol", "tokens", "normalization"]
-    numbers = ["layer", "alpha", "value", *([] if released else ["depth"])]
+    numbers = ["layer", "alpha", "value"]
+    numbers += ["last_layer", *LABELS] if released else ["depth"]
     tidy = _checked(kept, names, numbers, "metrics")
     more = kept.reindex(columns=["stderr", "n", "n_left_out"]).reset_index(drop=True).astype(float)
     counts = more[["n", "n_left_out"]].fillna(0).astype(int)
     tidy = tidy.assign(stderr=more["stderr"], **counts)
-    return _with_depth(tidy) if released else tidy
+    if not released:
+        return tidy
+    named = {c: kept[c].to_numpy() for c in ("sublayer", "normed")}
+    return _with_depth(tidy.assign(**named)).dropna(axis="columns", how="all")
 
 
 def _of_release(table: pd.DataFrame) -> pd.DataFrame:
     """Released metrics in our columns."""
-    has_test = table.loc[table["split"] == "test", "dataset"].unique()
-    kept = table[(table["split"] == "test") | ~table["dataset"].isin(has_test)]
+    kept = table[_is_usual_split(table)]
+    old_name = (kept["metric"] == OLD_NAME).any()
+    protocol = kept.get("protocol", "reference_2024" if old_name else "reference")
     metric = kept["metric"].replace(METRIC_NAMES)
-    alpha = np.where(kept["dataset"].astype(str).str.contains("wikitext"), 2.0, 1.0)
-    return kept.assign(
+    on_wikitext = kept["dataset"].astype(str).str.contains("wikitext")
+    usual = np.where(on_wikitext & (protocol == "reference_2024"), 2.0, 1.0)
+    kept = kept.assign(
         model=_model(kept),
         corpus=kept["dataset"],
         metric=metric,
-        alpha=np.where(metric.isin(WITH_ALPHA), alpha, np.nan),
-        protocol="reference",
+        alpha=kept.get("alpha", pd.Series(usual, kept.index)).where(metric.isin(WITH_ALPHA)),
+        protocol=protocol,
         tokens="all",
+        sublayer=kept["sublayer"].fillna(BLOCK) if "sublayer" in kept else BLOCK,
+        normed=kept.get("normed", False),
+        **{label: kept.get(label, np.nan) for label in LABELS},
     )
+    return kept.assign(last_layer=_last_layer(kept))
+
+
+def _is_usual_split(table: pd.DataFrame) -> pd.Series[bool]:
+    """True for rows of the split that most checkpoints have, of those that the row's has."""
+    checkpoint = ["family", "size", "revision", "dataset"]
+    rows = table[[*checkpoint, "split"]].astype(object).fillna("").astype(str)
+    pairs = rows.drop_duplicates()
+    n_checkpoints = pairs.groupby(["dataset", "split"])["family"].transform("size")
+    pairs = pairs.assign(rank=n_checkpoints + 0.5 * (pairs["split"] == "test"))
+    best = pairs.groupby(checkpoint)["rank"].transform("max")
+    found = rows.merge(pairs.assign(usual=pairs["rank"] == best), how="left")
+    return found["usual"].set_axis(table.index)
 
 
 def _model(table: pd.DataFrame) -> pd.Series[str]:
@@ -164,9 +201,15 @@ def _model(table: pd.DataFrame) -> pd.Series[str]:
     return named.where(table[["family", "size"]].notna().all(axis=1))
 
 
+def _last_layer(table: pd.DataFrame) -> pd.Series[float]:
+    """L of each row's model: the column ``last_layer``, or the deepest layer of the table."""
+    deepest = pd.to_numeric(table["layer"], errors="coerce").groupby(table["model"])
+    return table.get("last_layer", deepest.transform("max"))
+
+
 def _with_depth(table: pd.DataFrame) -> pd.DataFrame:
-    last = table.groupby("model")["layer"].transform("max").clip(lower=1)
-    return table.assign(depth=table["layer"] / last)
+    depth = table["layer"] / table["last_layer"].clip(lower=1)
+    return table.assign(depth=depth).drop(columns="last_layer")
 
 
 def _checked(

@@ -3,7 +3,14 @@
 The release has a folder per model and checkpoint, ``results/<family>/<size>/<revision>``, with
 
 - ``mteb/layer_<l>/<task>.json``: results as mteb 1.x writes them;
-- ``metrics/<data set>[/<split>]/<metric>.pkl``: values by normalisation and layer, pickled.
+- ``metrics/<data set>[/<split>]/<metric>.pkl``: values by normalisation and state, pickled;
+
+and the accuracies of vision models:
+
+- ``results/<family>/<size>/<data set>/layer_<l>.pkl``: linear probes, pickled;
+- ``results/vision_results/<family>/<size>/<data set>/attention_probe/layers-<k>-to-<k>.json``.
+
+Layers are counted as everywhere here: 0 is the embedding output, L the last block.
 """
 
 from __future__ import annotations
@@ -12,6 +19,7 @@ import json
 import logging
 import pickle
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +28,40 @@ import pandas as pd
 from numpy._core import multiarray
 
 from layerwise import data
+from layerwise.association.published import OLD_NAME
 from layerwise.errors import LayerwiseError, first_line
 
 log = logging.getLogger(__name__)
 
-SPLITS = ("train", "validation", "dev", "test")
+SPLITS = ("train", "validation", "val", "dev", "test")
 # A file has a number for each normalisation and layer, so that a megabyte is far too much.
 LARGEST_PICKLE = 1_000_000
 
+# Folders that are no families: the same models with another pooling.
+POOLED = {
+    "bert_CLS": ("bert", "cls"),
+    "roberta_CLS": ("roberta", "cls"),
+    "roberta_mean_pooling": ("roberta", "mean"),
+}
+# The files of these number their states from the first block on. Mamba's metrics end with the last
+# block's states again, after the final norm.
+METRICS_FROM_BLOCK_1 = ("aim", "mamba")
+PROBES_FROM_BLOCK_1 = ("aim", "aimv2")
+# Their last state has the final norm; the others have not.
+NORMED = ("Pythia", "Llama3", "LLM2Vec")
+PROBES = {"imagenet": "ImageNet linear probe", "imagenet100": "ImageNet-100 linear probe"}
+ATTENTION_PROBE = "ImageNet-100 attention probe"
+
+
+Last = Mapping[tuple[str, str], int]
+"""L of each family and size."""
+
 
 def read_scores(results: Path) -> pd.DataFrame:
-    """MTEB scores of a release.
+    """Scores of a release: MTEB's main scores, and top-1 accuracies of vision models.
+
+    A score that is missing in its file is left out. The folder ``layer_<l>_last`` repeats
+    ``layer_<l>`` and is read for tasks that the latter lacks.
 
     Parameters
     ----------
@@ -40,31 +71,87 @@ def read_scores(results: Path) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns of `layerwise.association.published.SCORES`: a row for each task, subset and layer.
-        Test splits of the paper's tasks only.
+        Columns of `layerwise.association.published.SCORES`, ``pooling`` and ``last_layer``: a row
+        for each task, subset and layer. Test splits of the paper's tasks only.
     """
+    last = _last_layers(results)
+    rows = [*_text_scores(results), *_linear_probes(results, last), *_attention_probes(results)]
+    return _with_last_layer(pd.DataFrame(rows), last)
+
+
+def _text_scores(results: Path) -> Iterator[dict[str, Any]]:
     shipped = pd.read_parquet(data.published("scores"), columns=["task", "task_type"])
     types = dict(shipped.drop_duplicates().astype(str).to_numpy())
-    rows: list[dict[str, Any]] = []
     for path in sorted(results.glob("*/*/*/mteb/layer_*/*.json")):
-        if path.stem not in types:
+        whole = path.parent.with_name(path.parent.name.removesuffix("_last"))
+        if path.stem not in types or (whole != path.parent and (whole / path.name).exists()):
             continue
-        family, size, revision = path.relative_to(results).parts[:3]
-        about = {"family": family, "size": size, "revision": revision, "split": "test"}
-        about |= {"task": path.stem, "task_type": types[path.stem]}
+        folder, size, revision = path.relative_to(results).parts[:3]
+        family, pooling = POOLED.get(folder, (folder, "mean"))
+        about: dict[str, Any] = {"family": family, "size": size, "revision": revision}
+        about |= {
+            "pooling": pooling,
+            "split": "test",
+            "task": path.stem,
+            "task_type": types[path.stem],
+        }
         try:
-            layer = int(path.parent.name.removeprefix("layer_"))
+            layer = int(whole.name.removeprefix("layer_"))
             for entry in json.loads(path.read_bytes())["scores"].get("test", []):
+                score = entry.get("main_score")
+                if score is None or not np.isfinite(score):
+                    log.warning("%s has no main score; left out", path)
+                    continue
                 languages = "|".join(entry.get("languages", ["eng-Latn"]))
-                found = {name: entry[name] for name in ("hf_subset", "main_score")}
-                rows.append({**about, "layer": layer, "languages": languages, **found})
+                more = {"layer": layer, "languages": languages, "hf_subset": entry["hf_subset"]}
+                yield {**about, **more, "main_score": float(score)}
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise _unreadable(path, "result of mteb 1.x", error) from error
-    return pd.DataFrame(rows)
+
+
+def _linear_probes(results: Path, last: Last) -> Iterator[dict[str, Any]]:
+    for folder in sorted(results.glob("*/*/imagenet*")):
+        family, size, dataset = folder.relative_to(results).parts
+        files = {
+            int(path.stem.removeprefix("layer_")): path for path in folder.glob("layer_*.pkl")
+        }
+        output = files.pop(-1, None)
+        by_layer = {n + (family in PROBES_FROM_BLOCK_1): path for n, path in files.items()}
+        # Of some models the last layer has this file alone.
+        if output and (family, size) in last:
+            by_layer.setdefault(last[family, size], output)
+        for layer, path in sorted(by_layer.items()):
+            yield _probe(path, family, size, PROBES[dataset], layer, load_pickle(path))
+
+
+def _attention_probes(results: Path) -> Iterator[dict[str, Any]]:
+    for path in sorted(results.glob("vision_results/*/*/imagenet*/attention_probe/*.json")):
+        family, size = path.relative_to(results).parts[1:3]
+        ends = re.fullmatch(r"layers-(\d+)-to-(\d+)", path.stem)
+        if ends is None or ends[1] != ends[2]:
+            continue  # of several layers together
+        layer = int(ends[1]) - (family not in PROBES_FROM_BLOCK_1)
+        yield _probe(path, family, size, ATTENTION_PROBE, layer, json.loads(path.read_bytes()))
+
+
+def _probe(
+    path: Path, family: str, size: str, task: str, layer: int, found: object
+) -> dict[str, Any]:
+    """The row of a vision model's probe."""
+    about: dict[str, Any] = {"family": family, "size": size, "revision": "main"}
+    about |= {"task": task, "task_type": "ImageClassification", "hf_subset": "default"}
+    about |= {"pooling": "mean", "split": "test", "layer": layer, "languages": "eng-Latn"}
+    try:
+        return {**about, "main_score": float(found["val_acc1"]) / 100}  # type: ignore[index]
+    except (ValueError, TypeError, KeyError) as error:
+        raise _unreadable(path, "file with the accuracy val_acc1", error) from error
 
 
 def read_metrics(results: Path) -> pd.DataFrame:
     """Metrics of a release.
+
+    Those of a checkpoint on its tasks, or on WikiText, have the protocol ``reference_2024`` if
+    prompt entropy has its old name among them. Their alpha is 2 on WikiText; all others have 1.
 
     Parameters
     ----------
@@ -74,42 +161,99 @@ def read_metrics(results: Path) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns of `layerwise.association.published.METRICS`: a row for each metric, data set,
+        Columns of `layerwise.association.published.METRICS`, and protocol, alpha, ``last_layer``,
+        and ``normed``, true for states after the final norm: a row for each metric, data set,
         normalisation and layer. Missing values are left out.
     """
+    paths = sorted(results.glob("*/*/*/metrics/**/*.pkl"))
+    old = {_computed_together(path) for path in paths if path.stem == OLD_NAME}
     rows: list[dict[str, Any]] = []
-    for path in sorted(results.glob("*/*/*/metrics/**/*.pkl")):
-        family, size, revision, _, *corpus = path.relative_to(results).parts[:-1]
+    for path in paths:
+        folder, size, revision, _, *corpus = path.relative_to(results).parts[:-1]
+        family, _ = POOLED.get(folder, (folder, ""))
+        split = corpus.pop() if corpus[-1] in SPLITS else None
+        is_old = _computed_together(path) in old
         about: dict[str, Any] = {"family": family, "size": size, "revision": revision}
-        about["split"] = corpus.pop() if corpus and corpus[-1] in SPLITS else None
-        about |= {"dataset": "/".join(corpus), "metric": path.stem}
+        about |= {"dataset": "/".join(corpus), "split": split, "metric": path.stem}
+        about |= {"protocol": "reference_2024" if is_old else "reference"}
+        about |= {"alpha": 2.0 if is_old and corpus[0] == "wikitext" else 1.0}
         for normalization, values in load_arrays(path).items():
             rows += [
-                {**about, "normalization": normalization, "layer": layer, "value": value}
-                for layer, value in enumerate(values)
+                {**about, "normalization": normalization, **state, "value": value}
+                for state, value in zip(_states(family, len(values)), values, strict=False)
                 if np.isfinite(value)
             ]
-    return pd.DataFrame(rows)
+    return _with_last_layer(pd.DataFrame(rows), _last_layers(results))
+
+
+def _computed_together(path: Path) -> Path:
+    """The folder of the metrics that were computed in one go: of all tasks, or on WikiText."""
+    return next((folder for folder in path.parents if folder.name == "mteb"), path.parent)
+
+
+def _states(family: str, n: int) -> list[dict[str, Any]]:
+    """Layer and final norm of the states in a file, without the second ones of the last layer."""
+    if family in METRICS_FROM_BLOCK_1:
+        n_layers = n - 1 if family == "mamba" else n
+        return [{"layer": layer, "normed": False} for layer in range(1, n_layers + 1)]
+    last = n - 1 if family.startswith(NORMED) else None
+    return [{"layer": layer, "normed": layer == last} for layer in range(n)]
+
+
+def _last_layers(results: Path) -> Last:
+    """L of the models that have metrics."""
+    found = {}
+    for folder in sorted(results.glob("*/*/*/metrics")):
+        name, size = folder.relative_to(results).parts[:2]
+        family, _ = POOLED.get(name, (name, ""))
+        path = next(iter(sorted(folder.glob("**/*.pkl"))), None)
+        if path is not None and (family, size) not in found:
+            n = max(map(len, load_arrays(path).values()))
+            found[family, size] = _states(family, n)[-1]["layer"]
+    return found
+
+
+def _with_last_layer(table: pd.DataFrame, last: Last) -> pd.DataFrame:
+    """With L in the column ``last_layer``: the scores of some models end before it."""
+    if table.empty:
+        return table
+    deepest = table.groupby(["family", "size"])["layer"].transform("max")
+    known = [last.get(key, 0) for key in zip(table["family"], table["size"], strict=True)]
+    return table.assign(last_layer=np.maximum(known, deepest))
 
 
 def load_arrays(path: Path) -> dict[str, list[float]]:
-    """Load a pickle of numbers by normalisation and layer, and run nothing of what it refers to.
+    """Load a pickle of numbers by normalisation and layer.
 
     Raises
     ------
     LayerwiseError
-        If the file is too large, damaged, or holds or refers to anything else.
+        As `load_pickle`, or if the file holds anything else.
+    """
+    found = load_pickle(path)
+    try:
+        return {str(name): [float(v) for v in values] for name, values in found.items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise _unreadable(path, "pickle of a number per normalisation and layer", error) from error
+
+
+def load_pickle(path: Path) -> Any:
+    """Load a pickle of numbers and arrays, and run nothing of what it refers to.
+
+    Raises
+    ------
+    LayerwiseError
+        If the file is too large, damaged, or refers to anything else.
     """
     try:
         if path.stat().st_size > LARGEST_PICKLE:
             raise ValueError(f"it has more than {LARGEST_PICKLE:,} bytes")
         with path.open("rb") as file:
-            found = _Arrays(file).load()
-        return {str(name): [float(v) for v in values] for name, values in found.items()}
+            return _Arrays(file).load()
     except LayerwiseError:
         raise
     except Exception as error:  # a damaged pickle fails in many ways
-        raise _unreadable(path, "pickle of a number per normalisation and layer", error) from error
+        raise _unreadable(path, "pickle of numbers and arrays", error) from error
 
 
 def _unreadable(path: Path, what: str, error: Exception) -> LayerwiseError:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -59,8 +59,29 @@ CONSENSUS_OF = (
     "dime",
 )
 """The paper's metrics; others are variations of them and would count the same evidence twice."""
+NO_INTERVAL = f"{{}} task clusters; an interval for all layers takes {stats.FEWEST_TOGETHER}"
 UNKNOWN_OF_NESTED = ["alpha", "direction", "layer", "depth"]
 UNKNOWN_OF_NESTED += ["regret_low", "regret_high", "gain_low", "gain_high"]
+
+
+class Measured(NamedTuple):
+    """Curves of k metrics over the layers of a model.
+
+    Attributes
+    ----------
+    variants : DataFrame
+        The columns of `VARIANT`, one row per metric.
+    values, stderr : array, shape (k, L)
+    n : array, shape (k,)
+        Numbers of prompts, NaN if unknown.
+    layers : array, shape (L,)
+    """
+
+    variants: pd.DataFrame
+    values: Floats
+    stderr: Floats
+    n: Floats
+    layers: Layers
 
 
 def best_layers(scores: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
@@ -73,8 +94,9 @@ def best_layers(scores: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
         is L where the model's output is best (`best_is_output`). `n_tied` is the number of layers
         with the best score. `gain` is the lead over the output on these tasks, `gain_new_task`
         that on each task cluster of the layer that the other clusters select. The 95% interval
-        corrects for the selection. Intervals and `gain_new_task` need three task clusters, gains
-        a score of the output. `output_from` is ``last layer`` without scores after the final norm.
+        corrects for the selection. `no_interval` says why there is none. `gain_new_task` needs
+        three task clusters, gains a score of the output. `output_from` is ``last layer`` without
+        scores after the final norm.
     """
     rows = []
     for curves in score_curves(scores):
@@ -111,7 +133,8 @@ def _best(curves: ScoreCurves, group: str, tasks: Tasks) -> dict[str, Any]:
         "output_from": curves.output_from,
         "n_layers": len(curves.layers),
         "n_tasks": len(values),
-        "n_sources": len(set(curves.sources[tasks])),
+        "n_sources": (n := len(set(curves.sources[tasks]))),
+        "no_interval": "" if n >= stats.FEWEST_TOGETHER else NO_INTERVAL.format(n),
     }
 
 
@@ -127,11 +150,7 @@ def _gain_left_out(leads: Floats, sources: Names) -> float:
 
 
 def select_by_metrics(
-    variants: pd.DataFrame,
-    values: Floats,
-    stderr: Floats,
-    n: Floats,
-    layers: Layers,
+    measured: Measured,
     directions: Mapping[str, int],
     prompts: pd.DataFrame | None = None,
     seed: int = 0,
@@ -140,12 +159,6 @@ def select_by_metrics(
 
     Parameters
     ----------
-    variants : DataFrame
-        The columns of `VARIANT`, one row per metric.
-    values, stderr : array, shape (k, L)
-    n : array, shape (k,)
-        Numbers of prompts, NaN if unknown.
-    layers : array, shape (L,)
     directions : mapping of metric to +1 (higher is better) or -1
         Metrics that are not in it are skipped.
     prompts : DataFrame, optional
@@ -157,6 +170,7 @@ def select_by_metrics(
         `VARIANT`, layer, direction (null for the consensus), and `unreliable`: why there are too
         few prompts, empty if there are enough.
     """
+    variants, values, stderr, n, layers = measured
     known = np.isfinite(values)
     direction = variants["metric"].map(directions).to_numpy(dtype=float)
     good = np.where(known, direction[:, None] * values, -np.inf)
@@ -225,8 +239,9 @@ def select_layers(
         One row per metric or rule, model and task type: the keys of
         `layerwise.association.curves`, direction (the end that was selected), layer, depth,
         unreliable, score, the columns that `best_layers` has too, regret (best score - score) and
-        gain_over_output, both with 95% intervals. That of the regret holds for all layers
-        together, that of the gain is Student's; both are over task clusters and need three.
+        gain_over_output, both with 95% intervals over task clusters. That of the regret holds for
+        all layers together (`no_interval` says why there is none), that of the gain is Student's
+        and takes three clusters.
 
     Raises
     ------
@@ -243,8 +258,8 @@ def select_layers(
         for group, tasks in curves.groups().items():
             curve = np.stack([mean_curve(v) for v in known.values[:, tasks]])
             stderr = known.stderr[:, tasks].mean(axis=1)
-            measured = (known.variants, curve, stderr, known.n, curves.layers)
-            found = select_by_metrics(*measured, directions, own_prompts, seed)
+            measured = Measured(known.variants, curve, stderr, known.n, curves.layers)
+            found = select_by_metrics(measured, directions, own_prompts, seed)
             if nowhere := {*known.variants["metric"]} & {*directions} - {*found["metric"]}:
                 log.warning("%s, %s: too few values to select by %s", curves, group, nowhere)
             middle = curves.layers[np.abs(curves.layers - curves.last_layer // 2).argmin()]
@@ -406,8 +421,8 @@ def selected_layers(
     """
     layers = np.sort(metrics["layer"].unique())
     variants, (values, stderr, n) = variants_by_layer(metrics, layers)
-    measured = (variants, values, stderr, fewest(n), layers)
-    table = select_by_metrics(*measured, directions, prompts, seed)
+    measured = Measured(variants, values, stderr, fewest(n), layers)
+    table = select_by_metrics(measured, directions, prompts, seed)
     table["depth"] = table["layer"] / max(layers[-1], 1)
     table["better"] = table["direction"].map({1: "higher", -1: "lower"}).fillna("")
     return table[["metric", "better", "layer", "depth", "unreliable"]]

@@ -85,11 +85,18 @@ class Config(Section):
 
     def _spread(self) -> Config:
         """The config with each corpus of several perturbations as several corpora."""
-        parts = {name: dict(entry.spread(name)) for name, entry in self.corpora.items()}
-        corpora = {name: entry for part in parts.values() for name, entry in part.items()}
+        spread = {name: list(entry.spread(name)) for name, entry in self.corpora.items()}
+        corpora: dict[str, Any] = {}
+        for given, part in spread.items():
+            for name, entry in part:
+                if name in corpora:
+                    problem = f"two corpora would be called {name!r}; change a name or a value."
+                    raise ConfigError(f"corpora.{given}", problem, code="duplicate")
+                corpora[name] = entry
+        parts = {given: [name for name, _ in part] for given, part in spread.items()}
         studies = {}
         for name, study in self.studies.items():
-            named = [n for c in study.corpora or () for n in parts.get(c, (c,))]
+            named = [n for c in study.corpora or () for n in parts.get(c, [c])]
             studies[name] = study.model_copy(update={"corpora": tuple(named) or None})
         return self.model_copy(update={"corpora": corpora, "studies": studies})
 

@@ -35,7 +35,7 @@ class AssociationSettings(Section):
 
 
 def _shipped(value: str, info: ValidationInfo) -> str:
-    return str(published(str(info.field_name))) if value == RELEASED else value
+    return str(published(str(info.field_name), value)) if value in RELEASED else value
 
 
 TablePath = Annotated[str, Field(min_length=1), AfterValidator(_shipped)]
@@ -46,8 +46,10 @@ class Published(Section):
 
     scores: TablePath | None = None
     """CSV or Parquet: family, size, revision, layer, task, task_type, hf_subset, languages, split,
-    main_score; null for none. released: the scores of Pythia that ship with layerwise."""
+    main_score, and pooling and last_layer where needed; null for none. released: the scores that
+    ship with layerwise; released_2024: those of September 2024."""
     metrics: TablePath
-    """CSV or Parquet: family, size, revision, dataset, split, metric, normalization, layer, value;
-    or the columns of this package's tables. released: the metrics of Pythia that ship with
-    layerwise."""
+    """CSV or Parquet: family, size, revision, dataset, split, metric, normalization, layer, value,
+    and protocol, alpha, normed, sublayer and last_layer where needed; or the columns of this
+    package's tables. released: the metrics that ship with layerwise; released_2024: those of
+    September 2024, by other formulas."""

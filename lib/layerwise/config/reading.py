@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,56 @@ import yaml
 
 from layerwise.errors import ConfigError
 
+LARGEST, DEEPEST = 100_000, 50
+TOO_LARGE = f"it has more than {LARGEST:,} values or {DEEPEST} levels; use fewer aliases"
+
 
 class _Loader(yaml.SafeLoader):
     """YAML that refuses a key given twice; the plain loader would keep the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [key.value for key, _ in node.value]
+        seen = set()
         for key, _ in node.value:
-            if keys.count(key.value) > 1:
-                problem = f"the key {key.value!r} is given twice"
+            value = key.value if isinstance(key, yaml.ScalarNode) else key
+            if value in seen:
+                problem = f"the key {value!r} is given twice"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add(value)
         return super().construct_mapping(node, deep)
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Merge ``<<`` keys, as long as they do not multiply."""
+        super().flatten_mapping(node)
+        if len(node.value) > LARGEST:
+            raise yaml.constructor.ConstructorError(None, None, TOO_LARGE, node.start_mark)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A mapping of JSON, which refuses a key given twice as well."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, n in Counter(key for key, _ in pairs).items() if n > 1)
+        raise ValueError(f"the key {twice!r} is given twice")
+    return found
+
+
+def _check_size(document: Any) -> None:
+    """Refuse a document with too many values or levels, counting aliases as often as used."""
+    sizes: dict[int, tuple[int, int]] = {}
+
+    def size(value: Any) -> tuple[int, int]:
+        if not isinstance(value, dict | list):
+            return 1, 0
+        if id(value) not in sizes:
+            sizes[id(value)] = LARGEST, DEEPEST  # which is used if it holds itself
+            parts = [size(v) for v in (value.values() if isinstance(value, dict) else value)]
+            n = 1 + sum(n for n, _ in parts)
+            sizes[id(value)] = n, 1 + max((depth for _, depth in parts), default=0)
+        return sizes[id(value)]
+
+    n, depth = size(document)
+    if n > LARGEST or depth > DEEPEST:
+        raise ValueError(TOO_LARGE)
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
@@ -34,7 +74,11 @@ def read_yaml(file: Path) -> dict[str, Any]:
     """
     try:
         text = file.read_text(encoding="utf-8")
-        document = json.loads(text) if file.suffix == ".json" else yaml.load(text, _Loader)
+        is_json = file.suffix == ".json"
+        document = (
+            json.loads(text, object_pairs_hook=_once) if is_json else yaml.load(text, _Loader)
+        )
+        _check_size(document)
     except FileNotFoundError as error:
         problem = "no such file; name a config with --config, or write one with `layerwise new`."
         raise ConfigError("", problem, code="missing_file", file=str(file)) from error

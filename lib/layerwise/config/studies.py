@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from pydantic import Field
 
 from layerwise.config.association import Measure, Over
-from layerwise.config.kinds import KINDS, ROLES
+from layerwise.config.kinds import KINDS, NAMES, ROLES, TOGETHER, Kind, Roles, placed
+from layerwise.errors import LayerwiseError
 from layerwise.section import Alpha, Name, Section, SomeOf
-from layerwise.vocabulary import Normalization, Protocol, Sublayer, Tokens
+from layerwise.vocabulary import Normalization, PublishedProtocol, Sublayer, Tokens
 
 if TYPE_CHECKING:
     KindName: TypeAlias = str
@@ -30,8 +31,9 @@ class MetricChoice(Section):
 
     metric: str
     """Name of the metric."""
-    protocol: Protocol | None = None
-    """Formulas as in the paper, or as in the released code (reference)."""
+    protocol: PublishedProtocol | None = None
+    """Formulas as in the paper, or as in the released code (reference); reference_2024 of
+    published tables."""
     alpha: Alpha | None = None
     """Order of the entropy; inf for infinity."""
     normalization: Normalization | None = None
@@ -75,7 +77,7 @@ class Study(Section):
     metrics: Annotated[tuple[str | MetricChoice, ...], Field(min_length=1)] | None = None
     """Metrics to draw, by name or as a mapping that also names the variant; null for the kind's
     default."""
-    protocol: Protocol | SomeOf[Protocol] | None = None
+    protocol: PublishedProtocol | SomeOf[PublishedProtocol] | None = None
     """Protocol of metrics given by name only; null for paper, or the only one that is computed. A
     list needs a role, here and below."""
     alpha: Alpha | SomeOf[Alpha] | None = None
@@ -105,17 +107,93 @@ class Study(Section):
     (pythia-410m)."""
 
     @property
+    def declaration(self) -> Kind:
+        """The declaration of the study's kind."""
+        return KINDS[self.kind]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The tables that the study reads: those of `y`, if it has one, or of its kind."""
+        return self.y or (self.published and self.declaration.published) or self.declaration.reads
+
+    @property
     def roles(self) -> dict[str, tuple[str, ...]]:
         """The roles that the study assigns, each with its dimensions."""
         given = {role: getattr(self, role) for role in ROLES}
         return {r: several(v) for r, v in given.items() if v is not None}
+
+    def all_roles(
+        self, *, several_checkpoints: bool, n_models: int = 1
+    ) -> dict[str, tuple[str, ...]]:
+        """The dimensions of each role: the study's own, and the kind's for the rest.
+
+        A dimension that the study moves to another role leaves the one it has by default.
+
+        Parameters
+        ----------
+        several_checkpoints : bool
+            True if a model is shown at several checkpoints.
+        n_models : int
+            Number of models shown.
+
+        Raises
+        ------
+        LayerwiseError
+            If the study uses a role that its kind lacks, or has no role for several checkpoints.
+        """
+        kind, own = self.declaration, self.roles
+        for role in own:
+            if role not in kind.takes:
+                raise LayerwiseError(
+                    f"A study of kind {self.kind} cannot choose its {role}; it takes "
+                    f"{', '.join(kind.takes) or 'no roles'}.",
+                    code="unsupported",
+                )
+        for role in ("colour", "dashes"):
+            if "y" in own.get(role, ()):
+                raise LayerwiseError(
+                    f"y cannot be the {role}, as scores and metrics differ in units; make it the "
+                    "row or the column.",
+                    code="unsupported",
+                )
+        default: Roles = kind.roles
+        if kind.apart and (n_models > TOGETHER or "colour" in own):
+            default = kind.apart
+        if several_checkpoints and "revision" not in placed(own):
+            default = kind.over or kind.roles
+            if "revision" not in placed(default):
+                others = [k for k, v in KINDS.items() if "revision" in placed(v.over or v.roles)]
+                hint = " or give revision a role" if kind.takes else ""
+                raise LayerwiseError(
+                    f"A study of kind {self.kind} shows one checkpoint of a model, and this one "
+                    f"has several; name one under `revisions`{hint}, or use one of the kinds "
+                    f"{', '.join(others)}.",
+                    code="ambiguous",
+                )
+        moved = set(placed(own))
+        rest = {
+            role: tuple(d for d in dimensions if d not in moved)
+            for role, dimensions in default.items()
+            if role not in own
+        }
+        return {**rest, **own}
+
+    def ambiguity(self, dimension: str, values: object) -> LayerwiseError:
+        """The error for a dimension with several values and no role, to be raised."""
+        takes = self.declaration.takes
+        hint = f", or give {dimension} a role ({', '.join(takes)})" if takes else ""
+        return LayerwiseError(
+            f"A study of kind {self.kind} would average over several values of {dimension}: "
+            f"{values}; name one under `{NAMES.get(dimension, dimension)}`{hint}.",
+            code="ambiguous",
+        )
 
     @property
     def curves(self) -> tuple[MetricChoice, ...] | None:
         """The metrics shown, one for each protocol, alpha and normalisation; None for all."""
         names: Sequence[str | MetricChoice] | None = self.metrics
         if names is None:
-            names = KINDS[self.kind].metrics
+            names = self.declaration.metrics
         return None if names is None else self.variants(names)
 
     def variants(self, names: Iterable[str | MetricChoice]) -> tuple[MetricChoice, ...]:

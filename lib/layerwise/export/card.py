@@ -51,9 +51,7 @@ through the final norm.
 """
 
 
-def text(
-    loaded: LoadedModel, recipe: Recipe, state: int | None, origin: str, hub: str = ""
-) -> str:
+def text(loaded: LoadedModel, recipe: Recipe, state: int | None, origin: str) -> str:
     """Write the card: origin of the model, the cut, how to load it.
 
     Parameters
@@ -62,9 +60,8 @@ def text(
         Number of the layer among transformers' hidden states; None for the last.
     origin : str
         Reason for the layer; left out if empty.
-    hub : str
-        Name of the whole model on the hub; left out if empty.
     """
+    hub = getattr(loaded.entry.source, "hub", "")
     card = CARD.format(
         base_model=f"base_model: {hub}\n" if hub else "",
         model=loaded.name,

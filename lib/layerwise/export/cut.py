@@ -31,7 +31,7 @@ from layerwise.io.files import disk_fault, memory_fault
 from layerwise.models.architectures import dissect
 from layerwise.models.load import LoadedModel
 from layerwise.tasks.task import normalized
-from layerwise.vocabulary import POOLINGS, READOUTS, SINK_RATIO
+from layerwise.vocabulary import POOLINGS, SCORED_READOUTS, SINK_RATIO
 
 # Largest difference of a coordinate, relative to the embedding's norm, that counts as rounding.
 ROUNDING = 1e-5
@@ -107,7 +107,6 @@ def export(
     texts: Sequence[str],
     *,
     origin: str = "",
-    hub: str = "",
 ) -> Exported:
     """Save a model cut at a layer, if its embeddings equal the whole model's.
 
@@ -121,8 +120,6 @@ def export(
         Texts to compare the embeddings of both models on; at least one.
     origin : str
         Reason for the layer, for the model card.
-    hub : str
-        Name of the whole model on the hub, if it came from there, for the model card.
 
     Raises
     ------
@@ -161,7 +158,7 @@ def export(
                 f"leaving out its last blocks ({'; '.join(failures)}); nothing was saved.",
                 code="unsupported",
             )
-        (folder / "README.md").write_text(card.text(loaded, recipe, state, origin, hub))
+        (folder / "README.md").write_text(card.text(loaded, recipe, state, origin))
         if target.is_dir():
             target.rmdir()
         shutil.move(folder, target)
@@ -187,7 +184,7 @@ def check(loaded: LoadedModel, recipe: Recipe) -> None:
         )
     check_name("tokens", recipe.tokens, ("all", "drop_first", "drop_sinks"))
     check_name("pooling", recipe.pooling, POOLINGS)
-    there = [name for name in loaded.anatomy.readouts if name in READOUTS]
+    there = [name for name in loaded.anatomy.readouts if name in SCORED_READOUTS]
     check_name("readout", recipe.readout, there)
 
 
@@ -218,16 +215,17 @@ def _cuts(loaded: LoadedModel, recipe: Recipe) -> list[tuple[int, int | None]]:
 
 def _cut(loaded: LoadedModel, n_blocks: int) -> nn.Module:
     """A copy of the model with only its first blocks."""
+    anatomy = loaded.anatomy
     # The removed blocks are not copied.
-    known = {id(b): nn.Identity() for b in loaded.anatomy.blocks[n_blocks:]}
-    model = copy.deepcopy(loaded.model, known).cpu()
-    anatomy = dissect(model)
-    blocks = list(anatomy.blocks[:n_blocks])
-    if n_blocks > len(anatomy.blocks):
-        # The stream after the last block is no block's input, so we append a copy of a block.
-        blocks.append(copy.deepcopy(anatomy.blocks[-1]))
-    holder, _, name = anatomy.path.rpartition(".")
-    setattr(model.get_submodule(holder), name, nn.ModuleList(blocks))
+    unused = set(anatomy.blocks[n_blocks:]) - set(anatomy.blocks[:n_blocks])
+    model = copy.deepcopy(loaded.model, {id(block): nn.Identity() for block in unused}).cpu()
+    parent = anatomy.path.rpartition(".")[0]
+    for path, modules in dissect(model).lists.items():
+        # XLM has several lists side by side, ALBERT one of fewer modules than layers.
+        if path.rpartition(".")[0] == parent and len(modules) == len(anatomy.blocks):
+            # The stream after the last block is no block's input, so we append a copy of a block.
+            kept = [*modules, copy.deepcopy(modules[-1])][:n_blocks]
+            setattr(model.get_submodule(parent), path.rpartition(".")[2], nn.ModuleList(kept))
     config: Any = model.config
     if hasattr(config, "quantization_config"):
         # Weights read from a GGUF file are ordinary ones by now.

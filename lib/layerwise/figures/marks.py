@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import fill
 from typing import Any
 
@@ -23,7 +23,7 @@ from matplotlib.ticker import PercentFormatter
 from layerwise.config.kinds import ROLES
 from layerwise.errors import LayerwiseError
 from layerwise.figures import theme
-from layerwise.figures.labels import axis_label, value_label
+from layerwise.figures.labels import axis_label, value_labels
 from layerwise.figures.registry import Look
 from layerwise.names import step_of
 from layerwise.stats import FEW
@@ -169,11 +169,16 @@ class Facets:
         return self
 
 
-def place(table: pd.DataFrame, look: Look) -> pd.DataFrame:
+def place(table: pd.DataFrame, look: Look) -> tuple[pd.DataFrame, Look]:
     """Add a column for each role that says, in words, which values of its dimensions a row has.
 
-    The columns are ordered categories, in the order in which values first appear.
+    The columns are ordered categories, in the order in which values first appear. Rows and columns
+    of panels change places where there are more than `TALLEST` metrics one below the other.
     """
+    metrics = table["y"].nunique() if "y" in table else 0
+    if look.roles.get("row") == ("y",) and metrics > TALLEST:
+        roles = {**look.roles, "row": look.roles.get("column", ()), "column": ("y",)}
+        look = replace(look, roles=roles)
     table = table.copy()
     for role in ROLES:
         dimensions = [
@@ -188,17 +193,16 @@ def place(table: pd.DataFrame, look: Look) -> pd.DataFrame:
         keys = keys.sort_values(
             dimensions, key=lambda c: pd.Index(keys[c.name].unique()).get_indexer(c)
         )
+        words = {d: value_labels(d, keys[d].dropna().astype(str).unique()) for d in dimensions}
         names = [
             " · ".join(
-                filter(None, (value_label(str(d), str(v)) for d, v in key.items() if pd.notna(v)))
+                filter(None, (words[str(d)][str(v)] for d, v in key.items() if pd.notna(v)))
             )
             for key in keys.to_dict("records")
         ]
         values = table[dimensions].merge(keys.assign(label=names), how="left")["label"]
         table[role] = pd.Categorical(values, list(dict.fromkeys(names)))
-    if look.roles.get("row") == ("y",) and table["row"].nunique() > TALLEST:
-        table = table.rename(columns={"row": "column", "column": "row"})
-    return table
+    return table, look
 
 
 def facets(
@@ -213,48 +217,68 @@ def facets(
 
     More columns than fit side by side continue below, all rows again.
     """
-    t = place(table, look)
-    rows, cols = (list(t[r].cat.categories) for r in ("row", "column"))
+    t, look = place(table, look)
+    rows, cols = (list(t[role].cat.categories) for role in ("row", "column"))
     parts = dict(iter(t.groupby(["row", "column"], observed=True)))
-    names = t["dashes"].cat.categories
-    dashes = dict(zip(names, itertools.cycle(theme.DASHES), strict=False))
     n = -(-len(cols) // -(-len(cols) // columns))  # blocks of about the same number of columns
     blocks = [cols[i : i + n] for i in range(0, len(cols), n)]
     lines = [(r, block) for block in blocks for r in rows if any((r, c) in parts for c in block)]
     width = max(width, NARROWEST / n)
-    figure = look.ax.get_figure(root=True) if look.ax else None
-    if figure is not None:
-        axes = np.array([[look.ax]])
-        if len(parts) > 1:
-            raise LayerwiseError(
-                f"This figure has {len(parts)} panels and does not fit on one ax: name one "
-                "model, metric and token selection, or leave out ax.",
-                code="ambiguous",
-            )
-    else:
-        size = (n * width + 0.3, len(lines) * height + TITLE)
-        figure, axes = plt.subplots(len(lines), n, squeeze=False, figsize=size)
+    figure, axes = _axes(look, len(lines), n, (n * width + 0.3, len(lines) * height + TITLE))
+    panels: list[Panel] = []
+    for (row, block), line_of_axes in zip(lines, axes, strict=True):
+        there = [column for column in block if (row, column) in parts]
+        for column, ax in itertools.zip_longest(block, line_of_axes):
+            if column not in there:
+                ax.set_visible(False)
+                continue
+            of_column = [r for r in rows if (r, column) in parts]
+            left, bottom = column == there[0], row == of_column[-1]
+            panel = Panel(ax, parts[row, column], row, column, left, bottom)
+            panels.append(panel)
+            if row == of_column[0]:
+                _name_column(panel, look, int(width * 12.5))
+            if column == there[-1] and len(rows) > 1 and not UNNAMED & {*look.roles["row"]}:
+                style = {"rotation": 270, "va": "center", "fontweight": "bold"}
+                ax.text(1.03, 0.5, fill(row, 26), transform=ax.transAxes, **style)
+    dashes = dict(zip(t["dashes"].cat.categories, itertools.cycle(theme.DASHES), strict=False))
+    return Facets(figure, panels, t, look, styles(t, look), dashes)
+
+
+def _axes(
+    look: Look, n_rows: int, n_columns: int, size: tuple[float, float]
+) -> tuple[Figure, Any]:
+    """A figure with a grid of axes; or the one that the caller gave, with its figure.
+
+    Raises
+    ------
+    LayerwiseError
+        If several panels do not fit on the caller's axes.
+    """
+    if look.ax is None:
+        figure, axes = plt.subplots(n_rows, n_columns, squeeze=False, figsize=size)
         figure.tight_layout()  # texts are measured at these widths
         figure.set_layout_engine("constrained")
         sns.despine(figure)
-    panels: list[Panel] = []
-    for (row, block), line_of_axes in zip(lines, axes, strict=True):
-        for column, ax in itertools.zip_longest(block, line_of_axes):
-            part = parts.get((row, column))
-            if part is None:
-                ax.set_visible(False)
-                continue
-            own = [r for r in rows if (r, column) in parts]
-            panels.append(Panel(ax, part, row, column, column == block[0], row == own[-1]))
-            if row == own[0]:
-                model = str(part["model"].iloc[0]) if "model" in part else ""
-                of_model = "model" in look.roles.get("column", ()) and column.startswith(model)
-                colour = theme.colour_of(model, look.models) if of_model else theme.INK
-                ax.set_title(fill(column, int(width * 12.5)), color=colour)
-            if column == block[-1] and len(rows) > 1 and not UNNAMED & {*look.roles["row"]}:
-                style = {"rotation": 270, "va": "center", "fontsize": 8, "fontweight": "bold"}
-                ax.text(1.03, 0.5, fill(row, 26), transform=ax.transAxes, **style)
-    return Facets(figure, panels, t, look, styles(t, look), dashes)
+        return figure, axes
+    if n_rows * n_columns > 1:
+        raise LayerwiseError(
+            f"This figure has {n_rows * n_columns} panels and does not fit on one ax: name one "
+            "model, metric and token selection, or leave out ax.",
+            code="ambiguous",
+        )
+    own = look.ax.get_figure(root=True)
+    assert own is not None
+    return own, np.array([[look.ax]])
+
+
+def _name_column(panel: Panel, look: Look, width: int) -> None:
+    """Write the name of a column above its first panel, in the colour of its model."""
+    model = str(panel.table["model"].iloc[0]) if "model" in panel.table else ""
+    of_model = "model" in look.roles.get("column", ()) and panel.column.startswith(model)
+    coloured = of_model and not look.roles.get("colour")
+    colour = theme.colour_of(model, look.models) if coloured else theme.INK
+    panel.ax.set_title(fill(panel.column, width), color=colour)
 
 
 def styles(table: pd.DataFrame, look: Look) -> dict[str, dict[str, Any]]:

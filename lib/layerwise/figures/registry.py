@@ -1,13 +1,17 @@
-"""The register of figure kinds: each has a name, a title, a table and a plot."""
+"""The register of drawings: a table and a plot for each kind of study.
+
+`layerwise.config.kinds` has the kinds themselves.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
+from layerwise.config.kinds import Kind
 from layerwise.vocabulary import LABELS
 
 if TYPE_CHECKING:
@@ -53,40 +57,36 @@ class Look:
         )
 
 
-@dataclass(frozen=True)
-class FigureKind:
-    """Title, table and plot of one kind of study.
+class Drawing(NamedTuple):
+    """The functions that draw a kind of study.
 
     Attributes
     ----------
-    title : str
-        At most eight words, whatever the data.
     table : callable
         Computes every number that is drawn.
     plot : callable
         Draws the table.
     """
 
-    title: str
     table: Table
     plot: Plot
 
 
-REGISTRY: dict[str, FigureKind] = {}
+_DRAWINGS: dict[str, Drawing] = {}
 
 
-def kind(name: str, title: str, table: Table) -> Callable[[Plot], Plot]:
-    """Register the decorated plot, with its table and title, as a kind of figure."""
+def draws(kind: Kind, table: Table) -> Callable[[Plot], Plot]:
+    """Register the decorated plot, with its table, as what draws a kind of study."""
 
     def register(plot: Plot) -> Plot:
-        REGISTRY[name] = FigureKind(title, table, plot)
+        _DRAWINGS[kind.name] = Drawing(table, plot)
         return plot
 
     return register
 
 
-def find(name: str) -> FigureKind:
-    """A kind of figure by its name."""
-    import layerwise.figures.kinds  # noqa: F401  importing the kinds registers them
+def drawing(kind: str) -> Drawing:
+    """The functions that draw a kind of study, by its name."""
+    import layerwise.figures.kinds  # noqa: F401  importing the kinds registers their drawings
 
-    return REGISTRY[name]
+    return _DRAWINGS[kind]

@@ -5,22 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-import yaml
 
 from layerwise.association.order import Order
 from layerwise.association.table import ALL_MODELS
-from layerwise.config.kinds import needs
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError, printable
 from layerwise.figures import theme
-from layerwise.figures.registry import Look, find
+from layerwise.figures.registry import Look, drawing
 from layerwise.figures.select import Data
 from layerwise.io.files import replacing
 from layerwise.io.tables import write_csv
@@ -90,7 +86,7 @@ def draw(
     ----------
     study : Study
     tables : mapping of name to DataFrame
-        Those that `layerwise.config.kinds.needs` names; others are not read.
+        Those that the study reads; others are not read.
     order : Order, optional
         Models, which fixes their colours, and the checkpoints of each; by default the config's.
         Other models follow, sorted.
@@ -107,8 +103,8 @@ def draw(
     """
     import matplotlib.pyplot as plt
 
-    read = {name: tables[name] for name in needs(study) if tables.get(name) is not None}
-    missing = set(needs(study)) - {*read, *OPTIONAL}
+    read = {name: tables[name] for name in study.reads if tables.get(name) is not None}
+    missing = set(study.reads) - {*read, *OPTIONAL}
     if missing:
         raise LayerwiseError(
             f"A study of kind {study.kind} needs tables of {', '.join(sorted(missing))}; give "
@@ -126,11 +122,11 @@ def draw(
     there = {str(m) for t in read.values() if "model" in t for m in t["model"].unique()}
     models = [*order.models, *sorted(there - {*order.models, ALL_MODELS})]
     data = Data(study, read, Order(models, order.revisions), better, own_texts)
-    kind = find(study.kind)
-    table = kind.table(data)
-    title = kind.title if study.title == "" else study.title
+    figures = drawing(study.kind)
+    table = figures.table(data)
+    title = study.declaration.title if study.title == "" else study.title
     with theme.theme():
-        figure = kind.plot(table, Look(data.roles(table), models, study.ordered, ax))
+        figure = figures.plot(table, Look(data.roles(table), models, study.ordered, ax))
         if ax is None:
             figure.suptitle(title or "", x=0.01, ha="left")
             plt.close(figure)  # out of pyplot's list; the figure itself can still be saved
@@ -143,26 +139,22 @@ def without_zero_p(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**p.replace(0, np.finfo(float).tiny))
 
 
-@cache
-def templates() -> dict[str, str]:
-    """Caption templates by kind."""
-    text = files("layerwise.figures").joinpath("captions.yaml").read_text(encoding="utf-8")
-    return dict(yaml.safe_load(text))
-
-
 def caption(data: Data, table: pd.DataFrame) -> str:
     """The template of a kind, filled with how much data there is."""
     tasks = _names(table, "task")
     corpora = _names(table, "corpus") or _names(data.tables.get("prompts", table), "corpus")
     points = table.groupby("model")["revision"] if {"model", "revision"} <= {*table} else None
+    has_chance = "chance" in table and table["chance"].notna().any()
     counts = {
         "n_prompts": _span(table, "n") or "an unknown number of",
         "n_tasks": str(len(tasks)) if len(tasks) > 1 else _span(table, "n_tasks"),
         "n_clusters": _span(table, "n_clusters"),
         "n_checkpoints": "" if points is None else points.nunique().max(),
         "corpora": ", ".join(corpora) or "all data sets",
+        "chance": " Dotted: chance." if has_chance else "",
     }
-    text = " ".join(templates()[data.study.kind].format(**counts).split())
+    text = data.study.declaration.caption.format(**counts)
+    text = text.replace(" 1 tasks (1 task clusters)", " 1 task")
     if "output_from" in table and (table["output_from"] == "last layer").any():
         text += " The output was not scored; the last layer replaces it."
     if "n" in table and table["n"].between(1, FEW - 1).any():

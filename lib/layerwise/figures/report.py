@@ -11,6 +11,7 @@ from layerwise.association.order import Order, in_order
 from layerwise.association.scores import with_representation
 from layerwise.association.selection import best_layers
 from layerwise.figures.labels import representation_label
+from layerwise.stats import FEWEST_TOGETHER
 from layerwise.vocabulary import TOKENS
 
 HEAD = ("Model", "Token selection", "Best layer", "Score", "Output's score", "Difference (95% CI)")
@@ -19,7 +20,8 @@ COLUMNS += ["output_score", "difference", "low", "high", "n_tasks", "n_clusters"
 NOTE = (
     "Scores are means (× 100) over tasks. The output is the last layer after the model's last "
     "norm. The difference is the best layer's lead over the output in points; its 95% CI over "
-    "task clusters corrects for selecting the best of all layers."
+    "task clusters corrects for selecting the best of all layers and takes "
+    f"{FEWEST_TOGETHER} clusters."
 )
 
 
@@ -83,8 +85,10 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
 def _difference(row: Mapping[Any, Any]) -> str:
     if pd.isna(row["difference"]) or row["best_layer"] == "output":
         return "–"
-    interval = f" ({_points(row['low'])} to {_points(row['high'])})"
-    return _points(row["difference"]) + ("" if pd.isna(row["low"]) else interval)
+    interval = f"{_points(row['low'])} to {_points(row['high'])}"
+    if pd.isna(row["low"]):
+        interval = f"no CI: {row['n_clusters']} task clusters"
+    return f"{_points(row['difference'])} ({interval})"
 
 
 def _points(value: float) -> str:

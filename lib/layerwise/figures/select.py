@@ -29,6 +29,7 @@ from layerwise.association.curves import (
     METRIC_COLUMNS,
     require_columns,
     require_once,
+    score_curves,
     with_output,
 )
 from layerwise.association.order import Order, in_order
@@ -36,20 +37,11 @@ from layerwise.association.scores import mean_scores, representation, with_repre
 from layerwise.association.selection import CONSENSUS, NESTED
 from layerwise.association.table import ALL_MODELS
 from layerwise.config.association import OWN_TEXTS
-from layerwise.config.kinds import (
-    DIMENSIONS,
-    KINDS,
-    NAMES,
-    POOLED,
-    Roles,
-    refuse,
-    roles_of,
-    without_role,
-)
+from layerwise.config.kinds import DIMENSIONS, NAMES, POOLED, Roles, placed, without_role
 from layerwise.config.studies import MetricChoice, Study, several
 from layerwise.errors import LayerwiseError, closest
 from layerwise.figures.labels import SCORE
-from layerwise.stats import FEW, FEWEST, Estimate
+from layerwise.stats import FEW, Estimate, with_intervals
 from layerwise.vocabulary import BLOCK, LABELS, SUBLAYERS, TOKENS, USUAL
 
 log = logging.getLogger(__name__)
@@ -66,7 +58,7 @@ class Data:
     ----------
     study : Study
     tables : mapping of name to DataFrame
-        Those that `layerwise.config.kinds.needs` names.
+        Those that the study reads.
     order : Order
         Of models and checkpoints.
     directions : mapping of metric to 1 or -1
@@ -94,11 +86,12 @@ class Data:
     def roles(self, table: pd.DataFrame) -> Roles:
         """Dimensions of each role for a table of one or several checkpoints a model."""
         many = "revision" in table and table.groupby("model")["revision"].nunique().max() > 1
-        return roles_of(self.study, several=bool(many))
+        n_models = table["model"].nunique() if "model" in table else 1
+        return self.study.all_roles(several_checkpoints=bool(many), n_models=n_models)
 
     def placed(self, table: pd.DataFrame) -> set[str]:
         """The dimensions that have a role."""
-        return {d for dimensions in self.roles(table).values() for d in dimensions}
+        return set(placed(self.roles(table)))
 
     def curves(self, name: str = "metrics") -> pd.DataFrame:
         """Scores, metrics (of the named table) or both by layer, as the module says.
@@ -112,13 +105,15 @@ class Data:
         shown = self.checkpoints(*(t for t in (metrics, scores) if t is not None))
         parts = []
         if scores is not None:
-            kept, placed = self.scores(shown), self.placed(shown)
+            kept, own = self.scores(shown), self.placed(shown)
             scored = shown["model"].isin(kept["model"])
             pooling = " or ".join(several(self.study.pooling))
             self.omit(list(shown.loc[~scored, "model"].unique()), f"not scored by {pooling}")
             shown = shown[scored]
+            gaps = dict.fromkeys(c.omitted for c in score_curves(kept) if c.omitted)
+            self.omit(list(gaps), "scores are missing")
             # The mean is over what has no role; a task has a type as well.
-            groups = [d for d in POOLED[::-1] if placed & {d, "task"}]
+            groups = [d for d in POOLED[::-1] if own & {d, "task"}]
             parts.append(mean_scores(kept, groups).assign(y=SCORE, metric=SCORE))
         if metrics is not None:
             parts.append(with_intervals(self.metrics(metrics, shown)))
@@ -162,7 +157,7 @@ class Data:
         LayerwiseError
             If there are none, or no model has several in a study of checkpoints.
         """
-        kind = KINDS[self.study.kind]
+        kind = self.study.declaration
         wanted = self.study.revisions or kind.revisions
         named = wanted if isinstance(wanted, tuple) else ()
         for table in tables:
@@ -272,23 +267,22 @@ class Data:
         """
         roles = self.roles(table)
         every = [c for c in (*DIMENSIONS, *LABELS) if c in table]
-        placed = [d for d in every if d in self.placed(table)]
-        other = [d for d in every if d not in placed]
-        counts = table.groupby(["y", *placed], dropna=False)[other].nunique().max()
+        shown = [d for d in every if d in self.placed(table)]
+        other = [d for d in every if d not in shown]
+        counts = table.groupby(["y", *shown], dropna=False)[other].nunique().max()
         mixed = without_role({d: int(counts[d]) for d in other}, roles)
         mixed = [d for d in mixed if d != "representation" or len(mixed) == 1]
-        mixed += ["y"] if "y" not in placed and table["y"].nunique() > 1 else []
+        mixed += ["y"] if "y" not in shown and table["y"].nunique() > 1 else []
         for dimension in mixed:
             there = ", ".join(v for v in self.values(table, dimension) if v)
-            raise refuse(self.study, dimension, there)
+            raise self.study.ambiguity(dimension, there)
 
     def values(self, table: pd.DataFrame, dimension: str) -> list[str]:
         """Values of a dimension in the order of the study, of the config, or their own."""
         study, there = self.study, [str(v) for v in table[dimension].unique()]
         if dimension == "revision":
-            models = table["model"].unique()
-            model = str(models[0]) if len(models) == 1 else ""
-            return self.order.checkpoints(model, there)
+            courses = table.groupby("model", sort=False)["revision"].unique()
+            return self.order.shared({str(m): map(str, r) for m, r in courses.items()})
         if dimension == "alpha" or dimension in LABELS:
             return sorted(there, key=lambda v: (v != "", float(v or 0)))
         selections = study.tokens or list(TOKENS)
@@ -411,14 +405,6 @@ def by_layer(found: Estimate, layers: pd.Index, **about: Any) -> pd.DataFrame:
     ends = {"value": found.estimate, "low": found.low, "high": found.high}
     at = {"layer": layers, "depth": layers / max(1, layers[-1])}
     return pd.DataFrame({**about, **at, **ends, "n": found.n})
-
-
-def with_intervals(table: pd.DataFrame) -> pd.DataFrame:
-    """Values with 95% intervals from their standard errors; none below `FEWEST` prompts."""
-    margin = 1.959964 * table["stderr"].astype(float)
-    if "n" in table:
-        margin = margin.where(~table["n"].between(1, FEWEST - 1))
-    return table.assign(low=table["value"] - margin, high=table["value"] + margin)
 
 
 def at_checkpoints(frame: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:

@@ -64,6 +64,8 @@ def replacing(target: Path) -> Iterator[Path]:
     target = Path(target)
     partial = target.with_name(f".{target.name}.partial")
     ours = True
+    if partial.is_dir():
+        raise DiskError(f"Could not write {target}: {partial} is a folder; remove it.")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         ours = False

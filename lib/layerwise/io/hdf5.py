@@ -1,4 +1,9 @@
-"""HDF5 files: atomic writes, labelled dimensions, checksums, and checks on reading."""
+"""HDF5 files: atomic writes, labelled dimensions, checksums, and checks on reading.
+
+All of a file has a checksum: metadata and attributes by HDF5's format, arrays and labels by
+Fletcher-32. Texts have a fixed length, since those of variable length are in a heap without a
+checksum, and HDF5 may not return from reading a damaged heap.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +24,6 @@ from layerwise.io.files import DISK_REMEDY, disk_fault, is_file, replacing
 # Network file systems often refuse HDF5's locks; every file of ours has one writer and is
 # replaced whole, so readers need none.
 os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")
-
-STRING = h5py.string_dtype("utf-8")
 
 REMEDY = "delete it and run snakemake again."
 # Whatever h5py may raise on a file that is not as it was written.
@@ -44,10 +47,9 @@ def create(
             _nothing_unwritten(),
             h5py.File(partial, "w", libver=("v110", "v110")) as file,
         ):
-            file.attrs["schema"] = schema
-            file.attrs["schema_version"] = version
-            for key, value in attributes.items():
-                file.attrs[key] = value
+            described = {"schema": schema, "schema_version": version, **attributes}
+            for key, value in described.items():
+                set_attribute(file, key, value)
             yield file
     except RuntimeError as error:  # as HDF5 says it if a file cannot be closed
         fault = disk_fault(error)
@@ -86,12 +88,31 @@ def _nothing_unwritten() -> Iterator[None]:
         sys.unraisablehook, sys.excepthook = hooks
 
 
+def set_attribute(item: h5py.Group | h5py.Dataset, key: str, value: Any) -> None:
+    """Set an attribute; a text gets a fixed length."""
+    item.attrs[key] = _fixed([value]).reshape(()) if isinstance(value, str) else value
+
+
+def attributes(file: h5py.File) -> dict[str, Any]:
+    """The attributes of a file, texts as str."""
+    known = dict(file.attrs)
+    return {k: v.decode() if isinstance(v, bytes) else v for k, v in known.items()}
+
+
+def _fixed(texts: Sequence[str]) -> npt.NDArray[Any]:
+    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    return np.array(encoded, h5py.string_dtype("utf-8", max([1, *map(len, encoded)])))
+
+
 def add_scale(file: h5py.Group, name: str, values: Sequence[Any] | npt.NDArray[Any]) -> None:
     """Add the dimension scale `name` with its labels."""
     data = np.asarray(values)
-    if data.dtype.kind in "US":
-        data = np.asarray(data, dtype=object)
-    scale = file.create_dataset(name, data=data, dtype=STRING if data.dtype == object else None)
+    is_text = data.dtype.kind in "US"
+    data = _fixed(data.tolist()) if is_text else data
+    checked = {"chunks": data.shape, "fletcher32": True} if data.size else {}
+    scale = file.create_dataset(name, data=data, **checked)
+    if is_text:
+        set_attribute(scale, "_Encoding", "utf-8")  # xarray makes str of it
     scale.make_scale(name)
 
 
@@ -129,8 +150,8 @@ def add_array(
     )
     for axis, scale in enumerate(scales):
         array.dims[axis].attach_scale(scale)
-    array.attrs["unit"] = unit
-    array.attrs["description"] = description
+    set_attribute(array, "unit", unit)
+    set_attribute(array, "description", description)
     return array
 
 
@@ -153,34 +174,32 @@ def open_checked(path: Path, schema: str, version: int, expected: Mapping[str, s
             f"There is no file {path}; run the rule that makes it.", code="missing_file"
         )
     wanted = {"schema": schema, "schema_version": version, **expected}
-    with _readable(path):
+    with readable(path):
         file = h5py.File(path, "r")
-        found = {key: file.attrs.get(key) for key in wanted}
+        try:
+            found = attributes(file)
+        except BaseException:
+            file.close()
+            raise
     for key, value in wanted.items():
-        if found[key] != value:
+        if found.get(key) != value:
             file.close()
             raise LayerwiseError(
-                f"{path} has the {key} {found[key]!r}, wanted was {value!r}; {REMEDY}",
+                f"{path} has the {key} {found.get(key)!r}, wanted was {value!r}; {REMEDY}",
                 code="mismatch",
             )
     return file
 
 
-def read(array: h5py.Dataset, selection: Any) -> npt.NDArray[Any]:
-    """Read from an array.
+@contextmanager
+def readable(path: str | Path) -> Iterator[None]:
+    """Name the file that cannot be read in the block.
 
     Raises
     ------
     LayerwiseError
-        If the file's checksum does not fit what is on the disk.
+        If HDF5 or a checksum fails; the message says to delete the file.
     """
-    with _readable(array.file.filename):
-        return np.asarray(array[selection])
-
-
-@contextmanager
-def _readable(path: str | Path) -> Iterator[None]:
-    """Name the file that cannot be read."""
     try:
         yield
     except DAMAGE as error:

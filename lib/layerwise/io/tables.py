@@ -1,15 +1,18 @@
 """Parquet tables: the one module that writes and reads them.
 
 A table's metadata say how it was made: versions, command, and the key of its job. Any Parquet
-reader shows them. Pages have checksums.
+reader shows them. Pages have checksums, and so has the footer, which holds names, counts and
+metadata: its SHA-256 stands in front of it, where readers do not look.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from layerwise.errors import LayerwiseError, first_line, printable
 from layerwise.io.files import provenance, replacing
@@ -18,6 +21,10 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+MARK = b"layerwise footer"
+"""In front of the footer's SHA-256."""
+TAIL = 8
+"""Bytes at the end of a Parquet file: the footer's length, and "PAR1"."""
 REMEDY = "delete it and run snakemake again."
 
 
@@ -62,14 +69,15 @@ def write(
     if kind is not None:
         facts |= {"schema": kind.name, "schema_version": str(kind.version)}
     table = table.replace_schema_metadata(None)
-    with (
-        replacing(path) as partial,
-        pq.ParquetWriter(
-            partial, table.schema, compression="zstd", store_schema=False, write_page_checksum=True
-        ) as file,
-    ):
-        file.write_table(table)
-        file.add_key_value_metadata(provenance(**facts, key=key))
+    options: Any = {"compression": "zstd", "store_schema": False, "write_page_checksum": True}
+    with replacing(path) as partial:
+        with pq.ParquetWriter(partial, table.schema, **options) as writer:
+            writer.write_table(table)
+            writer.add_key_value_metadata(provenance(**facts, key=key))
+        with partial.open("r+b") as file:
+            end, footer = _footer(file)
+            file.seek(end)
+            file.write(MARK + sha256(footer).digest() + footer)
 
 
 def read(
@@ -148,12 +156,15 @@ def facts(path: Path) -> dict[str, str]:
     import pyarrow.parquet as pq
 
     with _readable(path, "results"):
+        _check_footer(path)
         return _decoded(pq.read_metadata(path))
 
 
 def _read(path: Path, what: str, columns: Sequence[str] | None, kind: Kind | None) -> pd.DataFrame:
     import pyarrow.parquet as pq
 
+    with _readable(path, what):
+        _check_footer(path)
     with _readable(path, what), pq.ParquetFile(path, page_checksum_verification=True) as file:
         known = _decoded(file.metadata)
         given = known.get("schema"), known.get("schema_version")
@@ -171,6 +182,24 @@ def _read(path: Path, what: str, columns: Sequence[str] | None, kind: Kind | Non
         table = file.read(columns=None if columns is None else list(columns))
         frame: pd.DataFrame = table.to_pandas(ignore_metadata="key" in known)
     return frame if columns is None else frame[list(columns)]
+
+
+def _footer(file: BinaryIO) -> tuple[int, bytes]:
+    """Where a Parquet file's footer begins, and all bytes from there."""
+    end = file.seek(-TAIL, os.SEEK_END)
+    start = end - int.from_bytes(file.read(4), "little")
+    file.seek(start)
+    return start, file.read()
+
+
+def _check_footer(path: Path) -> None:
+    """Refuse an altered footer; files from elsewhere have no checksum of it."""
+    with path.open("rb") as file:
+        start, footer = _footer(file)
+        file.seek(start - len(MARK) - sha256().digest_size)
+        before = file.read(start - file.tell())
+    if before.startswith(MARK) and before != MARK + sha256(footer).digest():
+        raise ValueError("its footer was altered")
 
 
 @contextmanager

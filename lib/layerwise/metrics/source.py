@@ -11,7 +11,9 @@ from functools import cache
 FOLLOWED = ("layerwise.metrics.formulas", "layerwise.metrics.catalog")
 
 # Keywords of `metric(...)` that describe a value without changing it.
-DESCRIPTIVE = frozenset({"direction", "label", "note", "range", "source", "unit"})
+DESCRIPTIVE = frozenset(
+    {"direction", "label", "note", "orders", "per_prompt", "range", "source", "unit"}
+)
 
 
 def normalised(source: str) -> str:

@@ -1,12 +1,13 @@
 """The parts of each architecture. All knowledge of architectures is here.
 
 A decoder, an encoder, a state-space model and a vision transformer have one thing in common: a
-list of equal blocks that add to a residual stream. Layer 0 is what the first block receives,
-layer l the output of block l. Hooks on the blocks therefore mean the same for every family.
+list of equal blocks that add to a residual stream. Layer l is what block l + 1 receives, the last
+layer what the last block gives. Hooks on the blocks therefore mean the same for every family.
 ``hidden_states`` of transformers do not: the last entry is normed in most decoders.
 
-A new architecture usually needs nothing: its blocks are found by their number, its final norm by
-what it does (`layerwise.models.probe`). Sub-layers of a new kind of block need a line in `PARTS`.
+A new architecture usually needs nothing: its blocks are found by the number of their calls, its
+final norm by what it does (`layerwise.models.probe`). Sub-layers of a new kind of block need a
+line in `PARTS`.
 
 Sub-layers, with names that mean the same in every family (the paper's Figure 15):
 
@@ -28,6 +29,7 @@ an architecture whose modules have known names but are connected differently.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -37,11 +39,8 @@ from torch import nn
 from layerwise.errors import LayerwiseError
 from layerwise.vocabulary import BLOCK, OUTPUT, READOUTS, SUBLAYERS
 
-# Their positions start after the id of the padding, which leaves two fewer for tokens.
-POSITIONS_FROM_PADS = ("camembert", "mpnet", "roberta", "xlm-roberta")
-
 # Config keys of the longest input in tokens (transformers maps further ones to the first).
-LONGEST = ("max_position_embeddings", "max_seq_len")
+LONGEST = ("max_position_embeddings", "max_seq_len", "max_encoder_position_embeddings")
 
 
 class Parts(NamedTuple):
@@ -117,12 +116,15 @@ class Anatomy:
     ----------
     kind : transformers' ``model_type``
     path : path of the list of blocks in the model
-    blocks : the blocks, in the order in which they run
-    final_norm : the module between the last block and the model's output; None if there is none,
-        or before the first pass
+    blocks : the blocks in the order of their calls; ALBERT calls one block several times
+    last : the module whose output is the last layer: the last block, except where a block is
+        spread over several lists, as in XLM
     hidden : width of the residual stream
+    final_norm : the module between the last block and the model's output; None if there is none
     time_first : True if states are (length, batch, width) inside the model, as in XLNet
     has_output : True if the model's output is as wide as the stream
+    equal_lengths : True if a prompt's states change with a longer prompt in its batch, so that a
+        batch must have prompts of one length
     prefix : number of tokens in front of an image's patches (class, registers, start); None for
         text models
     has_class : True if the first of them is a class token
@@ -131,11 +133,13 @@ class Anatomy:
 
     kind: str
     path: str
-    blocks: nn.ModuleList
+    blocks: tuple[nn.Module, ...]
+    last: nn.Module
     hidden: int
     final_norm: nn.Module | None = None
     time_first: bool = False
     has_output: bool = True
+    equal_lengths: bool = False
     prefix: int | None = None
     has_class: bool = False
     added_up: set[int] = field(default_factory=set, compare=False)
@@ -186,39 +190,73 @@ class Anatomy:
         return tuple(name for name in SUBLAYERS if name in everywhere)
 
 
-def settle(model: nn.Module) -> None:
-    """Switch off scaling that gives a model's layers different units.
+def settle(model: Any) -> Callable[[], None]:
+    """Switch off scaling that gives a model's layers different units; returns what undoes it.
 
-    RWKV halves its stream and the weights after every few blocks to keep float16 from
-    overflowing.
+    RWKV halves its stream and some weights after every few blocks to keep float16 from
+    overflowing: the weights in its first pass in evaluation mode.
     """
-    config: Any = model.config
-    if hasattr(config, "rescale_every"):
+    config = model.config
+    every = getattr(config, "rescale_every", 0)
+    halved = bool(every) and model.layers_are_rescaled
+    if halved:
+        model.training = True
+        model._rescale_layers()  # multiplies by powers of two, which is exact
+        model.training = False
+    if every:
         config.rescale_every = 0
 
+    def undo() -> None:
+        if halved:
+            config.rescale_every = every
+            model.training = model.layers_are_rescaled = False
+            model._rescale_layers()
 
-def dissect(model: nn.Module) -> Anatomy:
-    """Find the blocks of a Hugging Face model.
+    return undo
 
-    The blocks are the topmost ``ModuleList`` of ``config.num_hidden_layers`` modules. In hybrids
-    of attention and state-space mixers they have several classes.
+
+class Stack(NamedTuple):
+    """What a model's configuration says of its blocks.
+
+    Attributes
+    ----------
+    kind : transformers' ``model_type``
+    depth : number of layers without the embedding output
+    hidden : width of the residual stream
+    lists : the lists of modules in the model by their paths, outer ones first
+    """
+
+    kind: str
+    depth: int
+    hidden: int
+    lists: dict[str, nn.ModuleList]
+
+    @property
+    def path(self) -> str | None:
+        """The path of the blocks where there is one for each layer: of the outermost list of
+        `depth` modules; None if there is none."""
+        return next((p for p, modules in self.lists.items() if len(modules) == self.depth), None)
+
+
+def dissect(model: nn.Module) -> Stack:
+    """Find the lists of modules that may be the blocks of a Hugging Face model.
 
     Raises
     ------
     LayerwiseError
-        If there is none.
+        If the configuration names no number of layers or no single width.
     """
     config: Any = model.config
     config = config.get_text_config() if hasattr(config, "get_text_config") else config
-    kind = str(config.model_type)
-    depth = getattr(config, "num_hidden_layers", None)
-    lists = {name: m for name, m in model.named_modules() if isinstance(m, nn.ModuleList)}
-    fitting = [name for name, modules in lists.items() if len(modules) == depth]
-    if not fitting:
+    depth, hidden = (getattr(config, k, None) for k in ("num_hidden_layers", "hidden_size"))
+    if not isinstance(depth, int) or not isinstance(hidden, int):
         raise LayerwiseError(
-            f"{type(model).__name__} (architecture {kind!r}) has no list of {depth} blocks (its "
-            f"lists: {sorted(lists)}); this architecture is not supported.",
+            f"{type(model).__name__} (architecture {config.model_type!r}) is no stack of blocks "
+            "of one width (its config.json has no single num_hidden_layers and hidden_size); such "
+            "models are not supported.",
             code="unsupported",
         )
-    path = min(fitting, key=lambda name: (name.count("."), name))
-    return Anatomy(kind, path, lists[path], int(config.hidden_size))
+    lists = {name: m for name, m in model.named_modules() if isinstance(m, nn.ModuleList)}
+    outer_first = sorted(lists, key=lambda name: (name.count("."), name))
+    kind = str(config.model_type)
+    return Stack(kind, depth, hidden, {name: lists[name] for name in outer_first})

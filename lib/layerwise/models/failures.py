@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from layerwise.errors import causes
-from layerwise.io.files import disk_fault
+from layerwise.io.files import disk_fault, memory_fault
 from layerwise.models.source import Location, hub_answers
 
 OFFLINE = (
@@ -50,6 +50,11 @@ def why(error: BaseException, location: Location) -> str:
     """
     text = " ".join(str(error).split())
     about = {"name": location.name, "revision": location.revision}
+    if memory_fault(error):
+        return (
+            "it does not fit into memory; set dtype: bfloat16 for it, take a larger machine or "
+            "GPU, or spread it over several GPUs by device_map: auto."
+        )
     if fault := disk_fault(error):
         return (
             f"its files cannot be read or written: {fault}; free space, fix the folder's "

@@ -47,8 +47,6 @@ def convert(location: Location, target: Path) -> None:
         ):
             tokenizer = AutoTokenizer.from_pretrained(location.name, **common)
             model = AutoModel.from_pretrained(location.name, dtype=torch.float32, **common)
-    except MemoryError:  # says nothing of the file
-        raise
     except Exception as error:  # transformers fails in many ways on broken files
         raise LayerwiseError(
             f"GGUF model {location.name}: {why(error, location)}", code="unreadable"

@@ -48,24 +48,31 @@ def run(
         In the first pass, if a pre-norm block's sub-layers do not add up to its output.
     """
 
-    def give(layer: int, sublayer: str, states: Tensor) -> None:
-        hand_over(layer, sublayer, states.transpose(0, 1) if anatomy.time_first else states)
+    first = next(iter(inputs.values()))
+    n_tokens = first.shape[1] if first.ndim == 2 else None
+    layer = 0
 
-    def embedded(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        give(0, BLOCK, _stream(args, kwargs))
+    def give(layer: int, sublayer: str, states: Tensor) -> None:
+        states = states.transpose(0, 1) if anatomy.time_first else states
+        # Longformer pads a batch to a multiple of its window.
+        hand_over(layer, sublayer, states[:, :n_tokens])
+
+    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        nonlocal layer
+        give(layer, BLOCK, stream(args, kwargs))
+        layer += 1
+
+    def after(_: nn.Module, __: Any, output: Any) -> None:
+        if layer == len(anatomy.blocks):
+            give(layer, BLOCK, first_tensor(output))
 
     inner = [name for name in sublayers if name != BLOCK]
     with ExitStack() as stack:
-        first = anatomy.blocks[0].register_forward_pre_hook(embedded, with_kwargs=True)
-        stack.callback(first.remove)
-        for layer, block in enumerate(anatomy.blocks, start=1):
+        for block in dict.fromkeys(anatomy.blocks):
+            stack.callback(block.register_forward_pre_hook(before, with_kwargs=True).remove)
             if inner:
-                _look_inside(anatomy, layer, inner, give, stack)
-
-            def after(_: nn.Module, __: Any, output: Any, layer: int = layer) -> None:
-                give(layer, BLOCK, first_tensor(output))
-
-            stack.callback(block.register_forward_hook(after).remove)
+                _look_inside(anatomy, block, inner, lambda: layer, give, stack)
+        stack.callback(anatomy.last.register_forward_hook(after).remove)
         states = getattr(model(**inputs, **pass_options(model)), "last_hidden_state", None)
         return states if isinstance(states, Tensor) else None
 
@@ -81,17 +88,22 @@ def pass_options(model: nn.Module) -> dict[str, Any]:
 
 
 def _look_inside(
-    anatomy: Anatomy, layer: int, wanted: Sequence[str], hand_over: HandOver, stack: ExitStack
+    anatomy: Anatomy,
+    block: nn.Module,
+    wanted: Sequence[str],
+    running: Callable[[], int],
+    hand_over: HandOver,
+    stack: ExitStack,
 ) -> None:
-    """Put hooks on the sub-layers of a block."""
-    block = anatomy.blocks[layer - 1]
+    """Put hooks on the sub-layers of a block; `running` gives the layer that is computed."""
     seen: dict[str, Tensor] = {}
 
     def enter(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         # Copied, here and below, because some blocks add to their sub-layers' outputs in place.
-        seen["input"] = _stream(args, kwargs).clone()
+        seen["input"] = stream(args, kwargs).clone()
 
     def leave(_: nn.Module, __: Any, output: Any) -> None:
+        layer = running()
         if "mixer_residual" not in seen:  # pre-norm
             seen["mixer_residual"] = seen["input"] + seen["mixer"]
             # Only once, because it synchronises the device.
@@ -104,11 +116,14 @@ def _look_inside(
         seen.clear()
 
     stack.callback(block.register_forward_pre_hook(enter, with_kwargs=True).remove)
-    for name, path in anatomy.parts[layer - 1].named().items():
+    for name, path in anatomy.parts[anatomy.blocks.index(block)].named().items():
 
         def saw(_: nn.Module, __: Any, output: Any, name: str = name) -> None:
+            states = first_tensor(output)
+            if not isinstance(states, Tensor) or states.numel() != seen["input"].numel():
+                raise _unfit(anatomy, running(), f"{name} has states of another shape")
             # Some MLPs work on (B * T, D).
-            seen[name] = first_tensor(output).clone().view_as(seen["input"])
+            seen[name] = states.clone().view_as(seen["input"])
 
         stack.callback(block.get_submodule(path).register_forward_hook(saw).remove)
     stack.callback(block.register_forward_hook(leave).remove)
@@ -124,13 +139,18 @@ def _check(anatomy: Anatomy, layer: int, seen: Mapping[str, Tensor], output: Ten
     size = torch.linalg.vector_norm(change)
     rounding = torch.finfo(output.dtype).eps * torch.linalg.vector_norm(output.float())
     if off > TOLERANCE * size + 4 * rounding:
-        raise LayerwiseError(
-            f"The sub-layers of the architecture {anatomy.kind!r} do not add up to its block at "
-            f"layer {layer}: input + mixer + MLP is off by {float(off / size):.0%} of the block's "
-            "change; correct its line in PARTS in lib/layerwise/models/architectures.py, or ask "
-            "for no extract.sublayers.",
-            code="unsupported",
+        raise _unfit(
+            anatomy, layer, f"input + mixer + MLP is off by {float(off / size):.0%} of its change"
         )
+
+
+def _unfit(anatomy: Anatomy, layer: int, why: str) -> LayerwiseError:
+    return LayerwiseError(
+        f"The sub-layers of the architecture {anatomy.kind!r} do not add up to its block at layer "
+        f"{layer}: {why}; correct its line in PARTS in lib/layerwise/models/architectures.py, or "
+        "ask for no extract.sublayers.",
+        code="unsupported",
+    )
 
 
 def first_tensor(output: Any) -> Tensor:
@@ -138,6 +158,7 @@ def first_tensor(output: Any) -> Tensor:
     return output if isinstance(output, Tensor) else output[0]
 
 
-def _stream(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    stream: Tensor = args[0] if args else kwargs["hidden_states"]
-    return stream
+def stream(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    """What a block receives."""
+    given: Tensor = args[0] if args else kwargs["hidden_states"]
+    return given

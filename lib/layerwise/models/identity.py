@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from layerwise.config.models import HubAdapter, HubSource, Model
-from layerwise.io.files import cached_sha256, sha256_text
+from layerwise.config.models import FolderSource, HubAdapter, HubSource, Model, PackageSource
+from layerwise.errors import LayerwiseError
+from layerwise.io.files import cached_sha256, is_file, sha256_text
 from layerwise.models.source import AnySource, locate
 
 # Files in a model's folder that nothing reads.
 PICKLES = {".bin", ".pt", ".pth", ".ckpt", ".pkl"}
 EXPORTS = {".h5", ".msgpack", ".ot", ".onnx", ".tflite"}
 NOTES = {".lock", ".md", ".log"}
+ADAPTER = "adapter_config.json"
 UNREAD = PICKLES | EXPORTS | NOTES
 
 
@@ -64,5 +66,16 @@ def _identity(source: AnySource, revision: str) -> str:
     location = locate(source, revision)
     if location.gguf_file:
         return sha256_text("gguf", cached_sha256(Path(location.name, location.gguf_file)))
-    hashes = folder_hashes(Path(location.name))
+    if pickled := getattr(source, "pickled", None):
+        files = filter(None, (pickled.file, "config.json", pickled.vocabulary))
+        hashes = {file: cached_sha256(Path(location.name, file)) for file in files}
+        return sha256_text("pickled", pickled.model_dump_json(), *hashes.values())
+    folder = Path(location.name)
+    card = "config.json" if isinstance(source, FolderSource | PackageSource) else ADAPTER
+    if not is_file(folder / card):
+        raise LayerwiseError(
+            f"{folder} holds no model: it has no {card}; name the folder that has it.",
+            code="missing_file",
+        )
+    hashes = folder_hashes(folder)
     return sha256_text("folder", *(part for item in hashes.items() for part in item))

@@ -160,6 +160,9 @@ class Images:
         """Inputs for three images of different shapes."""
         return self._named(self._examples())
 
+    def neighbours(self) -> None:
+        """None: all images have one length."""
+
     def halves(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Inputs for two images with equal upper halves."""
         one, other = self._examples()[:2]

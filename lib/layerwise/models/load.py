@@ -16,12 +16,13 @@ from torch import Tensor, nn
 
 from layerwise.config.models import Model
 from layerwise.corpora.images import Picture
-from layerwise.errors import LayerwiseError
+from layerwise.errors import Code, LayerwiseError
+from layerwise.io.files import memory_fault
 from layerwise.models import adapters, devices, saved
 from layerwise.models.architectures import Anatomy, dissect, settle
 from layerwise.models.failures import why
 from layerwise.models.images import Images, Pixels, processor_of, takes_images, tower
-from layerwise.models.probe import causal, probe
+from layerwise.models.probe import batched, causal, probe
 from layerwise.models.source import locate, quiet
 from layerwise.models.texts import Texts
 
@@ -210,10 +211,13 @@ def load(
     placed = {} if model.device_map is None else {"device_map": model.device_map}
     try:
         config = AutoConfig.from_pretrained(location.name, **common)
+        # A config.json may name attention kernels on the hub, which are code.
+        config._attn_implementation = config._experts_implementation = None
         processor = processor_of(location.name, config, model.preprocess, **common)
         # Shapes that do not fit are reported by `_check_weights`.
         network, info = AutoModel.from_pretrained(
             location.name,
+            config=config,
             dtype=DTYPES[dtype],
             use_safetensors=True,
             ignore_mismatched_sizes=True,
@@ -225,17 +229,22 @@ def load(
         raise
     # Tokenizers are written in Rust, whose panics are not an Exception.
     except BaseException as error:
-        raise LayerwiseError(f"{who}: {why(error, location)}", code="unreadable") from error
+        code: Code = "no_memory" if memory_fault(error) else "unreadable"
+        raise LayerwiseError(f"{who}: {why(error, location)}", code=code) from error
     for adapter in model.adapters:
         adapters.merge(network, adapter)
     _check_weights(who, network, info)
     network = body(network)
+    settle(network)
     if model.bidirectional:
         adapters.attend_both_ways(network)
     network.eval().requires_grad_(False)
     sha256 = weights_hash(network)
     if model.device_map is None:
-        network.to(claim.device)
+        try:
+            network.to(claim.device)
+        except torch.OutOfMemoryError as error:
+            raise LayerwiseError(f"{who}: {why(error, location)}", code="no_memory") from error
     facts: dict[str, Any] = {"dtype": dtype, "weights": sha256, "claim": claim}
     return prepare(name, network, processor, model, revision=revision, **facts)
 
@@ -243,7 +252,14 @@ def load(
 def body(network: Any) -> Any:
     """The part of a model that is read: the encoder of an encoder-decoder, the image tower of a
     model of images and texts."""
-    return tower(network.get_encoder() if network.config.is_encoder_decoder else network)
+    part = network.get_encoder() if network.config.is_encoder_decoder else network
+    if not hasattr(part, "config"):
+        raise LayerwiseError(
+            f"{type(network).__name__} has an encoder without a configuration; such models are "
+            "not supported.",
+            code="unsupported",
+        )
+    return tower(part)
 
 
 def prepare(
@@ -265,7 +281,6 @@ def prepare(
     LayerwiseError
         If the layers cannot be read, or the entry has settings of the other kind of model.
     """
-    settle(network)
     who = f"Model {name!r} at {revision!r}"
     images = takes_images(network.config)
     kind, foreign = (Images, "prompts") if images else (Texts, "preprocess")
@@ -275,8 +290,11 @@ def prepare(
         )
     reader = kind(who, processor, entry, network)
     example = on(reader.device, reader.example())
-    anatomy, n_tokens = probe(name, network, dissect(network), example)
-    anatomy = reader.fit(anatomy, n_tokens)
+    anatomy, states = probe(name, network, example)
+    if neighbours := reader.neighbours():
+        padded, alone = (on(reader.device, inputs) for inputs in neighbours)
+        anatomy = batched(name, network, anatomy, states, padded, alone)
+    anatomy = reader.fit(anatomy, states[0].shape[1])
     return LoadedModel(name, revision, network, reader, anatomy, entry=entry, **facts)
 
 
@@ -296,10 +314,10 @@ def _check_weights(who: str, network: Any, info: Any) -> None:
     unread = ("decoder.",) if network.config.is_encoder_decoder else ()
     lacking = [n for n in info["missing_keys"] if "pooler" not in n and not n.startswith(unread)]
     # Other unexpected weights may be of a head, or buffers of an older transformers.
-    anatomy = dissect(body(network))
-    block = re.compile(rf"(?:^|\.){re.escape(anatomy.path)}\.(\d+)\.")
+    stack = dissect(body(network))
+    block = re.compile(rf"(?:^|\.){re.escape(stack.path or '?')}\.(\d+)\.")
     found = ((name, block.search(name)) for name in info["unexpected_keys"])
-    further = [name for name, at in found if at and int(at[1]) >= len(anatomy.blocks)]
+    further = [name for name, at in found if at and int(at[1]) >= stack.depth]
     unfit = [*lacking, *further, *(name for name, *_ in info["mismatched_keys"])]
     if unfit:
         raise LayerwiseError(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
+from itertools import cycle, islice
 from typing import Any
 
 import torch
@@ -10,8 +12,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from layerwise.config.models import Model
+from layerwise.corpora.select import SURROGATE
 from layerwise.errors import LayerwiseError
-from layerwise.models.architectures import LONGEST, POSITIONS_FROM_PADS, Anatomy
+from layerwise.models.architectures import LONGEST, Anatomy
 from layerwise.models.failures import NO_TOKENIZER
 
 # A tokenizer's output takes hundreds of bytes per token, the ids only a few.
@@ -19,8 +22,9 @@ TEXTS_AT_ONCE = 256
 
 UNLIMITED = 10**9
 
-# Of the example; batch and length differ, which shows whether a model swaps them.
-BATCH, LENGTH = 2, 5
+# Tokens of two examples, and of a longer one. Batch and length differ, which shows whether a model
+# swaps them.
+LENGTH, LONGER = 5, 9
 
 
 class Texts:
@@ -46,7 +50,7 @@ class Texts:
     Raises
     ------
     LayerwiseError
-        If the tokenizer has no vocabulary.
+        If the tokenizer has no vocabulary, or the model no table of token embeddings.
     """
 
     takes = "text"
@@ -56,17 +60,28 @@ class Texts:
         if len(set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)) < 2:
             raise LayerwiseError(f"{who}: {NO_TOKENIZER}", code="missing_file")
         self.who, self.tokenizer, self.special_tokens = who, tokenizer, entry.special_tokens
-        embeddings = network.get_input_embeddings().weight
+        embeddings = self._embeddings(network)
         self.n_embeddings = len(embeddings)
         self.device: torch.device = embeddings.device
         if tokenizer.pad_token_id is None or tokenizer.pad_token_id >= self.n_embeddings:
             # Padding never counts and never reaches another token; any id works.
             tokenizer.pad_token_id = tokenizer.eos_token_id or 0
-        offset = 2 if network.config.model_type in POSITIONS_FROM_PADS else 0
         positions = [getattr(network.config, name, None) for name in LONGEST]
+        offset = _first_position(network)
         limits = [n - offset for n in positions if isinstance(n, int) and n > 0]
         limits += [tokenizer.model_max_length, UNLIMITED, entry.max_length or UNLIMITED]
         self.max_length = int(min(limits))
+
+    def _embeddings(self, network: Any) -> Tensor:
+        try:
+            weight: Tensor = network.get_input_embeddings().weight
+        except (AttributeError, NotImplementedError) as error:
+            raise LayerwiseError(
+                f"{self.who}: {type(network).__name__} has no table of token embeddings; such "
+                "models are not supported.",
+                code="unsupported",
+            ) from error
+        return weight
 
     @property
     def stand_in(self) -> int:
@@ -109,7 +124,7 @@ class Texts:
 
     def _tokenized(self, texts: list[str], *, truncation: bool = False, **options: Any) -> Any:
         return self.tokenizer(
-            texts,
+            [SURROGATE.sub("\ufffd", text) for text in texts],  # which have no UTF-8
             add_special_tokens=self.special_tokens,
             return_attention_mask=False,
             return_token_type_ids=False,
@@ -129,14 +144,27 @@ class Texts:
         given = {} if bool(mask.all()) else {"attention_mask": mask.long()}
         return {"input_ids": tokens, **given}
 
+    @cached_property
+    def _examples(self) -> list[list[int]]:
+        """Two prompts that differ only in their first token, and a longer one."""
+        special = set(self.tokenizer.all_special_ids)
+        usual = [i for i in range(self.n_embeddings) if i not in special] or [0]
+        tokens = list(islice(cycle(usual), 1 + LENGTH + LONGER))
+        first, other, further = tokens[1 : LENGTH + 1], tokens[:1], tokens[LENGTH + 1 :]
+        return [first, other + first[1:], further[: self.max_length]]
+
     def example(self) -> dict[str, Tensor]:
-        """Inputs for two prompts of five tokens."""
-        tokens = torch.arange(1, 1 + BATCH * LENGTH) % self.n_embeddings
-        return self.inputs(tokens.view(BATCH, LENGTH).tolist())
+        """Inputs for two prompts of five tokens, which differ only in their first."""
+        return self.inputs(self._examples[:2])
+
+    def neighbours(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Inputs for the first prompt of the example beside a longer one, and alone."""
+        first, _, longer = self._examples
+        return self.inputs([first, longer]), self.inputs([first])
 
     def halves(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Inputs for two prompts with equal first halves."""
-        first, second = self.example()["input_ids"].tolist()
+        first, second, _ = self._examples
         return self.inputs([first + second]), self.inputs([first + second[::-1]])
 
     def fit(self, anatomy: Anatomy, _: int) -> Anatomy:
@@ -146,3 +174,10 @@ class Texts:
     def facts(self) -> dict[str, Any]:
         """Settings of the inputs, for the file's record."""
         return {"special_tokens": self.special_tokens, "max_length": self.max_length}
+
+
+def _first_position(network: Any) -> int:
+    """The position of the first token: RoBERTa and its like count from the id of the padding."""
+    tables = (m for name, m in network.named_modules() if name.endswith("position_embeddings"))
+    pads = (getattr(table, "padding_idx", None) for table in tables)
+    return next((pad + 1 for pad in pads if pad is not None), 0)

@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
-from layerwise.config.kinds import KINDS, needs
 from layerwise.config.studies import Study
 from layerwise.config.tasks import MtebEntry
 from layerwise.names import PATHS, encode, path_of
@@ -53,7 +52,7 @@ class PlannedStudy:
     @cached_property
     def needs(self) -> tuple[str, ...]:
         """The tables that the study reads."""
-        return needs(self.study)
+        return self.study.reads
 
     @cached_property
     def models(self) -> tuple[str, ...]:
@@ -67,7 +66,7 @@ class PlannedStudy:
 
     def _revisions(self, model: str) -> tuple[str, ...]:
         checkpoints = self.config.models[model].revisions
-        wanted = self.study.revisions or KINDS[self.study.kind].revisions
+        wanted = self.study.revisions or self.study.declaration.revisions
         if wanted == "last":
             return checkpoints[-1:]
         return checkpoints if wanted == "all" else tuple(r for r in checkpoints if r in wanted)
@@ -90,7 +89,7 @@ class PlannedStudy:
     def tasks(self) -> tuple[str, ...]:
         """The tasks of the study."""
         named = self.study.tasks or tuple(self.config.tasks)
-        if not KINDS[self.study.kind].probes:
+        if not self.study.declaration.probes:
             return named
         kinds = {n: getattr(entry, "kind", "pairs") for n, entry in self.config.tasks.items()}
         return tuple(task for task in named if kinds[task] != "pairs")

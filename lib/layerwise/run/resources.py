@@ -32,8 +32,9 @@ def model_mb(config: Config, model: str) -> int:
 
 
 def describe(config: Config) -> list[str]:
-    """Gigabytes of pooled activations by model, for models and corpora of known size."""
+    """Gigabytes of activations by model, for models and corpora of known size."""
     sizes: dict[str, float] = {}
+    of_tokens: dict[str, float] = {}
     measured = Plan(config).measured
     for model, revision, corpus in ((m, r, c) for (m, r), cs in measured.items() for c in cs):
         shape, entry = _shape(config, model, revision), config.corpora[corpus]
@@ -44,7 +45,16 @@ def describe(config: Config) -> list[str]:
         rows = entry.sample.n * (1 + entry.views.n)
         written = shape[0] * shape[1] * rows * variants * BYTES["float32"]
         sizes[model] = sizes.get(model, 0.0) + written
-    return [f"{model}: {size / 1e9:.3g} GB of activations" for model, size in sizes.items()]
+        if settings.token_states:
+            width = BYTES["float16" if settings.token_states == "float16" else "float32"]
+            layers = len(settings.layers or range(shape[0]))
+            states = 100 * entry.sample.n * layers * shape[1] * width
+            of_tokens[model] = of_tokens.get(model, 0.0) + states
+    lines = [f"{model}: {size / 1e9:.3g} GB of activations" for model, size in sizes.items()]
+    return lines + [
+        f"{model}: {size / 1e9:.3g} GB of token states for every 100 tokens of a prompt"
+        for model, size in of_tokens.items()
+    ]
 
 
 def _shape(config: Config, model: str, revision: str) -> tuple[int, int] | None:

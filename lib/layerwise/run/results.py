@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from layerwise.config import Config
     from layerwise.config.studies import Study
+    from layerwise.figures.render import Drawn
     from layerwise.run.plan import Plan, PlannedStudy
 
 # Keys of a study that take several names; one is enough here.
@@ -237,7 +238,10 @@ class Results:
         LayerwiseError
             If there is no such study or kind, or the tables do not have what it shows.
         """
-        from layerwise.config.kinds import needs
+        return self.draw(name, ax, **choices).figure
+
+    def draw(self, name: str, ax: Axes | None = None, **choices: Any) -> Drawn:
+        """As `plot`: the figure with its table, title and caption."""
         from layerwise.config.studies import Study
         from layerwise.figures.render import draw
         from layerwise.section import parse
@@ -247,12 +251,12 @@ class Results:
             planned = self._planned(self.plan, name, given)
             partial = bool(given) or name not in self.plan.studies
             read = {t: self.of_study(planned, t, partial=partial) for t in planned.needs}
-            return draw(planned.study, read, config=self.plan.config, ax=ax).figure
+            return draw(planned.study, read, config=self.plan.config, ax=ax)
         check_name("kind", name, KINDS)
         study = parse(Study, {"kind": name, **given})
-        if OF_STUDY & set(needs(study)):
+        if OF_STUDY & set(study.reads):
             raise LayerwiseError(ADD_STUDY.format(kind=name), code="missing_file")
-        return draw(study, {t: self._read(t) for t in needs(study)}, ax=ax).figure
+        return draw(study, {t: self._read(t) for t in study.reads}, ax=ax)
 
     def of_study(
         self, planned: PlannedStudy, table: str, *, partial: bool = False
@@ -303,7 +307,7 @@ class Results:
 
         check_name("study or kind", name, [*plan.studies, *KINDS])
         own = plan.studies.get(name)
-        if own is None and OF_STUDY & set(KINDS[name].needs):
+        if own is None and OF_STUDY & set(KINDS[name].reads):
             own = next((s for s in plan.studies.values() if s.study.kind == name), None)
             if own is None:
                 raise LayerwiseError(ADD_STUDY.format(kind=name), code="missing_file")

@@ -169,10 +169,18 @@ def _check_prompts(config: Config) -> None:
 
 
 def _check_files(config: Config) -> None:
+    results = Path(config.results)
+    for path in (results, *results.parents):
+        if path.exists() and not path.is_dir():
+            raise ConfigError("results", f"{path} is no folder; name another.", code="exists")
     for name, model in config.models.items():
         try:
             for revision in model.revisions if name not in config.nano else ():
-                locate(model.source, revision)
+                place = locate(model.source, revision)
+                # Before the files of the folder are hashed, which may be all of a home's.
+                if place.folder and not (place.gguf_file or is_file(place.folder / "config.json")):
+                    problem = f"{place.folder} has no config.json; name the folder of a model."
+                    raise LayerwiseError(problem)
             for adapter in model.adapters:
                 locate(adapter)
         except LayerwiseError as error:

@@ -10,13 +10,15 @@ from typing import Any
 
 from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
-from layerwise.config.kinds import DIMENSIONS, KINDS, NAMES, refuse, roles_of, without_role
+from layerwise.config.kinds import DIMENSIONS, NAMES, placed, without_role
 from layerwise.config.studies import VARIANT, Study, several
 from layerwise.config.tasks import ChoiceEntry
 from layerwise.errors import ConfigError, LayerwiseError, closest, listed
 from layerwise.metrics.registry import all_metrics
 from layerwise.metrics.sequence import QUANTITIES
+from layerwise.names import size_of
 from layerwise.run.plan import OF_METRICS, OF_RESULTS, OF_SCORES, PlannedStudy
+from layerwise.tasks.names import IMAGE_TYPES, QUICKSTART, TYPES
 from layerwise.vocabulary import LABELS
 
 Values = dict[str, tuple[Any, ...]]
@@ -55,7 +57,7 @@ def check_study(planned: PlannedStudy) -> None:
         values["revision"] = max(_swept(planned).values(), key=len, default=())
         if not (study.corpora and tables & OF_RESULTS):  # where all texts of tasks are one corpus
             values["corpus"] = planned.corpora
-        if KINDS[study.kind].checkpoints:
+        if study.declaration.checkpoints:
             values["model"] = tuple(_swept(planned))
         _check_numbers(planned, values)
     for role, dimensions in study.roles.items():
@@ -112,7 +114,7 @@ def _offered(planned: PlannedStudy) -> Values:
 
 def _check_published(config: Config, study: Study, tables: set[str], where: str) -> None:
     lacking = sorted(tables - {"metrics", "scores"} - OF_RESULTS)
-    if KINDS[study.kind].probes:
+    if study.declaration.probes:
         lacking.append("probes")
     elif tables & OF_SCORES and config.published[study.published or ""].scores is None:
         lacking.append("scores")
@@ -131,12 +133,27 @@ def _check_sections(planned: PlannedStudy, tables: set[str]) -> None:
     }
     for section, (of_section, names) in read.items():
         if tables & of_section and not names:
-            labelled = " of your own labels" if KINDS[study.kind].probes else ""
+            labelled = " of your own labels" if study.declaration.probes else ""
             problem = f"{study.kind} needs {section}{labelled}, and there are none; add some."
             raise ConfigError(where, problem, code="missing")
-    if KINDS[study.kind].checkpoints and not _swept(planned):
+    if study.declaration.checkpoints and not _swept(planned):
         problem = f"{study.kind} needs a model with several checkpoints; add models.….revisions."
         raise ConfigError(where, problem, code="too_few")
+    for model in study.models or ():
+        if not planned.revisions[model]:
+            problem = f"{model} has none of these checkpoints; name one of its own, or remove it."
+            raise ConfigError(f"{where}.revisions", problem, code="too_few")
+    if study.task_types and tables & OF_SCORES:
+        require_known(f"{where}.task_types", study.task_types, _task_types(planned))
+
+
+def _task_types(planned: PlannedStudy) -> set[str]:
+    """The types of a study's tasks; every type where only mteb knows a task's own."""
+    found: set[str] = set()
+    for task in planned.tasks:
+        own = QUICKSTART.get(task) or getattr(planned.config.tasks[task], "task_type", None)
+        found |= {own} if own else {*TYPES, *IMAGE_TYPES}
+    return found
 
 
 def _swept(planned: PlannedStudy) -> dict[str, tuple[str, ...]]:
@@ -152,6 +169,13 @@ def _check_metrics(planned: PlannedStudy, tables: set[str], values: Values) -> N
     wanted, metrics = values["y"], config.metrics.metrics or tuple(all_metrics())
     unnamed = "" if study.metrics else f"; {study.kind} shows it unless you name others"
     require_known(where, wanted, QUANTITIES if "positions" in tables else metrics, unnamed)
+    for metric in wanted if "prompts" in tables else ():
+        if not all_metrics()[metric].per_prompt:
+            problem = f"{study.kind} needs a value for each prompt, and {metric} has one of all."
+            raise ConfigError(where, problem, code="unsupported")
+        if study.declaration.orders and not all_metrics()[metric].orders:
+            problem = f"{study.kind} is about α, which {metric} lacks; name prompt_entropy."
+            raise ConfigError(where, problem, code="unsupported")
     corpora = {c: config.corpora[c] for c in planned.corpora}
     if "prefix_entropy" in wanted:
         for corpus, entry in corpora.items():
@@ -174,7 +198,7 @@ def _check_metrics(planned: PlannedStudy, tables: set[str], values: Values) -> N
 def _check_numbers(planned: PlannedStudy, values: Values) -> None:
     """Require as many values of each dimension as the kind of a study takes."""
     study, where = planned.study, f"studies.{planned.name}"
-    kind = KINDS[study.kind]
+    kind = study.declaration
     for dimension in kind.compares:
         lacks_all = dimension == "tokens" and "all" not in values[dimension]
         if len(values[dimension]) < 2 or lacks_all:
@@ -182,9 +206,17 @@ def _check_numbers(planned: PlannedStudy, values: Values) -> None:
             problem = f"{study.kind} compares {key}; name several under extract.{key}"
             problem += ", with `all` among them." if lacks_all else "."
             raise ConfigError(f"{where}.{key}", problem, code="too_few")
-    if OF_RESULTS & set(kind.needs) and len(study.task_types or ()) > 1:
-        problem = f"{study.kind} takes one task type or all; name one."
-        raise ConfigError(f"{where}.task_types", problem, code="ambiguous")
+    for key in kind.single:
+        if len(several(getattr(study, key))) > 1:
+            problem = f"{study.kind} takes one of these; name one."
+            raise ConfigError(f"{where}.{key}", problem, code="ambiguous")
+    if kind.pairs and len(planned.points) < 2:
+        problem = f"{study.kind} compares with the first; name another model or checkpoint."
+        raise ConfigError(f"{where}.models", problem, code="too_few")
+    for model in values["model"] if kind.sizes else ():
+        if size_of(model) is None and model not in (study.sizes or {}):
+            problem = f"the name {model!r} has no number of parameters; give it under sizes."
+            raise ConfigError(f"{where}.sizes", problem, code="missing")
     if study.over == "tasks" and OWN_TEXTS not in (study.corpora or ()):
         problem = f"over: tasks needs a metric on each task's texts; add {OWN_TEXTS!r}."
         raise ConfigError(f"{where}.corpora", problem, code="missing")
@@ -192,15 +224,17 @@ def _check_numbers(planned: PlannedStudy, values: Values) -> None:
 
 def _check_roles(study: Study, values: Values, tables: set[str]) -> None:
     """Require a role for every dimension with several values: a figure averages over none."""
-    roles = roles_of(study, several=len(values["revision"]) > 1)
-    placed = {d for dimensions in roles.values() for d in dimensions}
-    if "sublayer" not in placed and not study.sublayers:
+    roles = study.all_roles(
+        several_checkpoints=len(values["revision"]) > 1, n_models=len(values.get("model", ()))
+    )
+    shown = set(placed(roles))
+    if "sublayer" not in shown and not study.sublayers:
         values.pop("sublayer", None)
     # How corpora of which one is perturbed differ is seen when the figure is drawn.
-    if not tables & WITH_CORPORA or placed & set(LABELS):
+    if not tables & WITH_CORPORA or shown & set(LABELS):
         values.pop("corpus")
     for dimension in without_role({d: len(v) for d, v in values.items()}, roles):
-        raise refuse(study, dimension, ", ".join(map(str, values[dimension])))
+        raise study.ambiguity(dimension, ", ".join(map(str, values[dimension])))
 
 
 def _union(groups: Iterable[Iterable[Any]]) -> tuple[Any, ...]:

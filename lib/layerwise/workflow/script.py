@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,8 @@ from layerwise.names import decode, encode
 
 if TYPE_CHECKING:
     from layerwise.config import Config
-    from layerwise.config.models import Model
+    from layerwise.config.extraction import ExtractSettings
+    from layerwise.models.load import LoadedModel
     from layerwise.run.plan import Plan
 
 log = logging.getLogger("layerwise")
@@ -48,13 +50,17 @@ Arguments = argparse.Namespace
 """The options of a script; `config` is read, and `plan` is its plan."""
 
 
-def parser(description: str | None, *names: str, **files: str) -> argparse.ArgumentParser:
+def parser(
+    description: str | None, *names: str, stage: str = "", **files: str
+) -> argparse.ArgumentParser:
     """An argument parser with the options of every script.
 
     Parameters
     ----------
     description : str
         What ``--help`` shows.
+    stage : str
+        The method of `layerwise.run.keys.Keys` that gives the key of the output for `names`.
     *names : str
         Wildcards of the rule (model, revision, corpus, study): options that take a name of the
         config, plain or encoded for paths.
@@ -71,22 +77,27 @@ def parser(description: str | None, *names: str, **files: str) -> argparse.Argum
         options.add_argument(f"--{name}", required=True, type=Path, help=about)
     about = "the config (default config.yaml)"
     options.add_argument("--config", type=Path, default=Path("config.yaml"), help=about)
-    about = "key to store in the output; the workflow computes it"
+    about = "key of the output (default: computed); another than the config's is refused"
     options.add_argument("--key", default="", help=about)
+    options.set_defaults(stage=stage, names=names)
     options.add_argument("--log", type=Path, help="also write the log to this file")
     options.add_argument("--threads", type=int, default=1, help="CPU threads to use (default 1)")
     return options
 
 
-def loadable(config: Config, model: str, revision: str) -> Model:
-    """A model's entry with the source that it is loaded from: a GGUF model's converted folder."""
-    from layerwise.config.models import FolderSource
+def open_model(
+    config: Config, model: str, revision: str, extraction: ExtractSettings
+) -> AbstractContextManager[LoadedModel]:
+    """Open a model of the config; a converted one from its folder."""
+    from layerwise.config.models import FolderSource, is_converted
+    from layerwise.models import opening
 
     entry = config.models[model]
-    if not entry.source.gguf_file:
-        return entry
-    folder = f"{config.results}/converted/{encode(model)}/{encode(revision)}"
-    return entry.model_copy(update={"source": FolderSource(folder=folder)})
+    if is_converted(entry.source):
+        folder = f"{config.results}/converted/{encode(model)}/{encode(revision)}"
+        entry = entry.model_copy(update={"source": FolderSource(folder=folder)})
+    device, dtype = extraction.device, extraction.dtype
+    return opening.open_model(entry, name=model, revision=revision, device=device, dtype=dtype)
 
 
 def task_of(plan: Plan, name: str) -> Any:
@@ -127,12 +138,35 @@ def run(main: Callable[[Arguments], None], options: argparse.ArgumentParser) -> 
     def job() -> None:
         arguments.config = read_config(arguments.config)
         arguments.plan = Plan(arguments.config)
+        if arguments.stage:
+            arguments.key = _checked_key(arguments)
         main(arguments)
 
     arguments = options.parse_args()
     if arguments.log:
         os.environ["TQDM_DISABLE"] = "1"
     guarded(job, arguments.log)
+
+
+def _checked_key(arguments: Arguments) -> str:
+    """The key of the output.
+
+    Raises
+    ------
+    LayerwiseError
+        If the job was made for another key: it would store values of one config under the key of
+        another.
+    """
+    names = {name: getattr(arguments, name) for name in arguments.names}
+    key: str = getattr(arguments.plan.keys, arguments.stage)(**names)
+    if arguments.key not in ("", key):
+        raise LayerwiseError(
+            f"This job was planned with the key {arguments.key}, and its config now gives {key}: "
+            "the config, a file that it names or the library has changed since; start the run "
+            "again.",
+            code="mismatch",
+        )
+    return key
 
 
 def guarded(do: Callable[[], Any], log_file: Path | None = None, terse: bool = False) -> Any:

@@ -20,12 +20,13 @@ from layerwise.association.curves import (
 from layerwise.association.scores import with_representation
 from layerwise.association.table import ALL_MODELS, MATCH
 from layerwise.config.association import OWN_TEXTS
+from layerwise.config.kinds import Kind
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
 from layerwise.figures.labels import MEASURES, RULES, SCORE_AXIS, metric_label
 from layerwise.figures.marks import dot, entry, facets
-from layerwise.figures.registry import Look, kind
+from layerwise.figures.registry import Look, draws
 from layerwise.figures.select import Data, only, task_type_of
 from layerwise.stats import FEW
 
@@ -134,7 +135,26 @@ def _with_associations(table: pd.DataFrame, data: Data) -> pd.DataFrame:
     return table
 
 
-@kind("metric_vs_score", "Metric against task score, by layer", points)
+METRIC_VS_SCORE = Kind(
+    name="metric_vs_score",
+    about="metric against score, a point per layer",
+    title="Metric against task score, by layer",
+    reads=("metrics", "scores", "associations"),
+    roles={"row": ("model",), "column": ("tokens", "pooling", "y")},
+    over={"row": ("model", "revision"), "column": ("tokens", "pooling", "y")},
+    takes=("row", "column"),
+    metrics=("prompt_entropy", "curvature", "infonce"),
+    single=("task_types",),
+    caption=(
+        "Metric on {corpora} against the mean main score over {n_tasks} tasks ({n_clusters} task "
+        "clusters), a point per layer, joined in order of depth. Null 95%: the level that 95% of "
+        "unrelated curves as smooth as the score's stay below; for a distance correlation, of "
+        "random walks. The layers of a model are one curve, so there is no p-value."
+    ),
+)
+
+
+@draws(METRIC_VS_SCORE, points)
 def plot_points(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a point per layer, joined in order of depth and coloured by it."""
     grid = facets(table, look, height=2.1, columns=6, width=2.1)
@@ -148,11 +168,18 @@ def plot_points(table: pd.DataFrame, look: Look) -> Figure:
         ax.plot(top["value"], y.max(), **RING)
         if pd.notna(top["output_score"]):
             ax.axhline(100 * top["output_score"], **OUTPUT)
-        ax.text(0, 1.02, _association(top), transform=ax.transAxes, fontsize=6.5, color=theme.GREY)
+        ax.text(
+            0,
+            1.02,
+            _association(top),
+            transform=ax.transAxes,
+            fontsize=theme.SMALL,
+            color=theme.GREY,
+        )
         ax.set_title(ax.get_title(loc="left"), pad=14)
         ax.margins(0.08)
         ax.xaxis.set_major_locator(MaxNLocator(4))
-        ax.set_xlabel(marks.metric_axis(part), fontsize=7.5)
+        ax.set_xlabel(marks.metric_axis(part))
         ax.set_ylabel(SCORE_AXIS if panel.left else "")
     marks.depth_bar(grid)
     return grid.legend([entry("best layer", **RING), entry("model output", **OUTPUT)]).figure
@@ -174,7 +201,7 @@ def _association(row: pd.Series) -> str:
 def strength(data: Data) -> pd.DataFrame:
     """Association of each metric and baseline with the score, by model and over models.
 
-    `null95` is the level that 95% of pairs of unrelated smooth curves stay below.
+    `null95` is `layerwise.association.measures.null_level`.
     """
     found = data.tables["associations"]
     measure = measures_of(data.study, found)[0]
@@ -193,7 +220,25 @@ def strength(data: Data) -> pd.DataFrame:
     return table
 
 
-@kind("association_strength", "Association of metrics with task scores", strength)
+ASSOCIATION_STRENGTH = Kind(
+    name="association_strength",
+    about="association of each metric with the task score, and of baselines",
+    title="Association of metrics with task scores",
+    reads=("associations",),
+    roles={"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
+    metrics=None,
+    single=("task_types",),
+    caption=(
+        "Association over layers of each metric on {n_prompts} prompts of {corpora} with the mean "
+        "main score over {n_tasks} tasks ({n_clusters} task clusters). Ticks: the level that 95% "
+        "of unrelated curves as smooth as the score's stay below; for distance correlations, of "
+        "random walks. Lines: 95% CI over task clusters, of slopes. Over models, filled: adjusted "
+        "p ≤ .05. Bold: baselines that use no activations."
+    ),
+)
+
+
+@draws(ASSOCIATION_STRENGTH, strength)
 def plot_strength(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a row per metric, a dot per model; open where no more than unrelated curves."""
     size = table["value"].abs().groupby(table["metric"]).mean().sort_values(ascending=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,15 @@ from matplotlib.figure import Figure
 
 from layerwise.association.curves import name_readouts, score_curves
 from layerwise.association.scores import with_representation
-from layerwise.config.kinds import DIMENSIONS
+from layerwise.config.kinds import DIMENSIONS, Kind
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
 from layerwise.figures.labels import SCORE, axis_label, with_unit
 from layerwise.figures.marks import dot, entry, facets, line
-from layerwise.figures.registry import Look, kind
+from layerwise.figures.registry import Look, draws
 from layerwise.figures.select import (
     POINT,
+    VARIANT,
     Data,
     at_checkpoints,
     by_layer,
@@ -35,16 +37,34 @@ DIFFERENCE = "score difference"
 def curves(data: Data) -> pd.DataFrame:
     """Scores, metrics or both by layer; `best` is the best score or the metric's better end.
 
-    No layer is best where the model's output is better than all, and all are where all are equal.
+    No layer is best where the model's output is better than all or several layers are equal, or by
+    a metric that selects another layer without the first token.
     """
     table = data.curves()
+    best = _selected(table, data)
+    metrics = data.tables.get("metrics")
+    if metrics is not None and "drop_first" in set(metrics["tokens"]):
+        without_first = data.study.model_copy(update={"tokens": ("drop_first",)})
+        bare = replace(data, study=without_first).metrics(metrics, table)
+        same = [d for d in ("y", "model", "revision", "corpus", "sublayer", *VARIANT) if d in bare]
+        keys = [*same, "layer"]
+        bare = with_dimensions(bare)
+        other = bare[keys].astype(str).assign(other=_selected(bare, data)).drop_duplicates(keys)
+        paired = table[keys].astype(str).merge(other, how="left")
+        sink = (table["tokens"] == "all") & paired["other"].eq(False).to_numpy()
+        best &= ~sink | (table["y"] == SCORE)
+    return table.assign(best=best)
+
+
+def _selected(table: pd.DataFrame, data: Data) -> pd.Series:
+    """True at the one layer of each curve with the best score or at the metric's better end."""
     is_score = table["y"] == SCORE
     values = table["value"] * table["metric"].map(dict(data.directions)).mask(is_score, 1)
-    top = values.groupby(
-        [table[d] for d in (*DIMENSIONS, *LABELS) if d in table], dropna=False
-    ).transform("max")
+    curve = [table[d] for d in (*DIMENSIONS, *LABELS) if d in table]
+    top = values.groupby(curve, dropna=False).transform("max")
     of_output = is_score & (table.get("output_score", values) > top)
-    return table.assign(best=(values == top) & ~of_output)
+    found = (values == top) & ~of_output
+    return found & (found.groupby(curve, dropna=False).transform("sum") == 1)
 
 
 def token_selection(data: Data) -> pd.DataFrame:
@@ -68,12 +88,110 @@ def token_selection(data: Data) -> pd.DataFrame:
     return with_dimensions(pd.concat(parts, ignore_index=True))
 
 
-@kind("curves", "Curves by depth", curves)
-@kind("score_by_depth", "Mean task score by depth", curves)
-@kind("metrics_by_depth", "Metrics by depth", curves)
-@kind("metrics_over_checkpoints", "Metrics by depth over training", curves)
-@kind("model_overview", "Score and metrics by depth", curves)
-@kind("token_selection", "Effect of the token selection", token_selection)
+CURVES = Kind(
+    name="curves",
+    about="scores, metrics or both by depth, with roles that the study chooses",
+    title="Curves by depth",
+    reads=("metrics",),
+    roles={"column": ("y",), "colour": ("model",), "dashes": ("representation",)},
+    takes=("row", "column", "colour", "dashes"),
+    metrics=("prompt_entropy", "curvature", "infonce"),
+    caption=(
+        "Scores and metrics by depth. Metrics on {n_prompts} prompts of {corpora}; bands: 95% CI "
+        "from standard errors over prompts. Scores: bands are 95% CI over task clusters, for each "
+        "layer. Filled: best layer, or the better end of the metric. Open: model output, or last "
+        "layer."
+    ),
+)
+
+SCORE_BY_DEPTH = Kind(
+    name="score_by_depth",
+    about="mean task score by depth, models as colours, or a panel each if they are many",
+    title="Mean task score by depth",
+    reads=("scores",),
+    roles={"colour": ("model",), "dashes": ("representation",)},
+    apart={"column": ("model",), "dashes": ("representation",)},
+    over={"column": ("model", "representation"), "colour": ("revision",)},
+    takes=("row", "column", "colour", "dashes"),
+    caption=(
+        "Mean main score over {n_tasks} tasks ({n_clusters} task clusters) by depth. Bands: 95% "
+        "CI over task clusters for each layer, without differences in level between tasks; of a "
+        "single task, the evaluator's own. Filled: best layer. Open: the model's output, its last "
+        "layer after its last norm.{chance}"
+    ),
+)
+
+METRICS_BY_DEPTH = Kind(
+    name="metrics_by_depth",
+    about="metrics by depth, models compared",
+    title="Metrics by depth",
+    reads=("metrics",),
+    roles={"column": ("y",), "row": ("representation",), "colour": ("model",)},
+    over={"row": ("y",), "column": ("model", "representation"), "colour": ("revision",)},
+    takes=("row", "column", "colour", "dashes"),
+    metrics=("prompt_entropy", "curvature", "infonce"),
+    caption=(
+        "Metrics by depth on {n_prompts} prompts of {corpora}. Bands: 95% CI from standard errors "
+        "over prompts. Filled: best layer by the metric's direction. Open: last layer."
+    ),
+)
+
+METRICS_OVER_CHECKPOINTS = Kind(
+    name="metrics_over_checkpoints",
+    about="metrics by depth, a line per checkpoint",
+    title="Metrics by depth over training",
+    reads=("metrics",),
+    roles={"row": ("y",), "column": ("model", "representation"), "colour": ("revision",)},
+    takes=("row", "column", "colour", "dashes"),
+    revisions="all",
+    metrics=("prompt_entropy", "curvature", "infonce"),
+    checkpoints=True,
+    caption=(
+        "Metrics by depth at each checkpoint, on {n_prompts} prompts of {corpora}. Bands: 95% CI "
+        "from standard errors over prompts. Filled: best layer by the metric's direction. Open: "
+        "last layer."
+    ),
+)
+
+MODEL_OVERVIEW = Kind(
+    name="model_overview",
+    about="score and all metrics of one model by depth",
+    title="Score and metrics by depth",
+    reads=("metrics", "scores"),
+    roles={"column": ("y",), "dashes": ("representation",)},
+    takes=("row", "column", "colour", "dashes"),
+    metrics=None,
+    caption=(
+        "Mean main score over {n_tasks} tasks ({n_clusters} task clusters) and metrics on "
+        "{n_prompts} prompts of {corpora}, by depth. Bands: 95% CI over task clusters (scores) "
+        "and over prompts (metrics), for each layer. Filled: best layer, or best by the metric. "
+        "Open: model output, or last layer."
+    ),
+)
+
+TOKEN_SELECTION = Kind(
+    name="token_selection",
+    about="metrics and scores by depth for each token selection, with paired score differences",
+    title="Effect of the token selection",
+    reads=("metrics", "scores"),
+    roles={"row": ("y",), "column": ("model",), "dashes": ("representation",)},
+    takes=("row", "column", "colour", "dashes"),
+    compares=("tokens",),
+    caption=(
+        "Metrics on {n_prompts} prompts of {corpora} and mean main score over {n_tasks} tasks "
+        "({n_clusters} task clusters) by depth, for each token selection; and the score of each "
+        "selection less that of all tokens, paired by task. Bands: 95% CI over prompts (metrics) "
+        "and over task clusters, for each layer."
+    ),
+)
+
+
+@draws(CURVES, curves)
+@draws(SCORE_BY_DEPTH, curves)
+@draws(METRICS_BY_DEPTH, curves)
+@draws(METRICS_OVER_CHECKPOINTS, curves)
+@draws(MODEL_OVERVIEW, curves)
+@draws(TOKEN_SELECTION, token_selection)
 def plot_curves(table: pd.DataFrame, look: Look) -> Figure:
     """Draw lines with bands by depth; best layers filled, outputs or last layers open."""
     only_score = set(table["y"]) == {SCORE}
@@ -106,7 +224,7 @@ def _curve(ax: Axes, part: pd.DataFrame, style: dict[str, Any], *, small: bool) 
             ax.axhline(100 * part["chance"].iloc[0], color=theme.GREY, linestyle="dotted", lw=0.8)
     ax.plot([1.0] * len(last), scale * last, **marks.output(ink, small=small))
     best = part[part["best"]]
-    if len(best) == 1:  # ties have no best layer
+    if len(best):  # an unclipped line without points would claim the page's corner
         ax.plot(best["depth"], scale * best["value"], **marks.best(ink, small=small))
 
 
@@ -150,7 +268,23 @@ def sublayers(data: Data) -> pd.DataFrame:
     return pd.concat(rows, ignore_index=True)
 
 
-@kind("sublayers", "A metric inside blocks by depth", sublayers)
+INSIDE_BLOCKS = Kind(
+    name="sublayers",
+    about="a metric at each sublayer, and the change that mixer and MLP make in each block",
+    title="A metric inside blocks by depth",
+    reads=("prompts",),
+    roles={"column": ("model", "representation"), "colour": ("sublayer",)},
+    over={"column": ("model", "revision", "representation"), "colour": ("sublayer",)},
+    compares=("sublayer",),
+    caption=(
+        "Metric inside blocks by depth, mean over {n_prompts} prompts of {corpora}. Below, the "
+        "change of the residual stream that mixer and MLP make in each block. Bands: 95% CI over "
+        "prompts, paired."
+    ),
+)
+
+
+@draws(INSIDE_BLOCKS, sublayers)
 def plot_sublayers(table: pd.DataFrame, look: Look) -> Figure:
     """Draw each sublayer by depth; below, what mixer and MLP add to the residual stream."""
     names = [s for s in SUBLAYERS if s in set(table["sublayer"])]
@@ -208,7 +342,23 @@ def probes(data: Data) -> pd.DataFrame:
     return data.sort(table)
 
 
-@kind("probes_by_depth", "Linear probes by depth", probes)
+PROBES_BY_DEPTH = Kind(
+    name="probes_by_depth",
+    about="linear probes of your own labels by depth, with their control and selectivity",
+    title="Linear probes by depth",
+    reads=("scores",),
+    roles={"row": ("model", "representation"), "column": ("task",)},
+    probes=True,
+    caption=(
+        "Linear probes by depth on test rows that they were not trained on. Band: 95% CI over "
+        "groups of test rows. Control: the same probe on random labels (of tags: a random tag for "
+        "each word type, Hewitt and Liang 2019). Filled: above the control, p < .05 one-sided "
+        "after Holm's correction over layers."
+    ),
+)
+
+
+@draws(PROBES_BY_DEPTH, probes)
 def plot_probes(table: pd.DataFrame, look: Look) -> Figure:
     """Draw probe, control and selectivity by depth."""
     grid = facets(table, look, height=2.1)

@@ -9,17 +9,34 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from layerwise.association.selection import best_layers
-from layerwise.config.kinds import POOLED
+from layerwise.config.kinds import POOLED, Kind
 from layerwise.figures import marks, theme
 from layerwise.figures.labels import SCORE_AXIS
 from layerwise.figures.marks import checkpoint_axis, entry, facets, heat, line
-from layerwise.figures.registry import Look, kind
+from layerwise.figures.registry import Look, draws
 from layerwise.figures.select import POINT, Data, by_checkpoint
 
 CLOSE = 25  # so many checkpoints get smaller marks
 
 
-@kind("checkpoint_heatmap", "Metric by layer and checkpoint", Data.curves)
+CHECKPOINT_HEATMAP = Kind(
+    name="checkpoint_heatmap",
+    about="a metric by layer and checkpoint",
+    title="Metric by layer and checkpoint",
+    reads=("metrics",),
+    roles={"row": ("y",), "column": ("model", "representation"), "x": ("revision",)},
+    takes=("row", "column"),
+    revisions="all",
+    checkpoints=True,
+    caption=(
+        "Metric of each layer (0 is the embedding output) at up to {n_checkpoints} checkpoints, "
+        "on {n_prompts} prompts of {corpora}. Checkpoints are evenly spaced. The table has 95% CI "
+        "over prompts."
+    ),
+)
+
+
+@draws(CHECKPOINT_HEATMAP, Data.curves)
 def plot_metrics(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a heat map for each metric, model and token selection; one scale for a metric."""
     grid = facets(table, look, height=2.1)
@@ -59,7 +76,25 @@ def scores_over_checkpoints(data: Data) -> pd.DataFrame:
     return table.assign(best=(table["layer"] == table["best_layer"]) & ~above)
 
 
-@kind("scores_over_checkpoints", "Task score by layer and checkpoint", scores_over_checkpoints)
+SCORES_OVER_CHECKPOINTS = Kind(
+    name="scores_over_checkpoints",
+    about="task score by layer and checkpoint, with the best layer and its gain over the output",
+    title="Task score by layer and checkpoint",
+    reads=("scores",),
+    roles={"column": ("model", "representation"), "x": ("revision",)},
+    takes=("column",),
+    revisions="all",
+    checkpoints=True,
+    caption=(
+        "Mean main score over {n_tasks} tasks ({n_clusters} task clusters) of each layer at up to "
+        "{n_checkpoints} checkpoints, evenly spaced. Below, the best layer's score less that of "
+        "the model's output. Band: 95% CI over task clusters, which allows for the selection of "
+        "the layer. Dashed: on held-out task clusters."
+    ),
+)
+
+
+@draws(SCORES_OVER_CHECKPOINTS, scores_over_checkpoints)
 def plot_scores(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a heat map of scores with the best layers; below, the best layer's lead."""
     first = table.drop_duplicates([*POINT, *look.roles["column"]])
@@ -107,12 +142,30 @@ def task_scores(data: Data) -> pd.DataFrame:
     data.omit(sorted(set(table.loc[lacking, "task"])), "no score of the model's output")
     table = table[~lacking]
     table = table.assign(above_output=table["value"] - table["output_score"])
-    top = table.groupby([*POINT, "task"])["value"].transform("max")
+    curve = table.groupby([*POINT, "task"])["value"]
     unbeaten = table["output_is_best"].astype(bool) & (table["above_output"] < 0)
-    return table.assign(best=(table["value"] == top) & ~unbeaten)
+    best = (table["value"] == curve.transform("max")) & ~unbeaten
+    single = best.groupby([table[d] for d in (*POINT, "task")]).transform("sum") == 1
+    return table.assign(best=best & single)
 
 
-@kind("task_heatmap", "Task scores by depth, relative to the output", task_scores)
+TASK_HEATMAP = Kind(
+    name="task_heatmap",
+    about="score of each task by depth, relative to the model's output",
+    title="Task scores by depth, relative to the output",
+    reads=("scores",),
+    roles={"column": ("model", "representation"), "y": ("task",)},
+    over={"column": ("model", "revision", "representation"), "y": ("task",)},
+    takes=("row", "column"),
+    caption=(
+        "Main score of each of {n_tasks} tasks by depth, less the task's score of the model's "
+        "output. Dots: best layer of a task, where a layer is better than the output. Colours end "
+        "at the 98th percentile."
+    ),
+)
+
+
+@draws(TASK_HEATMAP, task_scores)
 def plot_tasks(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a heat map of tasks by depth for each model and representation."""
     names = list(table["task"].unique())
@@ -123,7 +176,7 @@ def plot_tasks(table: pd.DataFrame, look: Look) -> Figure:
         part = panel.table
         wide = part.pivot(index="task", columns="depth", values="above_output").reindex(names)
         image = heat(panel.ax, 100 * wide, vmin=-limit, vmax=limit, cmap=theme.DIVERGING, up=False)
-        best = part[part["best"]].groupby("task").filter(lambda p: len(p) == 1)
+        best = part[part["best"]]
         columns = wide.columns.get_indexer(pd.Index(best["depth"])) + 0.5
         marks.dots(panel.ax, columns, wide.index.get_indexer(pd.Index(best["task"])) + 0.5)
         ends = np.linspace(0, len(wide.columns) - 1, 5)

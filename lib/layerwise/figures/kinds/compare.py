@@ -5,13 +5,14 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
+from layerwise.config.kinds import Kind
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks
 from layerwise.figures.labels import axis_label
 from layerwise.figures.marks import dot, entry, facets, heat, line
-from layerwise.figures.registry import Look, kind
-from layerwise.figures.select import Data, by_layer, matrices, only, shared, with_intervals
-from layerwise.stats import ALPHA, holm, paired_difference
+from layerwise.figures.registry import Look, draws
+from layerwise.figures.select import Data, by_layer, matrices, only, shared
+from layerwise.stats import ALPHA, holm, paired_difference, with_intervals
 
 MEASURES = {"cka_debiased": "Debiased CKA", "rsa": "RSA (Spearman)"}
 CKA = "cka_debiased"
@@ -27,7 +28,22 @@ def similarity(data: Data) -> pd.DataFrame:
     return data.sort(table)
 
 
-@kind("layer_similarity", "Similarity between layers", similarity)
+LAYER_SIMILARITY = Kind(
+    name="layer_similarity",
+    about="CKA and RSA between all layers of models and checkpoints",
+    title="Similarity between layers",
+    reads=("similarities",),
+    roles={"row": ("model", "revision"), "column": ("representation",)},
+    metrics=(),
+    caption=(
+        "Debiased linear CKA and RSA (Spearman correlation of dissimilarities) of mean-pooled "
+        "embeddings of {n_prompts} prompts of {corpora}, every layer with every layer. The table "
+        "has 95% jackknife CI over prompts."
+    ),
+)
+
+
+@draws(LAYER_SIMILARITY, similarity)
 def plot_similarity(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a heat map of CKA, and of RSA below it, for each pair of models and representation."""
     t = table[table["measure"].isin(list(MEASURES))]
@@ -105,7 +121,25 @@ def _cka(similarities: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
     return found[[column for column in like if column in found]]
 
 
-@kind("finetuning_effects", "Difference from the base model by depth", differences)
+FINETUNING_EFFECTS = Kind(
+    name="finetuning_effects",
+    about="difference of models or checkpoints from the first, paired by prompt",
+    title="Difference from the base model by depth",
+    reads=("prompts", "similarities"),
+    roles={"row": ("y",), "column": ("model", "representation")},
+    over={"row": ("y",), "column": ("model", "revision", "representation")},
+    metrics=("prompt_entropy", "effective_rank", "curvature"),
+    pairs=True,
+    caption=(
+        "Difference from the base model, paired by prompt, on {n_prompts} prompts of {corpora}, "
+        "and debiased CKA of the same layer of both. Bands: 95% CI over prompts. Filled: p < .05, "
+        "adjusted (Holm) for all differences. Intervals do not cover the variation between "
+        "training runs."
+    ),
+)
+
+
+@draws(FINETUNING_EFFECTS, differences)
 def plot_differences(table: pd.DataFrame, look: Look) -> Figure:
     """Draw each metric's difference by depth, and CKA with the base."""
     grid = facets(table, look, height=1.7)

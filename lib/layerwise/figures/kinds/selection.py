@@ -5,11 +5,12 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
+from layerwise.config.kinds import Kind
 from layerwise.figures import marks
 from layerwise.figures.kinds.association import OPEN, rows_of_rules
 from layerwise.figures.labels import RULES
 from layerwise.figures.marks import dot, entry
-from layerwise.figures.registry import Look, kind
+from layerwise.figures.registry import Look, draws
 from layerwise.figures.select import Data
 
 
@@ -22,7 +23,25 @@ def selections(data: Data) -> pd.DataFrame:
     return data.results(data.tables["selections"])
 
 
-@kind("layer_selection", "Score lost by selecting layers without labels", selections)
+LAYER_SELECTION = Kind(
+    name="layer_selection",
+    about="score lost by selecting the layer with a metric, without labels",
+    title="Score lost by selecting layers without labels",
+    reads=("selections",),
+    roles={"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
+    metrics=None,
+    single=("task_types",),
+    caption=(
+        "Mean main score over {n_tasks} tasks ({n_clusters} task clusters) of the best layer less "
+        "that of the layer selected by each rule, in each model. A metric selects the layer at "
+        "its declared better end, without scores. Lines: 95% CI over task clusters, cut off at "
+        "the axis. Bold: rules that need no metric, and rules over all metrics. Unreliable "
+        "metrics are decided by their regulariser or by the number of prompts."
+    ),
+)
+
+
+@draws(LAYER_SELECTION, selections)
 def plot_selections(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a row per rule, a dot per model, the mean over models as a bar."""
     bad = set(table.loc[table["unreliable"] != "", "metric"])

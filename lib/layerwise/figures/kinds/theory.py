@@ -7,11 +7,12 @@ from dataclasses import replace
 import pandas as pd
 from matplotlib.figure import Figure
 
+from layerwise.config.kinds import Kind
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks
 from layerwise.figures.labels import axis_label
 from layerwise.figures.marks import depth_axis, entry, facets, line
-from layerwise.figures.registry import Look, kind
+from layerwise.figures.registry import Look, draws
 from layerwise.figures.select import POINT, Data, by_layer, matrices
 from layerwise.metrics.powerlaw import power_law_curves
 from layerwise.stats import mean_ci
@@ -22,7 +23,19 @@ def power_law(_data: Data) -> pd.DataFrame:
     return power_law_curves().assign(metric="entropy")
 
 
-@kind("power_law", "Entropy of power-law spectra", power_law)
+POWER_LAW = Kind(
+    name="power_law",
+    about="entropy of power-law spectra; needs no data",
+    title="Entropy of power-law spectra",
+    metrics=(),
+    caption=(
+        "Matrix-based entropy of spectra that fall as a power of their rank, for several orders "
+        "α. At β = 0 the spectrum is flat. Computed from the definition, without data."
+    ),
+)
+
+
+@draws(POWER_LAW, power_law)
 def plot_power_law(table: pd.DataFrame, look: Look) -> Figure:
     """Draw entropy against the exponent of the spectrum, a line per order."""
     t = table.assign(alpha=table["alpha"].astype(str))
@@ -73,7 +86,22 @@ def alpha_robustness(data: Data) -> pd.DataFrame:
     return result.assign(alpha=result["alpha"].astype(float))
 
 
-@kind("alpha_robustness", "A metric at every order α", alpha_robustness)
+ALPHA_ROBUSTNESS = Kind(
+    name="alpha_robustness",
+    about="an entropy by depth at every order alpha, beside power-law spectra",
+    title="A metric at every order α",
+    reads=("prompts",),
+    roles={"column": ("model", "representation"), "colour": ("alpha",)},
+    orders=True,
+    caption=(
+        "Entropy of power-law spectra, and metric by depth on {n_prompts} prompts of {corpora}, "
+        "at every order α. Bands: 95% CI over prompts. Filled: best layer by the metric's "
+        "direction."
+    ),
+)
+
+
+@draws(ALPHA_ROBUSTNESS, alpha_robustness)
 def plot_alphas(table: pd.DataFrame, look: Look) -> Figure:
     """Draw power-law spectra, then the metric by depth for each model, a line per order."""
     t = table.assign(alpha=table["alpha"].astype(str))

@@ -80,6 +80,7 @@ def curvature(Z: npt.ArrayLike) -> float:
     range="0 to π",
     source="Hosseini & Fedorenko 2023; Skean et al. 2025",
     inputs=("curvature",),
+    per_prompt=True,
     function=curvature,
     normalizations={"reference": ("raw", "logD")},
     note="Under ``reference``: of the centred unit rows, and of the absolute cosine, so at most "

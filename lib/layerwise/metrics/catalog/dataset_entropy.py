@@ -52,6 +52,7 @@ def dataset_entropy(X: npt.ArrayLike, alpha: float = 1.0) -> float:
     range="0 to log min(N, D)",
     source="Skean et al. 2025, equation 1",
     inputs=("pooled",),
+    orders=True,
     function=dataset_entropy,
     normalizations={"paper": NORMALIZATIONS, "reference": NORMALIZATIONS},
     min_prompts=2,

@@ -47,6 +47,7 @@ def effective_rank(Z: npt.ArrayLike) -> float:
     range="1 to min(T, D)",
     source="Roy & Vetterli 2007",
     inputs=("spectra",),
+    per_prompt=True,
     function=effective_rank,
     protocols=("paper",),
     note="The mean over prompts; of the pooled embeddings it is RankMe. The released code has "

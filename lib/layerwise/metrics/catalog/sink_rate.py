@@ -69,6 +69,7 @@ def _rates(attention: Array, threshold: float) -> Array:
     range="0 to 1",
     source="Gu et al. 2025; Queipo-de-Llano et al. 2025",
     inputs=("attention",),
+    per_prompt=True,
     function=sink_rate,
     protocols=("paper",),
     tokens=("all",),

@@ -1,0 +1,163 @@
+"""Open a model, whatever it is given as: a name, a folder, a config's entry, or in memory."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from transformers import MODEL_MAPPING, PreTrainedConfig
+
+from layerwise.config.models import Model
+from layerwise.errors import LayerwiseError
+from layerwise.models import devices
+from layerwise.models.architectures import settle
+from layerwise.models.images import processor_of, takes_images
+from layerwise.models.load import LoadedModel, body, load, prepare
+from layerwise.models.source import named, quiet
+from layerwise.section import parse
+
+
+@contextmanager
+def open_model(
+    what: Any,
+    reader: Any = None,
+    *,
+    name: str = "",
+    revision: str = "main",
+    device: str = "auto",
+    dtype: str = "float32",
+    max_length: int | None = None,
+) -> Iterator[LoadedModel]:
+    """Open a model; one in memory is left as it was.
+
+    Parameters
+    ----------
+    what : str, Path, Model, PreTrainedModel or SentenceTransformer
+        A folder, a hub name or ``package:NAME/path``, each with ``#file`` for a GGUF file in it;
+        an entry of a config; or a model of transformers or sentence-transformers in memory. Of
+        that we read the model below a head, the encoder of an encoder-decoder, and the image
+        tower of a model of images and texts.
+    reader : optional
+        Tokenizer or image processor of a model in memory; by default the one of the folder or
+        hub name that it came from.
+    name : str
+        Name for tables and messages; by default the last part of `what`, or the class.
+    revision : str
+        Branch, tag or commit, or a checkpoint of the entry.
+    device, dtype : str
+        As for `layerwise.models.load.load`; a model in memory has its own.
+    max_length : int, optional
+        The longest prompt in tokens, where `what` is no entry.
+
+    Raises
+    ------
+    LayerwiseError
+        If there is no such model, or its layers cannot be read.
+    """
+    if not isinstance(what, str | Path | Model):
+        with unchanged(what) as network:
+            yield _live(network, what, reader, name, max_length)
+        return
+    if isinstance(what, Model):
+        entry = what
+    else:
+        source = named(str(what))
+        entry = parse(Model, {"source": source.plain(), "max_length": max_length})
+        name = name or getattr(source, "package", "") or str(what).rstrip("/").rpartition("/")[2]
+    yield load(name, entry, revision, device=device, dtype=dtype)
+
+
+def _live(network: Any, model: Any, reader: Any, name: str, max_length: int | None) -> LoadedModel:
+    """Prepare a network, which is part of a model in memory."""
+    quiet()
+    if hasattr(model, "max_seq_length"):  # of sentence-transformers
+        max_length, reader = max_length or model.max_seq_length, reader or model.tokenizer
+    origin = str(network.config.name_or_path or "")
+    name = name or origin.rstrip("/").rpartition("/")[2] or type(network).__name__
+    try:
+        reader = processor_of(origin, network.config) if reader is None else copy.deepcopy(reader)
+    except Exception as error:  # the hub, files and models fail in many ways
+        what = "image processor" if takes_images(network.config) else "tokenizer"
+        raise LayerwiseError(
+            f"{name} comes without {what}; give it as tokenizer=.", code="missing_file"
+        ) from error
+    without_source: dict[str, Any] = {"source": None, "max_length": max_length}
+    entry = Model.model_construct(**without_source)
+    return prepare(
+        name,
+        network.eval(),
+        reader,
+        entry,
+        revision="live",
+        dtype=str(network.dtype).removeprefix("torch."),
+        weights="",
+        claim=devices.Claim(network.device),
+        scales=any(type(module).__name__ == "Normalize" for module in model.modules()),
+    )
+
+
+@contextmanager
+def unchanged(model: Any) -> Iterator[Any]:
+    """Give the part of a model in memory that is read; leave it as it was, also after an error.
+
+    Modules and configurations get their attributes back (modes, hooks, buffers, parts), since
+    some models change them in a pass. Weights are not copied: no pass changes them, and what
+    `settle` does to them is exact and undone.
+
+    Raises
+    ------
+    LayerwiseError
+        If it is no model of transformers or sentence-transformers.
+    """
+    network = getattr(model, "transformers_model", None) or model
+    if not isinstance(network, nn.Module) or not hasattr(network, "config"):
+        raise LayerwiseError(
+            f"model: expected a model of transformers or sentence-transformers, a folder or a "
+            f"name on the hub, got {type(model).__name__}.",
+            code="wrong_type",
+        )
+    network = body(_below_head(network))
+    before = [(owner, _contents(vars(owner))) for owner in _owners(network)]
+    undo = settle(network)
+    try:
+        yield network
+    finally:
+        undo()
+        for owner, contents in before:
+            vars(owner).clear()
+            for key, (value, inside) in contents.items():
+                if inside is not None:
+                    value.clear()
+                    value.update(inside)
+                vars(owner)[key] = value
+
+
+def _below_head(network: Any) -> Any:
+    """The model below a head; the model itself if it has none."""
+    bodies = MODEL_MAPPING.get(type(network.config), ())
+    # The base_model of DINOv3, which has no head, is its encoder.
+    return network if isinstance(network, bodies) else getattr(network, "base_model", network)
+
+
+def _contents(attributes: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Attributes with a copy of what they hold where they are dicts or sets."""
+    return {
+        key: (value, copy.copy(value) if isinstance(value, dict | set) else None)
+        for key, value in attributes.items()
+    }
+
+
+def _owners(network: nn.Module) -> list[Any]:
+    """The modules of a network, and the configurations that they and each other have."""
+    found: dict[int, Any] = {id(module): module for module in network.modules()}
+    waiting = list(found.values())
+    while waiting:
+        for value in vars(waiting.pop()).values():
+            if isinstance(value, PreTrainedConfig) and id(value) not in found:
+                found[id(value)] = value
+                waiting.append(value)
+    return list(found.values())
