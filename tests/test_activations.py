@@ -6,6 +6,7 @@ import json
 import shutil
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -30,6 +31,7 @@ from layerwise.activations.representation import (
     representations,
 )
 from layerwise.activations.store import Activations
+from layerwise.activations.words import spans, words_of
 from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import Code, LayerwiseError
 from layerwise.io import hdf5
@@ -431,14 +433,22 @@ def test_drop_sinks_drops_the_huge_token_alone() -> None:
     assert not kept.states[1, 4:].any()
 
 
+def test_a_words_tokens_are_those_that_share_a_character() -> None:
+    """SentencePiece's tokens hold the space in front of a word."""
+    offsets = [(0, 0), (0, 3), (3, 6), (6, 9), (9, 13), (0, 0)]
+    loaded: Any = SimpleNamespace(texts=SimpleNamespace(offsets=lambda _: [offsets]))
+    found = spans(loaded, words_of(["the", "quick", "fox"]))[1]
+    assert [(start, stop) for _, start, stop in found] == [(1, 2), (2, 4), (4, 5)]
+
+
 def test_spans_and_what_follows_a_prompt() -> None:
     states = torch.arange(12.0).reshape(1, 6, 2) + 1
     packed = pack(states.repeat(2, 1, 1), torch.tensor([6, 4]))
     rows, starts, stops = torch.tensor([[0, 0, 1], [0, 2, 1], [2, 5, 1]])
     for tokens, lengths in (("all", [2, 3, 0]), ("drop_first", [1, 3, 0])):
-        spans = inside(packed, tokens, rows, starts, stops)
-        assert spans.lengths.tolist() == lengths
-        torch.testing.assert_close(spans.mean[1], states[0, 2:5].mean(0))
+        within = inside(packed, tokens, rows, starts, stops)
+        assert within.lengths.tolist() == lengths
+        torch.testing.assert_close(within.mean[1], states[0, 2:5].mean(0))
     rest = after(packed, torch.tensor([2, 5]))
     assert rest.lengths.tolist() == [4, 0]
     torch.testing.assert_close(rest.states[0, :4], states[0, 2:])

@@ -173,6 +173,14 @@ def choose(
             "models, else all)."
         ),
     ] = None,
+    within: Annotated[
+        float | None,
+        Option(
+            min=0,
+            help="With --labels: choose the cheapest layer that loses at most this many points "
+            "against the output.",
+        ),
+    ] = None,
     sample: Annotated[
         int, Option(min=20, max=5000, help="Read at most this many texts, rows or words.")
     ] = 1000,
@@ -193,6 +201,8 @@ def choose(
 
     Example: layerwise choose HuggingFaceTB/SmolLM2-135M --labels reviews.csv
     """
+    if within is not None and labels is None:
+        raise LayerwiseError("--within needs --labels.", code="conflict")
     if (texts is None) == (labels is None):
         raise LayerwiseError(
             "Give either a file of texts, or labelled rows by --labels.", code="conflict"
@@ -219,12 +229,16 @@ def choose(
     set_threads(threads)
     place: Any = {"revision": revision, "device": device, "dtype": dtype}
     with open_model(model, name=model, max_length=max_length, **place) as loaded:
-        choice = choosing.choose(loaded, data, tokens=tokens, threads=threads, seed=seed)
+        choice = choosing.choose(
+            loaded, data, tokens=tokens, within=within, threads=threads, seed=seed
+        )
     score = [choice.score[0].lower() + choice.score[1:]] if choice.score else []
     about = [model, used, *score, f"tokens: {choice.tokens}"]
-    _say(choice.sentence, f"({', '.join(about)})")
+    _say(choice.advice, choice.reason, f"({', '.join(about)})")
     if verbose:
-        _say(choice.table.round(3).to_string(index=False))
+        _say(choice.table.round(3).to_string(index=False, na_rep="–"))
+    options = {} if revision == "main" else {"revision": revision}
+    _say(f"To save it: {choice.export_command(model, **options)}")
     _write(choice.table, csv, json)
     if plot is not None:
         choosing.plot(choice, plot)
