@@ -35,7 +35,7 @@ VERSIONS = {
     "extract": 2,
     "metrics": 5,
     "tasks": 1,
-    "evaluate": 2,
+    "evaluate": 3,
     "associate": 6,
     "select": 5,
     "similarity": 2,
