@@ -300,6 +300,24 @@ def export(
     )
 
 
+@app.command("export-scores")
+def export_scores(
+    results: Annotated[Path, Argument(help="Results folder of a run that kept all scores.")],
+    out: Annotated[Path, Argument(help="Folder to write, for mteb.ResultCache.")],
+) -> None:
+    """Write the scores of every layer as mteb's own result files, an experiment for each layer.
+
+    The run needs scoring: {sub_scores: true} in its config.
+
+    Example: layerwise export-scores results mteb-results
+    """
+    import layerwise
+    from layerwise.export.mteb_results import export_scores
+
+    n = export_scores(layerwise.open(results), out)
+    _say(f"Wrote {n} files. Read them: mteb.ResultCache({str(out)!r}).load_results(...)")
+
+
 @app.command()
 def new(
     models: Annotated[
