@@ -20,6 +20,7 @@ from layerwise.config.models import FolderSource, HubSource, Model
 from layerwise.errors import ConfigError
 from layerwise.metrics.registry import sections
 from layerwise.run.keys import settings
+from layerwise.run.resources import describe
 from layerwise.section import parse
 
 QUICKSTART = yaml.safe_load((ROOT / "config.yaml").read_text())
@@ -326,3 +327,13 @@ def test_errors_name_keys_that_there_are() -> None:
                     nodes = [n for node in nodes for n in inside(node, part, root["$defs"])]
                     assert nodes, f"{file.name}: an error names {key}, which is no key"
     assert n_keys > 20
+
+
+def test_the_plan_says_what_token_states_take() -> None:
+    nano = next(name for name in QUICKSTART["nano"])
+    given = change("extract", {"token_states": "float16", "layers": [0, 2]})
+    (line,) = [row for row in describe(Config.of(given)) if nano in row and "token states" in row]
+    n = Config.of(given).corpora["wikipedia"].sample.n
+    size = len(Config.of(given).models[nano].revisions) * 100 * n * 2 * 2
+    size *= QUICKSTART["nano"][nano]["hidden"]
+    assert line == f"{nano}: {size / 1e9:.3g} GB of token states for every 100 tokens of a prompt"

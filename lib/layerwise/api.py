@@ -154,24 +154,27 @@ def choose(
     tokenizer: Any = None,
     *,
     tokens: str | None = None,
+    within: float | None = None,
     column: str = "text",
     revision: str = "main",
     device: str = "auto",
     threads: int = 1,
 ) -> Choice:
-    """Recommend a layer: from labels of the texts or images, or from metrics if there are none.
+    """Recommend a layer, from labels of the texts or images or from published scores.
 
     Parameters
     ----------
     tokens : str, optional
         Token selection; by default ``drop_first`` for causal models, else ``all``.
+    within : float, optional
+        Recommend the cheapest layer that loses at most so many points against the output.
     model, texts, labels, tokenizer, column, revision, device, threads
         As for `analyse`.
 
     Returns
     -------
     Choice
-        Its `layer`, a `sentence` that says why, and a `table` of every layer.
+        Its `layer`, `advice`, `reason`, and a `table` of every layer.
 
     Examples
     --------
@@ -190,7 +193,7 @@ def choose(
         else labels_of(prompts, labels)
     )
     with open_model(model, tokenizer, revision=revision, device=device) as loaded:
-        return choosing.choose(loaded, data, tokens=tokens, threads=threads)
+        return choosing.choose(loaded, data, tokens=tokens, within=within, threads=threads)
 
 
 def plot(table: pd.DataFrame, metric: str, ax: Axes | None = None) -> Figure:

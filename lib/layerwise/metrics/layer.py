@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from layerwise.activations.store import Activations
     from layerwise.config.metrics import MetricsSettings
 
-# Most memory for the augmented views of a layer.
-VIEWS_BYTES = 2**29
+# Most memory for the augmented views of a layer at once, and for all arrays as they were read.
+VIEWS_BYTES = 2**28
+KEPT_BYTES = 2**29
 EMBEDDINGS = ("pooled", "first", "last", "views")
 Counts = npt.NDArray[np.int64]
 T = TypeVar("T")
@@ -181,17 +182,17 @@ class Layer:
             return covariance_spectrum(self.pooled)
         return not_all_zero(spectrum_of(self.centred_gram, float(np.trace(self._gram))))
 
-    @cached_property
+    @property
     def first(self) -> Array:
         """Pooled embeddings of the first layer, the same prompts as `pooled`."""
         return self._matrix(self._read("first", self.protocol, self.tokens), self.kept)
 
-    @cached_property
+    @property
     def last(self) -> Array:
         """Pooled embeddings of the last layer, the same prompts as `pooled`."""
         return self._matrix(self._read("last", self.protocol, self.tokens), self.kept)
 
-    @cached_property
+    @property
     def pair(self) -> tuple[Array, Array]:
         """Two views of the prompts, each of shape (M, D).
 
@@ -257,14 +258,16 @@ class Layer:
         return (1, 2) if self.n_views >= 2 else (0, 1)
 
     def _read(self, name: str, *at: Any, axis: int = 0) -> npt.NDArray[Any]:
-        """This layer's prompts of an array of the file, which is read once for all parts."""
+        """This layer's prompts of an array of the file, read once for all parts if it is small."""
         key = name, *at
-        if key not in self._arrays:
+        array = self._arrays.get(key)
+        if array is None:
             array = getattr(self._reader, name)(*at)
             if self.protocol == "reference" and name in EMBEDDINGS:
                 array = self._unit_centred(array)
-            self._arrays[key] = array
-        return self._arrays[key][(slice(None),) * axis + (self._rows,)]
+            if sum(kept.nbytes for kept in self._arrays.values()) + array.nbytes <= KEPT_BYTES:
+                self._arrays[key] = array
+        return np.asarray(array[(slice(None),) * axis + (self._rows,)])
 
     @cached_property
     def _gram(self) -> Array:

@@ -44,7 +44,7 @@ VERSIONS = {
     "weights": 1,
     "best_layers": 4,
     "report": 2,
-    "explore": 2,
+    "explore": 3,
 }
 
 # Settings that say how a job runs, not what it computes.

@@ -90,12 +90,17 @@ class Requests:
         return self._minutes(model, REDUCING * self.corpus_tokens(model, corpus))
 
     def extract_mb(self, model: str, corpus: str) -> int:
-        """Megabytes of a file of activations."""
+        """Megabytes of a file of activations, with the states of single tokens if they are kept."""
         shape = self._shape(model)
         entry, settings = self.config.corpora[corpus], self.config.extraction(model, corpus)
         variants = len(settings.tokens) * len(settings.protocols) * (1 + len(settings.sublayers))
         rows = (entry.sample.n or 10_000) * (1 + entry.views.n)
-        return 1 + int(shape[0] * shape[1] * rows * variants * BYTES["float32"] / 1e6)
+        numbers = shape[0] * rows * variants * BYTES["float32"]
+        if settings.token_states:
+            width = BYTES["float16" if settings.token_states == "float16" else "float32"]
+            layers = len(settings.layers or range(shape[0]))
+            numbers += layers * (entry.sample.n or 10_000) * TOKENS * width
+        return 1 + int(numbers * shape[1] / 1e6)
 
     def evaluate_minutes(self, model: str, revision: str) -> int:
         """Minutes of scoring a model's tasks."""

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from layerwise.errors import LayerwiseError
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, check_matrix
-from layerwise.metrics.formulas.spectra import centred
+from layerwise.metrics.formulas.spectra import centred, cross_gram
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric
 
@@ -49,10 +49,11 @@ def cka(X: npt.ArrayLike, Y: npt.ArrayLike) -> float:
         raise LayerwiseError(
             f"CKA compares the same prompts, not {len(X)} and {len(Y)}.", code="wrong_shape"
         )
-    X, Y = centred(X), centred(Y)
     if len(X) <= max(X.shape[1], Y.shape[1]):
+        X, Y = centred(X), centred(Y)
         return _alignment(K := X @ X.T, L := Y @ Y.T, float(np.vdot(K, L)))
-    return _alignment(X.T @ X, Y.T @ Y, float(np.square(X.T @ Y).sum()))
+    cross = float(np.square(cross_gram(X, Y)).sum())
+    return _alignment(cross_gram(X, X), cross_gram(Y, Y), cross)
 
 
 def _alignment(K: Array, L: Array, cross: float) -> float:

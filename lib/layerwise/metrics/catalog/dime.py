@@ -142,8 +142,8 @@ def dime(
     settings=Settings,
     normalizations={"paper": NORMALIZATIONS, "reference": NORMALIZATIONS},
     min_prompts=2,
-    # As the released code takes all prompts, so does ``reference``.
-    max_prompts={"paper": 2000},
+    # The D x D matrices of ``reference`` cost the same for any number of prompts.
+    max_prompts={"paper": 2000, "reference": 10_000},
     min_views=1,
     note="Higher is more shared between views; the paper's own layer choice (appendix E) takes "
     "the lowest. Under ``reference`` features are permuted where N > D.",

@@ -67,27 +67,41 @@ def one_way_losses(A: Array, B: Array, temperature: float, members: Array | None
 
 
 def _log_sums(Z: Array, others: Array, temperature: float, members: Array, itself: bool) -> Array:
-    """``log Σ_j exp(z_i z_j / τ)`` of each row of Z over the members of each set, shape (N, K)."""
-    log_sums = np.empty((len(Z), members.shape[1]))
+    """``log Σ_j exp(z_i z_j / τ)`` of each row of Z over the members of each set, shape (N, K).
+
+    With `itself` False the others are the rows of Z, without the row itself.
+    """
     # Inner products are at most 1: where no exponential underflows, those of a block serve all
     # sets. With a smaller τ each anchor and set needs a scale of its own.
     shared = temperature >= 1 / 300
+    sums = np.zeros((len(Z), members.shape[1]))
     for start in range(0, len(Z), BLOCK):
-        rows = slice(start, start + BLOCK)
-        block: Array = Z[rows] @ others.T
+        stop = min(start + BLOCK, len(Z))
+        # Of a symmetric matrix the upper half is enough.
+        first = start if shared and not itself else 0
+        block: Array = Z[start:stop] @ others[first:].T
         block /= temperature
         if not itself:
-            np.fill_diagonal(block[:, start:], -np.inf)
-        if shared:
-            block -= 1 / temperature
-            log_sums[rows] = np.log(np.exp(block, out=block) @ members) + 1 / temperature
+            np.fill_diagonal(block[:, start - first :], -np.inf)
+        if not shared:
+            sums[start:stop] = _scaled_log_sums(block, members)
             continue
-        for k, of_set in enumerate(members.T.astype(bool)):
-            chosen = block[:, of_set]
-            top = chosen.max(axis=1)
-            sums = np.exp(chosen - top[:, None]).sum(axis=1)
-            log_sums[rows, k] = np.log(sums) + top
-    return log_sums
+        block -= 1 / temperature
+        np.exp(block, out=block)
+        sums[start:stop] += block @ members[first:]
+        if not itself:
+            sums[stop:] += block[:, stop - start :].T @ members[start:stop]
+    return np.log(sums) + 1 / temperature if shared else sums
+
+
+def _scaled_log_sums(block: Array, members: Array) -> Array:
+    """``log Σ_j exp(b_ij)`` over the members of each set."""
+    found = np.empty((len(block), members.shape[1]))
+    for column, of_set in zip(found.T, members.T.astype(bool), strict=True):
+        chosen = block[:, of_set]
+        top = chosen.max(axis=1)
+        column[:] = np.log(np.exp(chosen - top[:, None]).sum(axis=1)) + top
+    return found
 
 
 def infonce(A: npt.ArrayLike, B: npt.ArrayLike, temperature: float = 0.1) -> float:

@@ -13,7 +13,7 @@ from layerwise.errors import LayerwiseError
 from layerwise.metrics import errors
 from layerwise.metrics.formulas.arrays import Array, Mask, UndefinedMetricError, as_numpy
 from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
-from layerwise.metrics.formulas.spectra import centred, gram, significant
+from layerwise.metrics.formulas.spectra import blocks, centred, gram, significant
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import NORMALIZATIONS, OnParts, Overall, metric
 from layerwise.section import Section
@@ -38,11 +38,10 @@ def whiten(views: Views, delta: float) -> Array:
 
     ``Σ_w^{-1/2} (μ_n - μ) / √N``. Its squared singular values are the eigenvalues of
     ``Σ_w^{-1/2} Σ_b Σ_w^{-1/2}``. Any square root of
-    ``Σ_w = Σ_n Σ_v (x_nv - μ_n)(x_nv - μ_n)ᵀ / (N V) + δ I`` gives the same ones, so the Cholesky
-    factor serves, see `Scatter`.
+    ``Σ_w = Σ_n Σ_v (x_nv - μ_n)(x_nv - μ_n)ᵀ / (N V) + δ I`` gives the same ones.
 
     V - 1 orthonormal contrasts between the views of a prompt (Helmert) have the scatter of the V
-    residuals, and none of them is redundant. Where there are fewer contrasts H than dimensions,
+    residuals, and none of them is redundant. Here there are fewer contrasts H than dimensions, and
     Σ_w is δ outside their span. With ``[Hᵀ/√(N V) | B] = Q [R S; 0 U]``, it is ``R Rᵀ + δ I`` in
     the part of the basis Q that they reach. Its factor T is that of a QR of Rᵀ on top of √δ I, and
     the classes B become ``T⁻ᵀ S`` and ``U / √δ``: Q is never needed. No scatter is squared, so
@@ -51,7 +50,7 @@ def whiten(views: Views, delta: float) -> Array:
     Parameters
     ----------
     views : array, shape (V, N, D)
-        Any float type; computed in float64.
+        ``N (V - 1) < D``. Any float type; computed in float64.
     delta : float
 
     Returns
@@ -62,8 +61,7 @@ def whiten(views: Views, delta: float) -> Array:
     from scipy import linalg
 
     v, n, d = views.shape
-    if (rank := n * (v - 1)) >= d:
-        return Scatter([views]).whitened(delta)
+    rank = n * (v - 1)
     helmert = linalg.helmert(v) / math.sqrt(n * v)
     classes = centred(views.mean(axis=0, dtype=np.float64)).T / math.sqrt(n)
     contrasts = (helmert @ views.reshape(v, -1)).reshape(-1, d)
@@ -88,11 +86,10 @@ class Scatter:
     def __init__(
         self, groups: Iterable[Views], blocks: npt.NDArray[np.intp] | None = None
     ) -> None:
-        totals, counts = zip(
-            *((g.sum(axis=0, dtype=np.float64), len(g)) for g in groups), strict=True
-        )
-        self.n_views = sum(counts)
-        self.means: Array = sum(totals) / self.n_views
+        self.n_views, total = 0, np.zeros(())
+        for group in groups:
+            self.n_views, total = self.n_views + len(group), total + group.sum(0, np.float64)
+        self.means: Array = total / self.n_views
         n, d = self.means.shape
         self.blocks = np.zeros(n, dtype=np.intp) if blocks is None else blocks
         self.sums: Array = np.zeros((int(self.blocks.max()) + 1, d, d))
@@ -106,35 +103,46 @@ class Scatter:
                     total += rest.T @ rest
         self.total: Array = self.sums.sum(axis=0)
 
-    def whitened(self, delta: float, held: Mask | None = None) -> Array:
-        """The class means of the blocks that are held, all by default; see `whiten`."""
+    def spectrum(self, delta: float, held: Mask | None = None) -> Array:
+        """Eigenvalues of LiDAR of the blocks that are held, all by default."""
         from scipy import linalg
 
         held = np.ones(len(self.sums), dtype=bool) if held is None else held[: len(self.sums)]
         means = self.means[held[self.blocks]]
+        n, d = means.shape
         within = self.total.copy()
         for block in np.flatnonzero(~held):
             within -= self.sums[block]
-        within /= len(means) * self.n_views
-        within[np.diag_indices(len(within))] += delta
+        within /= n * self.n_views
+        within[np.diag_indices(d)] += delta
         factor = linalg.cholesky(within, lower=True, overwrite_a=True, check_finite=False)
-        classes = centred(means).T / math.sqrt(len(means))
-        found = linalg.solve_triangular(factor, classes, lower=True, check_finite=False)
-        return np.asarray(found)
+
+        def whitened(means: Array, mean: Array) -> Array:
+            classes = centred(means, mean).T / math.sqrt(n)
+            found = linalg.solve_triangular(factor, classes, lower=True, check_finite=False)
+            return np.asarray(found)
+
+        mean = means.mean(axis=0)
+        if n <= d:
+            return _spectrum(gram(whitened(means, mean)))
+        products = (whitened(means[rows], mean) for rows in blocks(n))
+        return _spectrum(sum((Y @ Y.T for Y in products), np.zeros((d, d))))
 
 
 def eigenvalues(views: Views, delta: float) -> Array:
     """Eigenvalues of ``Σ_w^{-1/2} Σ_b Σ_w^{-1/2}`` that can be above 0, insignificant ones 0."""
-    v, n, _ = views.shape
+    v, n, d = views.shape
     if v < 2 or n < 2:
         raise UndefinedMetricError(
             f"LiDAR needs two prompts with two augmented views each, here are {n} with {v}."
         )
-    return _spectrum(whiten(views, delta))
+    if n * (v - 1) < d:
+        return _spectrum(gram(whiten(views, delta)))
+    return Scatter([views]).spectrum(delta)
 
 
-def _spectrum(whitened: Array) -> Array:
-    values = significant(np.asarray(np.linalg.eigvalsh(gram(whitened))))
+def _spectrum(K: Array) -> Array:
+    values = significant(np.asarray(np.linalg.eigvalsh(K)))
     if not values.any():
         raise UndefinedMetricError("LiDAR is not defined where all prompts have one mean.")
     return values
@@ -225,7 +233,8 @@ def _on_all_and_parts(layer: Layer, delta: float) -> tuple[list[Array], npt.NDAr
         return [eigenvalues(layer.views, delta)], np.array([n])
     parts = errors.parts_of(layer)
     if n < errors.FEWEST or parts.held.shape[1] * d * d * 8 > SUMS_BYTES:
-        return [_spectrum(Scatter(layer.groups_of_views).whitened(delta))], np.array([n])
+        return [Scatter(layer.groups_of_views).spectrum(delta)], np.array([n])
     scatter = Scatter(layer.groups_of_views, parts.blocks[layer.kept_in_views])
-    whitened = [scatter.whitened(delta, held) for held in (None, *parts.held)]
-    return [*map(_spectrum, whitened)], np.array([own.shape[1] for own in whitened])
+    counts = [parts.held[:, scatter.blocks].sum(axis=1)] if len(parts.held) else []
+    spectra = [scatter.spectrum(delta, held) for held in (None, *parts.held)]
+    return spectra, np.concatenate([[n], *counts])
