@@ -90,7 +90,7 @@ class Requests:
         return self._minutes(model, REDUCING * self.corpus_tokens(model, corpus))
 
     def extract_mb(self, model: str, corpus: str) -> int:
-        """Megabytes of a file of activations, with the states of single tokens if they are kept."""
+        """Megabytes of a file of activations, with states of tokens if they are kept."""
         shape = self._shape(model)
         entry, settings = self.config.corpora[corpus], self.config.extraction(model, corpus)
         variants = len(settings.tokens) * len(settings.protocols) * (1 + len(settings.sublayers))
