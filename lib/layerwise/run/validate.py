@@ -10,6 +10,7 @@ from typing import Any
 from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.images import ImageCorpus
+from layerwise.config.models import StatesSource
 from layerwise.config.reading import read_yaml
 from layerwise.config.tasks import LabelledEntry, MtebEntry
 from layerwise.errors import ConfigError, LayerwiseError, closest
@@ -195,7 +196,9 @@ def _check_files(config: Config) -> None:
             for revision in model.revisions if name not in config.nano else ():
                 place = locate(model.source, revision)
                 # Before the files of the folder are hashed, which may be all of a home's.
-                if place.folder and not (place.gguf_file or is_file(place.folder / "config.json")):
+                if not place.folder or isinstance(model.source, StatesSource):
+                    continue
+                if not (place.gguf_file or is_file(place.folder / "config.json")):
                     problem = f"{place.folder} has no config.json; name the folder of a model."
                     raise LayerwiseError(problem)
             for adapter in model.adapters:
