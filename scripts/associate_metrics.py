@@ -26,4 +26,9 @@ def main(arguments: script.Arguments) -> None:
 
 
 if __name__ == "__main__":
-    script.run(main, script.parser(__doc__, "study", output="table of associations to write"))
+    script.run(
+        main,
+        script.parser(
+            __doc__, "study", stage="associate", output="table of associations to write"
+        ),
+    )

@@ -31,4 +31,4 @@ def main(arguments: script.Arguments) -> None:
 
 
 if __name__ == "__main__":
-    script.run(main, script.parser(__doc__, output="HTML page to write"))
+    script.run(main, script.parser(__doc__, stage="explore", output="HTML page to write"))

@@ -23,4 +23,9 @@ def main(arguments: script.Arguments) -> None:
 
 
 if __name__ == "__main__":
-    script.run(main, script.parser(__doc__, "study", output="table of similarities to write"))
+    script.run(
+        main,
+        script.parser(
+            __doc__, "study", stage="similarity", output="table of similarities to write"
+        ),
+    )

@@ -18,4 +18,4 @@ def main(arguments: script.Arguments) -> None:
 
 
 if __name__ == "__main__":
-    script.run(main, script.parser(__doc__, output="CSV table to write"))
+    script.run(main, script.parser(__doc__, stage="weights", output="CSV table to write"))

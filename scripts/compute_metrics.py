@@ -33,4 +33,6 @@ if __name__ == "__main__":
         "prompts": "table of single prompts to write",
         "positions": "table along the sequence to write",
     }
-    script.run(main, script.parser(__doc__, "model", "revision", "corpus", **files))
+    script.run(
+        main, script.parser(__doc__, "model", "revision", "corpus", stage="metrics", **files)
+    )

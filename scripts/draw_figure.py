@@ -27,4 +27,4 @@ if __name__ == "__main__":
         "caption": "caption to write",
         "table": "CSV table to write",
     }
-    script.run(main, script.parser(__doc__, "study", **files))
+    script.run(main, script.parser(__doc__, "study", stage="figure", **files))

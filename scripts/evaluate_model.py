@@ -30,5 +30,7 @@ def main(arguments: script.Arguments) -> None:
 
 
 if __name__ == "__main__":
-    options = script.parser(__doc__, "model", "revision", output="table of scores to write")
+    options = script.parser(
+        __doc__, "model", "revision", stage="evaluate", output="table of scores to write"
+    )
     script.run(main, options)

@@ -37,4 +37,6 @@ if __name__ == "__main__":
         "views": "views to read",
         "output": "HDF5 file to write",
     }
-    script.run(main, script.parser(__doc__, "model", "revision", "corpus", **files))
+    script.run(
+        main, script.parser(__doc__, "model", "revision", "corpus", stage="extract", **files)
+    )

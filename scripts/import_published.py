@@ -25,4 +25,4 @@ def main(arguments: script.Arguments) -> None:
 
 if __name__ == "__main__":
     files = {"scores": "table of scores to write", "metrics": "table of metrics to write"}
-    script.run(main, script.parser(__doc__, "published", **files))
+    script.run(main, script.parser(__doc__, "published", stage="published", **files))

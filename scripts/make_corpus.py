@@ -15,14 +15,12 @@ def main(arguments: script.Arguments) -> None:
     settings, texts = config.corpora[arguments.corpus], arguments.texts
     task = getattr(settings.source, "task", None)
     if task is not None:
-        from layerwise.tasks.evaluate import texts_of
-
-        texts = texts_of(script.task_of(arguments.plan, task))
+        texts = script.task_of(arguments.plan, task).texts()
     make_corpus(arguments.output, arguments.corpus, settings, texts=texts, key=arguments.key)
 
 
 if __name__ == "__main__":
-    options = script.parser(__doc__, "corpus", output="corpus to write")
+    options = script.parser(__doc__, "corpus", stage="corpus", output="corpus to write")
     about = "paragraphs of Wikipedia, if they are the source"
     options.add_argument("--texts", type=Path, nargs="?", help=about)
     script.run(main, options)

@@ -16,4 +16,4 @@ def main(arguments: script.Arguments) -> None:
 
 if __name__ == "__main__":
     files = {"texts": "Wikipedia paragraphs to read", "output": "marker to write"}
-    script.run(main, script.parser(__doc__, **files))
+    script.run(main, script.parser(__doc__, stage="quickstart_tasks", **files))

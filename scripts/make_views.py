@@ -21,4 +21,4 @@ def main(arguments: script.Arguments) -> None:
 
 if __name__ == "__main__":
     files = {"prompts": "corpus to read", "output": "views to write"}
-    script.run(main, script.parser(__doc__, "corpus", **files))
+    script.run(main, script.parser(__doc__, "corpus", stage="views", **files))

@@ -31,4 +31,4 @@ def main(arguments: script.Arguments) -> None:
 
 if __name__ == "__main__":
     files = {"output": "table of selections to write", "summary": "CSV summary to write"}
-    script.run(main, script.parser(__doc__, "study", **files))
+    script.run(main, script.parser(__doc__, "study", stage="select", **files))

@@ -33,4 +33,4 @@ def main(arguments: script.Arguments) -> None:
 
 if __name__ == "__main__":
     files = {"texts": "paragraphs to train on", "losses": "table of losses to write"}
-    script.run(main, script.parser(__doc__, "model", **files))
+    script.run(main, script.parser(__doc__, "model", stage="nano", **files))

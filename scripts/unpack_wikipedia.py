@@ -13,4 +13,6 @@ def main(arguments: script.Arguments) -> None:
 
 
 if __name__ == "__main__":
-    script.run(main, script.parser(__doc__, output="table of paragraphs to write"))
+    script.run(
+        main, script.parser(__doc__, stage="wikipedia", output="table of paragraphs to write")
+    )

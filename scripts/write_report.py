@@ -10,10 +10,10 @@ def main(arguments: script.Arguments) -> None:
     """Collect the figures and tables, write the page."""
     from layerwise.workflow.report import render
 
-    page = render(arguments.config, arguments.key)
+    page = render(arguments.plan, arguments.key)
     with replacing(arguments.output) as partial:
         partial.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    script.run(main, script.parser(__doc__, output="HTML page to write"))
+    script.run(main, script.parser(__doc__, stage="report", output="HTML page to write"))

@@ -16,6 +16,10 @@ import tiny
 import yaml
 from conftest import ROOT
 
+import layerwise as lw
+from layerwise.io.tables import write_csv
+from layerwise.names import encode
+
 CONFIG: dict[str, Any] = {
     "models": {
         "first": {"source": {"folder": "models/llama"}},
@@ -57,6 +61,17 @@ def snakemake(folder: Path, *arguments: str, check: bool = True, **environment: 
     if check:
         assert done.returncode == 0, done.stdout[-4000:]
     return done.stdout
+
+
+def assert_drawn_alike(results: Path) -> None:
+    """Every study's table in Python is, byte for byte, the one that the workflow wrote."""
+    run = lw.open(results)
+    for study in run.studies:
+        again = results / "again.csv"
+        write_csv(again, run.draw(study).table)
+        name = encode(study)
+        assert again.read_bytes() == (results / "tables" / f"{name}.csv").read_bytes(), study
+        again.unlink()
 
 
 class Project:

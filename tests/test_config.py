@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,10 @@ from refused import refused
 from layerwise.config import Config, read_config, schema
 from layerwise.config.models import FolderSource, HubSource, Model
 from layerwise.errors import ConfigError
+from layerwise.metrics.registry import sections
 from layerwise.run.keys import settings
+from layerwise.run.plan import Plan
+from layerwise.run.resources import TOKENS, Requests
 from layerwise.section import parse
 
 QUICKSTART = yaml.safe_load((ROOT / "config.yaml").read_text())
@@ -272,3 +278,65 @@ def test_perturbed_corpora_do_not_replace_each_other(corpora: dict[str, Any]) ->
     given = {name: {**entry, "perturb": perturb} for name, perturb in corpora.items()}
     with refused("duplicate"):
         Config.of({**QUICKSTART, "corpora": given})
+
+
+SECTIONS = "models|nano|corpora|tasks|extract|metrics|scoring|association|studies|published"
+KEY = re.compile(rf"(?<![\w./-])(?:{SECTIONS})(?:\.(?:[a-z_]+|\*))+")
+
+
+def messages(tree: ast.Module) -> Iterator[str]:
+    """The texts of a module without docstrings; a replaced part is a ``*``."""
+    seen: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr):
+            seen.add(id(node.value))
+        elif isinstance(node, ast.JoinedStr):
+            seen |= {id(part) for part in node.values}
+            yield "".join(p.value if isinstance(p, ast.Constant) else "*" for p in node.values)
+        elif (
+            isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in seen
+        ):
+            yield node.value
+
+
+def inside(node: dict[str, Any], key: str, definitions: dict[str, Any]) -> list[dict[str, Any]]:
+    """The schemas of a key in any of a node's forms."""
+    if "$ref" in node:
+        return inside(definitions[node["$ref"].rpartition("/")[2]], key, definitions)
+    forms = [form for many in ("anyOf", "oneOf", "allOf") for form in node.get(many, ())]
+    found = [part for form in forms for part in inside(form, key, definitions)]
+    if key in node.get("properties", {}):
+        found.append(node["properties"][key])
+    named = [*node.get("patternProperties", {}).values(), node.get("additionalProperties")]
+    found += [part for part in named if isinstance(part, dict)]
+    return found if key != "*" else found + list(node.get("properties", {}).values())
+
+
+def test_errors_name_keys_that_there_are() -> None:
+    root = schema.schema()
+    metrics = {
+        name: {"properties": section.model_json_schema()["properties"]}
+        for name, section in sections().items()
+    }
+    root["$defs"]["MetricsSettings"]["properties"]["settings"] = {"properties": metrics}
+    n_keys = 0
+    for file in (ROOT / "lib/layerwise").rglob("*.py"):
+        for text in messages(ast.parse(file.read_text())):
+            for key in KEY.findall(text):
+                nodes, n_keys = [root], n_keys + 1
+                for part in key.split("."):
+                    nodes = [n for node in nodes for n in inside(node, part, root["$defs"])]
+                    assert nodes, f"{file.name}: an error names {key}, which is no key"
+    assert n_keys > 20
+
+
+def test_the_plan_counts_token_states() -> None:
+    nano = next(name for name in QUICKSTART["nano"])
+
+    def size(**settings: Any) -> int:
+        given = change("extract", {**QUICKSTART["extract"], **settings})
+        return Requests(Plan(Config.of(given))).extract_mb(nano, "wikipedia")
+
+    n, hidden = Config.of(QUICKSTART).corpora["wikipedia"].sample.n, 64
+    expected = 2 * n * TOKENS * 2 * hidden / 1e6
+    assert abs(size(token_states="float16", layers=[0, 2]) - size() - expected) <= 1

@@ -226,6 +226,30 @@ def test_what_studies_of_other_tasks_found_is_not_shown(made: Made, tmp_path: Pa
 
 
 @NEEDS_CHROMIUM
+def test_a_view_can_be_saved_and_sent(made: Made, tmp_path: Path) -> None:
+    seen = asked(
+        made.page,
+        tmp_path,
+        """state.stop = 1; state.tokens = ["drop_first"]; draw();
+        const sent = location.hash;
+        state.stop = 0; state.tokens = ["all"]; draw();
+        history.replaceState(null, "", sent); recall();
+        const saved = [];
+        download = (blob, name) => saved.push([blob.type, name]);
+        save("metric", "svg"); save("metric", "png");
+        await new Promise((done) => setTimeout(done, 500));
+        return { stop: state.stop, tokens: state.tokens, checkpoint: data.timeline[1], sent: decodeURIComponent(sent),
+                 saved, text: picture("metric").text, axis: document.querySelector("#metric svg").textContent };""",
+        "--virtual-time-budget=5000",
+    )
+    assert (seen["stop"], seen["tokens"]) == (1, ["drop_first"])
+    assert seen["checkpoint"] in seen["sent"]
+    assert seen["saved"] == [["image/svg+xml", "metric.svg"], ["image/png", "metric.png"]]
+    assert "stroke: rgb(" in seen["text"]
+    assert "Depth (% of layers)" in seen["axis"]
+
+
+@NEEDS_CHROMIUM
 def test_controls_change_what_is_drawn(made: Made, tmp_path: Path) -> None:
     seen = asked(
         made.page,

@@ -160,6 +160,25 @@ def test_a_metric_selects_no_layer_that_the_first_token_decides() -> None:
         assert table["best"].tolist() == best
 
 
+def test_few_models_share_one_axis_and_many_have_a_panel_each() -> None:
+    for n, panels in ((3, 1), (8, 8)):
+        scores = pd.concat([tidy_scores(SCORES, model=f"m{i}") for i in range(n)])
+        drawn = draw(Study(kind="score_by_depth"), {"scores": scores})
+        assert sum(ax.get_visible() for ax in drawn.figure.axes) == panels
+        assert "chance" not in drawn.caption
+    three = Study(kind="score_by_depth", colour="revision", models=("m0", "m1"))
+    assert len(draw(three, {"scores": scores}).figure.axes) == 2
+
+
+def test_the_legend_tells_final_norm_and_residual_stream() -> None:
+    stream = tidy_scores(SCORES).assign(readout="residual")
+    scores = pd.concat([stream, stream.assign(readout="final_norm")])
+    study = {"pooling": ("mean", "mean, residual"), "dashes": "pooling"}
+    drawn = made("score_by_depth", {"scores": scores}, **study)
+    words = [text.get_text() for text in drawn.figure.legends[0].get_texts()]
+    assert {"mean, final norm", "mean, residual stream"} <= {*words}
+
+
 def test_checkpoints_of_several_models_are_in_the_configs_order() -> None:
     course = ["warmup", "middle", "end"]
     curves = [(m, r) for m in ("a", "b") for r in course]

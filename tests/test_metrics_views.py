@@ -15,6 +15,7 @@ from scipy.special import logsumexp
 
 from layerwise.config.metrics import MetricsSettings
 from layerwise.metrics import errors
+from layerwise.metrics import layer as layer_module
 from layerwise.metrics.catalog import infonce as infonce_module
 from layerwise.metrics.catalog.dime import dime, permutations_of
 from layerwise.metrics.catalog.infonce import infonce
@@ -87,12 +88,19 @@ def test_infonce_on_parts_is_that_of_their_prompts(tau: float, protocol: str) ->
     settings = MetricsSettings(settings={"infonce": {"temperature": tau}})
     layer = Layer(Arrays(views), settings, protocol)
     for name in ("infonce", "infonce_mi_bound"):
-        (result,) = get(name).on(layer)
-        assert len(result.parts) == errors.PARTS
-        for found, part in zip(result.parts, errors.parts(layer), strict=True):
-            (alone,) = get(name).on(part)
-            value = alone.value if isinstance(alone, Overall) else np.nanmean(alone.values)
-            assert found.value == pytest.approx(value, abs=1e-11)
+        assert_parts(name, layer)
+
+
+def assert_parts(name: str, layer: Layer, rel: float = 1e-11) -> None:
+    """Values on parts are those of the metric on the parts' prompts."""
+    (result,) = get(name).on(layer)
+    assert len(result.parts.values) == errors.PARTS
+    for value, n, part in zip(*result.parts, errors.parts(layer), strict=True):
+        (alone,) = get(name).on(part)
+        own = alone.value if isinstance(alone, Overall) else np.nanmean(alone.values)
+        assert value == pytest.approx(own, rel=rel, abs=1e-11)
+        count = alone.n if isinstance(alone, Overall) else np.isfinite(alone.values).sum()
+        assert n == count
 
 
 def test_zero_vectors_have_no_cosine_and_are_left_out() -> None:
@@ -137,8 +145,14 @@ def lidar_spectrum(views: np.ndarray, delta: float) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("v", "n", "d"),
-    [(8, 30, 12), (16, 10, 40), (4, 12, 12), (2, 10, 40), (3, 5, 11), (2, 6, 6), (5, 2, 3)],
-    ids=["N>D", "N<D<NV", "N=D", "NV<D", "N(V-1)<D<NV", "N(V-1)=D", "two prompts"],
+    [
+        *[(8, 30, 12), (16, 10, 40), (4, 12, 12), (2, 10, 40), (3, 5, 11), (2, 6, 6), (5, 2, 3)],
+        (2, 2100, 3),
+    ],
+    ids=[
+        *["N>D", "N<D<NV", "N=D", "NV<D", "N(V-1)<D<NV", "N(V-1)=D", "two prompts"],
+        "more rows than are multiplied at once",
+    ],
 )
 @pytest.mark.parametrize("delta", [1e-4, 1.0])
 def test_lidar_is_its_formula(v: int, n: int, d: int, delta: float) -> None:
@@ -148,6 +162,25 @@ def test_lidar_is_its_formula(v: int, n: int, d: int, delta: float) -> None:
     # Directions without residuals are weighed by 1/δ, so rounding is 1/δ times larger in them.
     tolerance = 1e-10 if n * (v - 1) >= d or delta == 1.0 else 1e-7
     assert lidar(views, delta) == pytest.approx(expected, rel=tolerance)
+
+
+@pytest.mark.parametrize("protocol", ["paper", "reference"])
+def test_lidar_on_parts_and_from_single_views(
+    protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(3)
+    views = rng.normal(size=(1, 131, 7)) + 0.5 * rng.normal(size=(5, 131, 7))
+    counts = np.ones((5, 131))
+    counts[2, 17] = 0
+    layer = Layer(Arrays(views, n_tokens=counts), MetricsSettings(alphas=(1.0,)), protocol)
+    assert_parts("lidar", layer, rel=1e-9)
+    (at_once,) = get("lidar").on(layer)
+    monkeypatch.setattr(layer_module, "VIEWS_BYTES", 0)
+    (one_by_one,) = get("lidar").on(
+        Layer(Arrays(views, n_tokens=counts), layer.settings, protocol)
+    )
+    assert one_by_one.value == pytest.approx(at_once.value, rel=1e-12)
+    assert (one_by_one.n, at_once.n) == (130, 130)
 
 
 def test_whitening_keeps_what_lies_far_below_the_largest_scatter() -> None:

@@ -19,7 +19,7 @@ from layerwise.run.plan import Plan
 from layerwise.tasks.names import PAPER
 from layerwise.vocabulary import BLOCK, SUBLAYERS
 
-PRESETS = {path.stem: path for path in sorted((ROOT / "presets").glob("*.yaml"))}
+PRESETS = {p.stem: p for p in sorted((ROOT / "presets").glob("*.yaml")) if p.stem != "real"}
 # Of the models that LiDAR is shown of.
 WIDEST = 4096
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import PRESETS, ROOT
 from refused import refused
 
 from layerwise import vocabulary
@@ -27,6 +27,7 @@ SHORT = {
     "SCORING": "scoring: {poolings: [mean, max]}",
     "PUBLISHED": "published: {theirs: {metrics: pyproject.toml}}",
     "RELEASED": "published: {theirs: {metrics: released, scores: released}}",
+    "LONG": "m" * 151,
     "REPEATED": "{source: {package: lee}, views: {n: 0}, perturb: {repetition: [0, 1]}}",
 }
 DEFAULT = """
@@ -56,7 +57,10 @@ PROBLEMS = """
  | results: ~/x | bad_name | results
  | results: / | bad_name | results
  | results: 'a{b}' | bad_name | results
+ | results: pyproject.toml | bad_name | results
  | models: {m: TWO, M: TWO} | bad_name | models
+ | models: {LONG: TWO} | bad_name | models
+ | corpora: {w: TEXTS, w.prompts: TEXTS} | bad_name | corpora
  | nano: {other: {architecture: mamba2}} | unknown_name | nano
  | metrics: {metrics: [prompt_entropi]} | unknown_name | metrics.metrics
  | metrics: {settings: {lidr: {}}} | unknown_name | metrics.settings
@@ -80,6 +84,7 @@ published: theirs |  | unknown_name | studies.s.published
  | tasks: {t: {file: absent.csv, kind: pairs}} | missing_file | tasks.t.file
  | tasks: {STS12: {folder: absent}} | missing_file | tasks.STS12.folder
  | models: {a: {source: {folder: absent}}} | missing_file | models.a
+ | models: {a: {source: {folder: ..}}} | missing_file | models.a
 kind: score_by_depth |  | missing | studies.s
 kind: probes_by_depth | TASKS | missing | studies.s
 kind: along_sequence |  | missing | studies.s.metrics
@@ -184,9 +189,6 @@ def test_a_key_given_twice_is_found_in_the_files(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("models: {}\nmodels: {}\n")
     with refused("unreadable"):
         read_valid(config().plain(), [tmp_path / "c.yaml"])
-
-
-PRESETS = sorted((ROOT / "presets").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", [ROOT / "config.yaml", *PRESETS], ids=lambda path: path.stem)

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import yaml
-from project import Project
+from project import Project, assert_drawn_alike
+from refused import refused
+
+import layerwise as lw
+from layerwise.io import tables
+from layerwise.workflow.snapshot import LATEST, Snapshot
+from snakemake_logger_plugin_layerwise import Job, LogHandler
 
 REPORTS = {"report": 1, "explore": 1}
 
@@ -141,6 +150,15 @@ def test_a_new_study_draws_its_figure(done: Project) -> None:
     assert done.jobs() == {"figure": 1, **REPORTS}
 
 
+def test_python_draws_what_the_workflow_draws(done: Project) -> None:
+    assert_drawn_alike(done.folder / "results")
+    run = lw.open(done.folder / "results")
+    narrowed = run.draw("both", models="second").table
+    assert set(narrowed["model"]) == {"second"}
+    with refused("missing_file"):
+        run.draw("both", over="tasks")  # associations are made for the study
+
+
 def test_another_config_writes_to_its_own_folder(done: Project) -> None:
     other = {**done.config, "results": "elsewhere"}
     (done.folder / "other.yaml").write_text(yaml.safe_dump(other))
@@ -180,9 +198,120 @@ rule figure_of_mine:
         shutil.rmtree(outer)
 
 
+def test_a_dry_run_writes_nothing(done: Project) -> None:
+    done.forget()
+    done.config["corpora"]["mine"]["sample"]["n"] = 30
+    done.write()
+    results = done.folder / "results"
+    times = {path: path.stat().st_mtime_ns for path in results.rglob("*")}
+    assert done.jobs()["corpus"] == 1
+    assert done.jobs()["corpus"] == 1  # the first leaves no records either
+    assert {path: path.stat().st_mtime_ns for path in results.rglob("*")} == times
+
+
+def by_hand(done: Project, key: str, config: str = "config.yaml") -> str:
+    """Run the script of the corpus with a key and return its last words; empty if it succeeds."""
+    options = ["--corpus", "mine", "--texts", "mine.txt", "--output", "results/c.parquet"]
+    ran = subprocess.run(
+        [sys.executable, "scripts/make_corpus.py", *options, "--config", config, "--key", key],
+        cwd=done.folder,
+        env={**os.environ, "PYTHONPATH": "lib"},
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    return ran.stderr if ran.returncode else ""
+
+
+def test_a_job_refuses_a_config_of_another_key(done: Project) -> None:
+    made, again = done.folder / "results/corpora/mine.parquet", done.folder / "results/c.parquet"
+    key = tables.facts(made)["key"]
+    assert by_hand(done, key) == by_hand(done, "") == ""
+    assert tables.facts(again)["key"] == key
+    again.unlink()
+    done.config["corpora"]["mine"]["sample"]["n"] = 30
+    done.write()
+    assert "start the run again" in by_hand(done, key)
+    assert not again.exists()
+    assert by_hand(done, key, f"results/{LATEST}") == ""  # the config of the run
+
+
+def test_two_runs_in_one_folder_have_two_snapshots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = (Snapshot({"results": str(tmp_path), "n": n}) for n in (1, 2))
+    monkeypatch.setenv(one.variable, "")
+    for snapshot in (one, two):
+        snapshot.write()
+    assert one.path != two.path
+    one.announce()
+    assert two.of_run().given == one.given  # a job of the first run, after an edit
+    one.path.write_text("{}")
+    one.write()
+    assert one.path.read_text() == "{}"
+
+
+@pytest.mark.slow
+def test_a_config_edited_while_a_job_waits(done: Project) -> None:
+    pytest.importorskip("snakemake_executor_plugin_cluster_generic")
+    made = done.folder / "results/corpora/mine.parquet"
+    before, rows = tables.facts(made)["key"], len(pd.read_parquet(made))
+    made.unlink()
+    submit = done.folder / "submit.sh"
+    submit.write_text("#!/bin/sh\nsed -i 's/n: 40/n: 2/' config.yaml\nsh $1 >&2 && echo 1\n")
+    submit.chmod(0o755)
+    options = ["--executor", "cluster-generic", "--cluster-generic-submit-cmd", str(submit)]
+    done.snakemake("results/corpora/mine.parquet", "--jobs", "1", *options)
+    assert "n: 2" in (done.folder / "config.yaml").read_text()
+    assert tables.facts(made)["key"] == before
+    assert len(pd.read_parquet(made)) == rows
+
+
 def test_odd_names_reach_no_shell(tmp_path: Path) -> None:
     project = Project(tmp_path / """it's a $(touch x) "place" """)
     project.config["studies"] = {"law ~ a=b": {"kind": "power_law"}}
     project.write()
     project.snakemake("results/figures/law%20~%20a%3Db.png")
     assert not list(project.folder.parent.rglob("x"))
+
+
+def test_few_activations_exist_at_once(tmp_path: Path) -> None:
+    """With `keep_activations: false` the jobs that run bound the disk, not the sweep."""
+    project = Project(tmp_path / "project")
+    steps = [f"step{n}" for n in range(8)]
+    source = {"hub": "EleutherAI/pythia-14m"}
+    project.config["models"] = {"second": {"source": source, "revisions": steps}}
+    project.config["studies"] = {"sweep": {"kind": "metrics_over_checkpoints"}}
+    project.config["extract"]["keep_activations"] = False
+    project.write()
+    stub = """
+import sys
+from pathlib import Path
+given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+for option in ("--output", "--metrics", "--positions"):
+    if option in given:
+        Path(given[option]).write_text("")
+if "--prompts" in given and "--activations" in given:
+    Path(given["--prompts"]).write_text("")
+with open("counts", "a") as file:
+    print(len([*Path("results/activations").rglob("*.h5")]), file=file)
+"""
+    for script in (project.folder / "scripts").glob("*.py"):
+        script.write_text(stub)
+    project.snakemake("--until", "metrics", "--cores", "2")
+    counts = [int(n) for n in (project.folder / "counts").read_text().split()]
+    assert len(counts) == 2 + 2 * len(steps)
+    assert max(counts) <= 4
+
+
+def test_the_time_left_counts_jobs_by_their_length(tmp_path: Path) -> None:
+    handler = LogHandler.__new__(LogHandler)
+    handler.start, handler.running = 0.0, {}
+    handler.took = {"extract": [40.0], "figure": [2.0, 2.0]}
+    handler.waiting = Counter({"figure": 15})
+    assert handler.seconds_left(44.0) == pytest.approx(30)
+    handler.waiting["evaluate"] = 1  # of which none has ended: twice as long as an extraction
+    assert 90 < handler.seconds_left(44.0) < 140
+    log = tmp_path / "job.log"
+    log.write_text("1 INFO layerwise.progress: a: 3 of 9 texts\n2 INFO layerwise.x: done\n")
+    assert Job("a", "extract", 0.0, (str(log),)).progress() == "a: 3 of 9 texts"

@@ -113,6 +113,21 @@ Threads = Annotated[int, Field(ge=1, le=1024)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 
+
+def _pattern(value: str) -> str:
+    """Refuse what is no regular expression, and one that matches nothing but empty places."""
+    try:
+        empty = re.compile(value).fullmatch("") is not None
+    except re.error as error:
+        raise ValueError(f"{value!r} is no regular expression: {error}") from error
+    if empty:
+        raise ValueError(f"{value!r} matches the empty text; write one unit, such as '[A-Z]'")
+    return value
+
+
+Pattern = Annotated[str, AfterValidator(_pattern)]
+"""A regular expression of a unit of a text."""
+
 Alpha = Annotated[
     float,
     Field(gt=0, allow_inf_nan=True),

@@ -17,12 +17,12 @@ rule associate:
     conda:
         ENVIRONMENT
     params:
-        run=script("associate_metrics"),
         key=key("associate"),
     message:
         "Associating metrics with scores for {wildcards.study}"
     shell:
-        "{params.run} --study {wildcards.study:q} --output {output:q} --key {params.key}"
+        script("associate_metrics")
+        + " --study {wildcards.study:q} --output {output:q} --key {params.key}"
         " --threads {threads} --log {log:q}"
 
 
@@ -43,12 +43,12 @@ rule select:
     conda:
         ENVIRONMENT
     params:
-        run=script("select_layers"),
         key=key("select"),
     message:
         "Selecting layers by metrics for {wildcards.study}"
     shell:
-        "{params.run} --study {wildcards.study:q} --output {output.selections:q}"
+        script("select_layers")
+        + " --study {wildcards.study:q} --output {output.selections:q}"
         " --summary {output.summary:q} --key {params.key} --threads {threads}"
         " --log {log:q}"
 
@@ -66,12 +66,12 @@ rule similarity:
     resources:
         mem_mb=lambda wildcards, attempt: 6000 * attempt,
     params:
-        run=script("compare_layers"),
         key=key("similarity"),
     message:
         "Comparing layers by CKA and RSA for {wildcards.study}"
     shell:
-        "{params.run} --study {wildcards.study:q} --output {output:q} --key {params.key}"
+        script("compare_layers")
+        + " --study {wildcards.study:q} --output {output:q} --key {params.key}"
         " --threads {threads} --log {log:q}"
 
 
@@ -87,12 +87,12 @@ rule import_published:
     conda:
         ENVIRONMENT
     params:
-        run=script("import_published"),
         key=key("published"),
     message:
         "Importing the published tables {wildcards.published}"
     shell:
-        "{params.run} --published {wildcards.published:q} --scores {output.scores:q}"
+        script("import_published")
+        + " --published {wildcards.published:q} --scores {output.scores:q}"
         " --metrics {output.metrics:q} --key {params.key} --threads {threads}"
         " --log {log:q}"
 
@@ -112,9 +112,9 @@ rule weights:
     conda:
         ENVIRONMENT
     params:
-        run=script("compare_weights"),
         key=key("weights"),
     message:
         "Comparing the weights of checkpoints"
     shell:
-        "{params.run} --output {output:q} --key {params.key} --threads {threads} --log {log:q}"
+        script("compare_weights")
+        + " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"

@@ -1,31 +1,35 @@
 # The config, the keys of its files, and the input functions that rules share.
 
-import json
 import os
 import re
 import shlex
 import sys
+import time
+from functools import cache
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake_interface_storage_plugins.io import Mtime
 
-# The library next to the workflow, whatever is installed.
-LIBRARY = Path(workflow.basedir).parent / "lib"
+# The library next to the workflow, whatever is installed. There is none where the workflow is a
+# module from a git repository.
+FOLDER = workflow.current_basedir.get_path_or_uri(secret_free=True)
+LIBRARY = Path(FOLDER).parents[1] / "lib"
 if LIBRARY.is_dir():
     sys.path.insert(0, str(LIBRARY))
 
 from layerwise.config import Config
+from layerwise.config.models import is_converted
 from layerwise.errors import LayerwiseError
-from layerwise.io.files import replacing
 from layerwise.names import decode, encode
-from layerwise.project import export_library
-from layerwise.run import resources
+from layerwise.project import ROOT, export_library
 from layerwise.run.plan import Plan
-from layerwise.run.stale import marker, renew_marker
+from layerwise.run.resources import LONGEST, Requests
+from layerwise.run.stale import files_in, marker
 from layerwise.run.validate import log_unused, read_valid
+from layerwise.workflow.snapshot import Snapshot
 
 export_library()
-SCRIPTS = os.path.relpath(Path(workflow.basedir).parent / "scripts")
 ENVIRONMENT = "../../envs/environment.yaml"
 
 if workflow.is_main_process:
@@ -34,19 +38,22 @@ if workflow.is_main_process:
     except LayerwiseError as error:
         sys.exit(str(error))
     log_unused(PLAN)
-    renew_marker(Path(PLAN.config.results))
+    SNAPSHOT = Snapshot(config)
+    SNAPSHOT.announce()
+    # A dry run writes nothing. Snakemake calls no `onstart` of a module.
+    if not workflow.output_settings.dryrun:
+        SNAPSHOT.write()
+        SNAPSHOT.write_latest()
 else:
-    PLAN = Plan(Config.of(config))
+    # The config may have been edited while the job was waiting.
+    SNAPSHOT = Snapshot(config).of_run()
+    SNAPSHOT.write()
+    PLAN = Plan(Config.of(SNAPSHOT.given))
 
 CONFIG = PLAN.config
+REQUESTS = Requests(PLAN)
+REVISIONS = {model: set(entry.revisions) for model, entry in CONFIG.models.items()}
 STUDIES = [encode(study) for study in CONFIG.studies]
-SNAPSHOT = f"{CONFIG.results}/config.json"
-
-
-# Jobs read the config that the run was started with.
-onstart:
-    with replacing(Path(SNAPSHOT)) as partial:
-        partial.write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
 
 
 def one_of(names):
@@ -56,9 +63,7 @@ def one_of(names):
 
 wildcard_constraints:
     model=one_of(CONFIG.models),
-    revision=one_of(
-        dict.fromkeys(r for m in CONFIG.models.values() for r in m.revisions)
-    ),
+    revision="[^/]+",  # there may be ten thousand
     corpus=one_of(CONFIG.corpora),
     study=one_of(CONFIG.studies),
     published=one_of(CONFIG.published),
@@ -66,7 +71,10 @@ wildcard_constraints:
 
 def names(wildcards):
     """The config's names for wildcards."""
-    return {name: decode(value) for name, value in wildcards.items()}
+    found = {name: decode(value) for name, value in wildcards.items()}
+    if "revision" in found and found["revision"] not in REVISIONS[found["model"]]:
+        raise WorkflowError("{model} has no revision {revision}.".format(**found))
+    return found
 
 
 def key(stage):
@@ -81,6 +89,16 @@ def key(stage):
     return of
 
 
+@cache
+def let_keys_decide():
+    """Give all results one time in Snakemake's cache: only a marker is newer.
+
+    Keys notice changes. A touched or copied file reruns nothing, and none needs a checksum.
+    """
+    now = Mtime(local=time.time() - 1)
+    workflow.iocache.mtime.update(dict.fromkeys(files_in(CONFIG.results), now))
+
+
 def stale(stage, path):
     """A marker newer than any output if the file exists with another key; else nothing.
 
@@ -88,6 +106,9 @@ def stale(stage, path):
     """
 
     def of(wildcards):
+        if not workflow.is_main_process:
+            return []
+        let_keys_decide()
         file = path.replace("<results>", CONFIG.results).format(
             **dict(wildcards.items())
         )
@@ -97,11 +118,11 @@ def stale(stage, path):
 
 
 def model_files(wildcards):
-    """The model's folder if the workflow makes it: trained here or converted from GGUF."""
+    """The model's folder if the workflow makes it: trained here or converted."""
     model, revision = decode(wildcards.model), decode(wildcards.revision)
     if model in CONFIG.nano:
         return f"{CONFIG.results}/nano/{wildcards.model}/{wildcards.revision}/layerwise.json"
-    if CONFIG.models[model].source.gguf_file:
+    if is_converted(CONFIG.models[model].source):
         return f"{CONFIG.results}/converted/{wildcards.model}/{wildcards.revision}/layerwise.json"
     return []
 
@@ -118,14 +139,30 @@ def study_tables(*tables):
 
 def model_memory(wildcards, attempt):
     """Megabytes for a job that loads a model; grows with each attempt."""
-    return attempt * resources.model_mb(CONFIG, decode(wildcards.model))
+    return attempt * REQUESTS.memory_mb(decode(wildcards.model))
+
+
+def gpus(wildcards):
+    """The GPUs of a job that runs a model."""
+    return REQUESTS.gpus(decode(wildcards.model))
+
+
+def extract_minutes(wildcards, attempt):
+    """The time of an extraction; grows with each attempt, up to a limit."""
+    model, corpus = decode(wildcards.model), decode(wildcards.corpus)
+    return min(LONGEST, attempt * REQUESTS.extract_minutes(model, corpus))
+
+
+def evaluate_minutes(wildcards, attempt):
+    """The time of scoring. A job that is cut off at the limit goes on in the next attempt."""
+    return min(LONGEST, attempt * REQUESTS.evaluate_minutes(**names(wildcards)))
 
 
 def script(name):
     """The start of a job's command: its script and the config that the run was started with."""
-    return (
-        f"python {shlex.quote(f'{SCRIPTS}/{name}.py')} --config {shlex.quote(SNAPSHOT)}"
-    )
+    path = os.path.relpath(ROOT / "scripts" / f"{name}.py")
+    command = f"python {shlex.quote(path)} --config {shlex.quote(str(SNAPSHOT.path))}"
+    return command.replace("{", "{{").replace("}", "}}")
 
 
 def study_activations(wildcards):
@@ -137,6 +174,11 @@ def explored_tables(wildcards):
     """The tables that the explorer shows."""
     of_origin = PLAN.explored.values()
     return [path for tables in of_origin for paths in tables.values() for path in paths]
+
+
+def figure_files(suffix):
+    """The figures, or their captions, of all studies."""
+    return [f"{CONFIG.results}/figures/{study}.{suffix}" for study in STUDIES]
 
 
 def report_table(name, points):
@@ -173,8 +215,11 @@ def keep(path):
 
 
 def rule_name(verb, model):
-    """A name of a rule about one model."""
-    return "_".join([verb, re.sub(r"\W", "_", model)])
+    """A name of a rule about one model, with a number if another would have the same."""
+    names = {m: re.sub(r"\W", "_", m) for m in CONFIG.nano}
+    alike = [m for m in names if names[m] == names[model]]
+    number = [str(alike.index(model) + 1)] if len(alike) > 1 else []
+    return "_".join([verb, names[model], *number])
 
 
 def nano_folders(model):

@@ -15,12 +15,12 @@ rule wikipedia:
     conda:
         ENVIRONMENT
     params:
-        run=script("unpack_wikipedia"),
         key=key("wikipedia"),
     message:
         "Extracting the paragraphs of the Wikipedia slice"
     shell:
-        "{params.run} --output {output:q} --key {params.key} --threads {threads} --log {log:q}"
+        script("unpack_wikipedia")
+        + " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"
 
 
 rule corpus:
@@ -34,12 +34,12 @@ rule corpus:
     conda:
         ENVIRONMENT
     params:
-        run=script("make_corpus"),
         key=key("corpus"),
     message:
         "Selecting the prompts of {wildcards.corpus}"
     shell:
-        "{params.run} --corpus {wildcards.corpus:q} --texts {input.texts:q}"
+        script("make_corpus")
+        + " --corpus {wildcards.corpus:q} --texts {input.texts:q}"
         " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"
 
 
@@ -55,10 +55,10 @@ rule views:
         ENVIRONMENT
     threads: CONFIG.extract.threads
     params:
-        run=script("make_views"),
         key=key("views"),
     message:
         "Augmenting the prompts of {wildcards.corpus}"
     shell:
-        "{params.run} --corpus {wildcards.corpus:q} --prompts {input.corpus:q}"
+        script("make_views")
+        + " --corpus {wildcards.corpus:q} --prompts {input.corpus:q}"
         " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"

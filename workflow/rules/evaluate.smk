@@ -20,12 +20,12 @@ rule quickstart_tasks:
     conda:
         ENVIRONMENT
     params:
-        run=script("make_tasks"),
         key=key("quickstart_tasks"),
     message:
         "Making the quickstart's tasks"
     shell:
-        "{params.run} --texts {input.texts:q} --output {output:q} --key {params.key}"
+        script("make_tasks")
+        + " --texts {input.texts:q} --output {output:q} --key {params.key}"
         " --threads {threads} --log {log:q}"
 
 
@@ -47,13 +47,14 @@ rule evaluate:
     resources:
         mem_mb=lambda wildcards, attempt: model_memory(wildcards, attempt)
         + attempt * 1000 * (1 + CONFIG.scoring.threads),
-        runtime=lambda wildcards, attempt: 480 * attempt,
-        gpu=int(CONFIG.extract.device != "cpu"),
+        runtime=evaluate_minutes,
+        disk_mb=lambda wildcards: REQUESTS.scratch_mb(decode(wildcards.model)),
+        gpu=gpus,
     params:
-        run=script("evaluate_model"),
         key=key("evaluate"),
     message:
         "Scoring the layers of {wildcards.model} at {wildcards.revision}"
     shell:
-        "{params.run} --model {wildcards.model:q} --revision {wildcards.revision:q}"
+        script("evaluate_model")
+        + " --model {wildcards.model:q} --revision {wildcards.revision:q}"
         " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"

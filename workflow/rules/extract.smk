@@ -21,15 +21,18 @@ rule extract:
     threads: CONFIG.extract.threads
     resources:
         mem_mb=model_memory,
-        runtime=lambda wildcards, attempt: 240 * attempt,
-        gpu=int(CONFIG.extract.device != "cpu"),
+        runtime=extract_minutes,
+        disk_mb=lambda wildcards: REQUESTS.extract_mb(
+            decode(wildcards.model), decode(wildcards.corpus)
+        ),
+        gpu=gpus,
     params:
-        run=script("extract_activations"),
         key=key("extract"),
     message:
         "Extracting {wildcards.model} at {wildcards.revision} on {wildcards.corpus}"
     shell:
-        "{params.run} --model {wildcards.model:q} --revision {wildcards.revision:q}"
+        script("extract_activations")
+        + " --model {wildcards.model:q} --revision {wildcards.revision:q}"
         " --corpus {wildcards.corpus:q} --prompts {input.corpus:q}"
         " --views {input.views:q} --output {output:q} --key {params.key}"
         " --threads {threads} --log {log:q}"

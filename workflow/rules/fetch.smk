@@ -11,9 +11,7 @@ rule fetch:
         "<results>/logs/fetch.log",
     conda:
         ENVIRONMENT
-    params:
-        run=script("fetch"),
     message:
         "Fetching models, corpora and tasks into the caches"
     shell:
-        "{params.run} --threads {threads} --log {log:q}"
+        script("fetch") + " --threads {threads} --log {log:q}"

@@ -25,12 +25,11 @@ rule figure:
     conda:
         ENVIRONMENT
     params:
-        run=script("draw_figure"),
         key=key("figure"),
     message:
         "Drawing {wildcards.study}"
     shell:
-        "{params.run} --study {wildcards.study:q} --png {output.png:q}"
+        script("draw_figure") + " --study {wildcards.study:q} --png {output.png:q}"
         " --pdf {output.pdf:q} --caption {output.caption:q} --table {output.table:q}"
         " --key {params.key} --threads {threads} --log {log:q}"
 
@@ -50,18 +49,18 @@ rule best_layers:
     conda:
         ENVIRONMENT
     params:
-        run=script("find_best_layers"),
         key=key("best_layers"),
     message:
         "Finding each model's best layer"
     shell:
-        "{params.run} --output {output:q} --key {params.key} --threads {threads} --log {log:q}"
+        script("find_best_layers")
+        + " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"
 
 
 rule report:
     input:
-        figures=expand("<results>/figures/{study}.png", study=STUDIES),
-        captions=expand("<results>/figures/{study}.rst", study=STUDIES),
+        figures=lambda _: figure_files("png"),
+        captions=lambda _: figure_files("rst"),
         best_layers=lambda _: report_table("best_layers", PLAN.scored),
         weights=lambda _: report_table("weights", PLAN.swept),
         stale=stale("report", "<results>/report.html"),
@@ -72,12 +71,12 @@ rule report:
     conda:
         ENVIRONMENT
     params:
-        run=script("write_report"),
         key=key("report"),
     message:
         "Writing the report"
     shell:
-        "{params.run} --output {output:q} --key {params.key} --threads {threads} --log {log:q}"
+        script("write_report")
+        + " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"
 
 
 rule explore:
@@ -91,9 +90,9 @@ rule explore:
     conda:
         ENVIRONMENT
     params:
-        run=script("build_explorer"),
         key=key("explore"),
     message:
         "Building the explorer"
     shell:
-        "{params.run} --output {output:q} --key {params.key} --threads {threads} --log {log:q}"
+        script("build_explorer")
+        + " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"

@@ -13,16 +13,22 @@ rule metrics:
         "<results>/logs/metrics/{model}/{revision}/{corpus}.log",
     benchmark:
         "<results>/benchmarks/metrics/{model}/{revision}/{corpus}.tsv"
+    # Before further extractions, so that few files of activations exist at once where they are not
+    # kept.
+    priority: 30
     conda:
         ENVIRONMENT
     threads: CONFIG.extract.threads
+    resources:
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        runtime=lambda wildcards, attempt: 60 * attempt,
     params:
-        run=script("compute_metrics"),
         key=key("metrics"),
     message:
         "Computing the metrics of {wildcards.model} at {wildcards.revision} on {wildcards.corpus}"
     shell:
-        "{params.run} --model {wildcards.model:q} --revision {wildcards.revision:q}"
+        script("compute_metrics")
+        + " --model {wildcards.model:q} --revision {wildcards.revision:q}"
         " --corpus {wildcards.corpus:q} --activations {input.activations:q}"
         " --metrics {output.metrics:q} --prompts {output.prompts:q}"
         " --positions {output.positions:q} --key {params.key} --threads {threads}"

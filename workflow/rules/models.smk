@@ -1,4 +1,5 @@
-# Models that the workflow makes itself: trained on the spot, or converted from GGUF.
+# Models that the workflow makes itself: trained on the spot, or converted to
+# safetensors.
 
 
 # One rule for each model, since the number of its checkpoints comes from the config.
@@ -29,24 +30,25 @@ for NANO in CONFIG.nano:
         conda:
             ENVIRONMENT
         params:
-            run=script("train_nano"),
             key=PLAN.keys.nano(NANO),
             model=NANO,
         message:
             f"Training {NANO}"
         shell:
-            "{params.run} --model {params.model:q} --texts {input.texts:q}"
+            script("train_nano") + " --model {params.model:q} --texts {input.texts:q}"
             " --losses {output.losses:q} --key {params.key} --threads {threads}"
             " --log {log:q}"
 
 
-rule convert_gguf:
+rule convert:
     input:
-        stale=stale("gguf", "<results>/converted/{model}/{revision}/layerwise.json"),
+        stale=stale(
+            "converted", "<results>/converted/{model}/{revision}/layerwise.json"
+        ),
     output:
         "<results>/converted/{model}/{revision}/layerwise.json",
     log:
-        "<results>/logs/convert_gguf/{model}/{revision}.log",
+        "<results>/logs/convert/{model}/{revision}.log",
     # The longest jobs wait for it.
     priority: 20
     conda:
@@ -54,10 +56,10 @@ rule convert_gguf:
     resources:
         mem_mb=model_memory,
     params:
-        run=script("convert_gguf"),
-        key=key("gguf"),
+        key=key("converted"),
     message:
-        "Converting {wildcards.model} from GGUF"
+        "Converting {wildcards.model} to safetensors"
     shell:
-        "{params.run} --model {wildcards.model:q} --revision {wildcards.revision:q}"
+        script("convert_model")
+        + " --model {wildcards.model:q} --revision {wildcards.revision:q}"
         " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"

@@ -10,20 +10,23 @@ kendall    Kendall's tau-b, in [-1, 1]
 
 Any two smooth curves over the same layers are associated to some degree. One model therefore gives
 a size and no p value. `null_level` is the size that unrelated curves reach.
+docs/statistics.md has the share of unrelated curves beyond it.
 """
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+import sys
+from functools import cache, lru_cache, partial
+from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from filelock import FileLock
 from scipy import stats
+from scipy.fft import dct, idct
 
 from layerwise.errors import LayerwiseError
-from layerwise.io.files import user_cache
 
 Floats = npt.NDArray[np.float64]
 
@@ -33,6 +36,7 @@ FEWEST_GIVEN_DEPTH = 6
 """Layers that a quadratic in depth and a metric leave two degrees of freedom."""
 GIVEN_DEPTH = ("r", "slope")
 N_DRAWS = 2000
+N_SIGNS = 199
 
 
 def distance_correlation(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
@@ -72,21 +76,45 @@ def strengths(measure: str, x: Floats, y: Floats) -> Floats:
     if measure == "spearman":
         return _correlations(*(_centred(stats.rankdata(curves, axis=1)) for curves in (x, y)))
     if measure == "kendall":
-        found = [stats.kendalltau(a, b).statistic for a, b in zip(x, y, strict=True)]
-        return np.asarray(np.nan_to_num(found))
-    distance_correlation = _dcor().distance_correlation
+        return _kendalls(x, y)
+    # Curves are short, and dcor's fast algorithms would have to be compiled.
+    distance_correlation = partial(_dcor().distance_correlation, method="naive")
     return np.array([float(distance_correlation(a, b)) for a, b in zip(x, y, strict=True)])
+
+
+def _kendalls(x: Floats, y: Floats) -> Floats:
+    """Kendall's tau-b of rows: the correlation of the signs of all differences of two layers."""
+    one, other = np.triu_indices(x.shape[1], 1)
+    return _correlations(*(np.sign(curves[:, one] - curves[:, other]) for curves in (x, y)))
 
 
 @cache
 def _dcor() -> ModuleType:
-    """The package dcor, which compiles itself when it is first imported on a machine.
+    """The package dcor without what numba compiles, which takes 6 s in every process.
 
-    Two processes that do so at once spoil each other's cache and are aborted, so one waits.
+    Users who import dcor get the compiled package.
     """
-    with FileLock(user_cache() / "layerwise-dcor.lock"):
+    numba: Any = import_module("numba")
+    before = {name: value for name, value in sys.modules.items() if _is_dcor(name)}
+    compiled, vectorize = numba.config.DISABLE_JIT, numba.guvectorize
+    for name in before:
+        del sys.modules[name]
+    try:
+        numba.config.DISABLE_JIT, numba.guvectorize = (
+            True,
+            lambda *_, **__: lambda function: function,
+        )
         import dcor
+    finally:
+        numba.config.DISABLE_JIT, numba.guvectorize = compiled, vectorize
+        for name in filter(_is_dcor, [*sys.modules]):
+            del sys.modules[name]
+        sys.modules.update(before)
     return dcor  # type: ignore[no-any-return]
+
+
+def _is_dcor(module: str) -> bool:
+    return module.partition(".")[0] == "dcor"
 
 
 def slopes(metric: Floats, scores: Floats) -> Floats:
@@ -120,17 +148,43 @@ def residuals(curves: Floats) -> Floats:
     )
 
 
-@lru_cache(maxsize=256)
-def null_level(measure: str, n_layers: int) -> float:
-    """The absolute strength that 95% of pairs of unrelated smooth curves stay below.
+def null_level(measure: str, x: Floats, y: Floats) -> float:
+    """The absolute strength that 95% of curves unrelated to x, and as smooth as y, stay below.
 
-    Curves are random walks over depth. Real curves may be smoother and reach more: this is a
-    reference for the eye and not a test. NaN for fewer layers than the measure needs.
+    Such curves have the spectrum of y: its cosine coefficients with random signs, for ``r`` those
+    of its residuals. For ``dcor``, both curves are random walks. The level is a reference for the
+    eye and not a test.
+
+    Parameters
+    ----------
+    x, y : array, shape (1, n)
+
+    Returns
+    -------
+    float
+        NaN for fewer layers than the measure needs.
     """
+    n_layers = x.shape[1]
     if n_layers < (FEWEST_GIVEN_DEPTH if measure in GIVEN_DEPTH else FEWEST_LAYERS):
         return float("nan")
+    if measure == "dcor":
+        return _level_of_walks(n_layers)
+    curve = residuals(y) if measure == "r" else y
+    null = idct(_signs(n_layers) * dct(curve, norm="ortho"), norm="ortho")
+    return float(np.quantile(np.abs(strengths(measure, x, null)), 0.95))
+
+
+@lru_cache(maxsize=256)
+def _level_of_walks(n_layers: int) -> float:
+    """Distance correlation that 95% of pairs of random walks stay below."""
     x, y = np.cumsum(np.random.default_rng(0).normal(size=(2, N_DRAWS, n_layers)), axis=2)
-    return float(np.quantile(np.abs(strengths(measure, x, y)), 0.95))
+    return float(np.quantile(strengths("dcor", x, y), 0.95))
+
+
+@lru_cache(maxsize=256)
+def _signs(n_layers: int) -> Floats:
+    """Random signs, shape (N_SIGNS, n_layers)."""
+    return np.random.default_rng(0).choice([-1.0, 1.0], size=(N_SIGNS, n_layers))
 
 
 def _polynomials(n_layers: int) -> Floats:

@@ -11,8 +11,8 @@ value                the measure between the metric's curve and the mean score o
                      minus the mean over models at each depth
 sign                 direction; for distance correlations that of Spearman's rho
 low, high            95% interval over tasks, of slopes only
-null95               size that 95% of pairs of unrelated smooth curves stay below; over tasks,
-                     that 95% of permutations of the tasks stay below
+null95               `layerwise.association.measures.null_level`; over tasks, the size that 95%
+                     of permutations of the tasks stay below
 p, p_adjusted        of ``match``, by permuting models; adjusted for all metrics and poolings
 reason               reason for a missing p or value
 n_layers             number of layers (for ``all``, of common depths)
@@ -183,7 +183,8 @@ def _sizes(x: Floats, y: Floats, sources: npt.NDArray[Any]) -> Iterator[dict[str
         else:
             value = float(measures.strengths(measure, metric, score)[0])
             sized = _signed(value, rho if measure == "dcor" else value)
-            yield {"measure": measure, **sized, "null95": measures.null_level(measure, n_layers)}
+            null = measures.null_level(measure, metric, score)
+            yield {"measure": measure, **sized, "null95": null}
 
 
 def _signed(value: float, direction: float | None = None) -> dict[str, object]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 import string
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
@@ -13,6 +12,7 @@ from pydantic import AfterValidator, Field, Tag, model_validator
 from layerwise.section import (
     Count,
     Distinct,
+    Pattern,
     Positive,
     Probability,
     Section,
@@ -24,17 +24,6 @@ from layerwise.section import (
 from layerwise.vocabulary import LABELS, TABLES, Protocol, Sublayer, Tokens
 
 Action = Literal["insert", "substitute", "swap", "delete"]
-
-
-def _pattern(value: str) -> str:
-    """Refuse what is no regular expression, and one that matches nothing but empty places."""
-    try:
-        empty = re.compile(value).fullmatch("") is not None
-    except re.error as error:
-        raise ValueError(f"{value!r} is no regular expression: {error}") from error
-    if empty:
-        raise ValueError(f"{value!r} matches the empty text; write one unit, such as '[A-Z]'")
-    return value
 
 
 def _template(value: str) -> str:
@@ -157,7 +146,7 @@ class ViewSettings(Section):
     actions: SomeOf[Action] = ("substitute",)
     """Actions of RandomCharAug; one is drawn for each view. The paper lists all four, nlpaug's
     default is substitute."""
-    units: Annotated[str, AfterValidator(_pattern)] | None = None
+    units: Pattern | None = None
     """For texts that are no language: a regular expression of a unit, such as '[A-Z]' for residues
     of a protein. A share p of the units is replaced by units drawn from the same text, in place of
     typing errors; cap and actions do not apply."""
@@ -200,6 +189,8 @@ class Kept(Section):
     sublayers: Distinct[Sublayer] | None = None
     """Sub-layers kept on this corpus; null for extract.sublayers. They take several times the disk
     of the layers, so use fewer prompts."""
+    token_states: bool | Literal["float16"] | None = None
+    """extract.token_states for this corpus; null for the section's."""
     prefixes: bool | None = None
     """extract.prefixes for this corpus; null for the section's."""
 

@@ -43,6 +43,7 @@ PARTS = {"representation": ("tokens", "pooling"), "task": ("task_type",), "corpu
 POOLED = ("task", "task_type")  # the mean over tasks is what "the score" means
 
 ROLES = ("row", "column", "colour", "dashes")
+TOGETHER = 7  # models that colours tell apart on one axis
 
 Table = Literal[
     "metrics",
@@ -70,8 +71,8 @@ class Kind:
     title : str
         Title of the figure, at most eight words, whatever the data.
     caption : str
-        Template of the caption, filled with n_prompts, n_tasks, n_clusters, n_checkpoints and
-        corpora.
+        Template of the caption, filled with n_prompts, n_tasks, n_clusters, n_checkpoints,
+        corpora and chance.
     reads : tuple of str
         The tables it reads, and the texts of a corpus.
     published : tuple of str
@@ -82,6 +83,9 @@ class Kind:
     over : mapping of role to dimensions, optional
         The roles if a model is shown at several checkpoints, if they differ. Without a role for
         `revision`, a study with several is refused unless it gives it one.
+    apart : mapping of role to dimensions, optional
+        The roles for more models than `TOGETHER`, or where the study gives the colours to another
+        dimension, if they differ.
     revisions : ``last`` or ``all``
         The checkpoints of a study that names none.
     metrics : tuple of str or None
@@ -111,6 +115,7 @@ class Kind:
     roles: Roles = field(default_factory=dict)
     takes: tuple[str, ...] = ()
     over: Roles | None = None
+    apart: Roles | None = None
     revisions: Literal["last", "all"] = "last"
     metrics: tuple[str, ...] | None = ("prompt_entropy",)
     compares: tuple[str, ...] = ()

@@ -7,8 +7,22 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, Tag, TypeAdapter, ValidationInfo, WithJsonSchema, field_validator
 
 from layerwise.config import revisions
-from layerwise.section import Distinct, Name, Positive, Section, Seed, SomeOf, one_of
+from layerwise.section import Distinct, Name, Pattern, Positive, Section, Seed, SomeOf, one_of
 from layerwise.vocabulary import Dtype, Pooling, ScoredReadout, Tokens
+
+
+class Pickled(Section):
+    """Weights that PyTorch pickled, and what such an old folder lacks."""
+
+    file: str = Field("pytorch_model.bin", min_length=1)
+    """Name of the file in the folder. Only tensors are read from it, so no code of it runs."""
+    model_type: str | None = None
+    """transformers' name of the architecture, where config.json lacks it."""
+    vocabulary: str | None = None
+    """Path of a vocabulary in the folder, a token a line, for models without a tokenizer of
+    transformers."""
+    token: Pattern = "."
+    """With vocabulary: a regular expression of a token of the text."""
 
 
 class _Files(Section):
@@ -18,6 +32,13 @@ class _Files(Section):
     """Name of the GGUF file in the repository or folder."""
 
 
+class _LocalFiles(_Files):
+    """The files of a model on this machine."""
+
+    pickled: Pickled | None = None
+    """Read the weights from a file that PyTorch pickled; they are saved as safetensors once."""
+
+
 class HubSource(_Files):
     """A model on the Hugging Face hub."""
 
@@ -25,20 +46,28 @@ class HubSource(_Files):
     """Name on the Hugging Face hub. Revisions are its branches and tags."""
 
 
-class FolderSource(_Files):
+class FolderSource(_LocalFiles):
     """A model in a local folder."""
 
     folder: str = Field(min_length=1)
     """Path of a Hugging Face folder; {revision} in it is replaced by the revision."""
 
 
-class PackageSource(_Files):
+class PackageSource(_LocalFiles):
     """A model in an installed Python package."""
 
     package: str = Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")
     """Name of an installed Python package with the model."""
     path: str = "."
     """Folder in the package."""
+
+
+class StatesSource(Section):
+    """Hidden states that another program computed."""
+
+    states: str = Field(min_length=1)
+    """Path of an HDF5 or safetensors file of states; {revision} in it is replaced by the
+    revision."""
 
 
 class HubAdapter(Section):
@@ -57,11 +86,17 @@ class FolderAdapter(Section):
     """Path of the adapter's folder."""
 
 
+def is_converted(source: Section) -> bool:
+    """True if the workflow saves a source's weights as safetensors before it loads them."""
+    return any(getattr(source, key, None) for key in ("gguf_file", "pickled"))
+
+
 Source = Annotated[
     Annotated[HubSource, Tag("hub")]
     | Annotated[FolderSource, Tag("folder")]
-    | Annotated[PackageSource, Tag("package")],
-    one_of("hub", "folder", "package"),
+    | Annotated[PackageSource, Tag("package")]
+    | Annotated[StatesSource, Tag("states")],
+    one_of("hub", "folder", "package", "states"),
 ]
 """The source of a model."""
 
@@ -96,7 +131,7 @@ class Model(Section):
     """A model and its checkpoints."""
 
     source: Source
-    """Source of the model: one of hub, folder, package."""
+    """Source of the model: one of hub, folder, package, states."""
     revisions: Revisions = ("main",)
     """The checkpoints, in order of training. Of a model on the hub also the branches that match a
     pattern: {pattern: 'stage1-step{step}-tokens*', which: log}. For EleutherAI/pythia-… also 'all'

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from pydantic import Field
 
 from layerwise.config.association import Measure, Over
-from layerwise.config.kinds import KINDS, NAMES, ROLES, Kind, Roles, placed
+from layerwise.config.kinds import KINDS, NAMES, ROLES, TOGETHER, Kind, Roles, placed
 from layerwise.errors import LayerwiseError
 from layerwise.section import Alpha, Name, Section, SomeOf
 from layerwise.vocabulary import Normalization, PublishedProtocol, Sublayer, Tokens
@@ -122,7 +122,9 @@ class Study(Section):
         given = {role: getattr(self, role) for role in ROLES}
         return {r: several(v) for r, v in given.items() if v is not None}
 
-    def all_roles(self, *, several_checkpoints: bool) -> dict[str, tuple[str, ...]]:
+    def all_roles(
+        self, *, several_checkpoints: bool, n_models: int = 1
+    ) -> dict[str, tuple[str, ...]]:
         """The dimensions of each role: the study's own, and the kind's for the rest.
 
         A dimension that the study moves to another role leaves the one it has by default.
@@ -131,6 +133,8 @@ class Study(Section):
         ----------
         several_checkpoints : bool
             True if a model is shown at several checkpoints.
+        n_models : int
+            Number of models shown.
 
         Raises
         ------
@@ -153,6 +157,8 @@ class Study(Section):
                     code="unsupported",
                 )
         default: Roles = kind.roles
+        if kind.apart and (n_models > TOGETHER or "colour" in own):
+            default = kind.apart
         if several_checkpoints and "revision" not in placed(own):
             default = kind.over or kind.roles
             if "revision" not in placed(default):

@@ -82,7 +82,7 @@ const poolings = distinct(scores.index, "pooling");
 
 const state = {
   models: data.models.slice(0, 7).map((m) => m.name), tokens: [tokensThere[0]],
-  stop: Math.max(0, data.timeline.length - 1), trail: false, axis: "depth",
+  stop: 0, checkpoint: "", trail: false, axis: "depth",
   scored: scored[0] ?? "", pooling: poolings.includes("mean") ? "mean" : poolings[0] ?? "",
   metric: "prompt_entropy" in variants ? "prompt_entropy" : Object.keys(variants)[0] ?? "",
   corpus: "", sublayer: "block", protocol: "paper", alpha: "1", normalization: "raw",
@@ -95,7 +95,8 @@ function recall() {
   } catch { /* an address that someone altered */ }
   state.models = data.models.map((m) => m.name).filter((n) => state.models.includes(n));
   state.tokens = tokensThere.filter((t) => state.tokens.includes(t));
-  state.stop = Math.min(Math.max(0, state.stop), Math.max(0, data.timeline.length - 1));
+  const stop = data.timeline.indexOf(state.checkpoint); // a number would change its meaning with the run
+  state.stop = stop < 0 ? Math.max(0, data.timeline.length - 1) : stop;
   if (!scored.includes(state.scored)) state.scored = scored[0] ?? "";
   if (!poolings.includes(state.pooling)) state.pooling = poolings[0] ?? "";
   if (!(state.metric in variants)) state.metric = Object.keys(variants)[0] ?? "";
@@ -354,7 +355,7 @@ function chart(id, { full, faint = [], x, xLabel, y, whole, marks = [], connect 
   }
   for (const { line, layer, kind } of marks) {
     const p = line.points.find((q) => q.layer === layer && q.value !== null);
-    if (p) make(svg, "path", { class: kind, d: MARKERS[kind === "pick" ? 3 : 0](px(x(p)), py(p.value), 7), fill: "none", stroke: "var(--ink)", "stroke-width": 1.6 });
+    if (p) make(svg, "path", { class: kind, d: MARKERS[kind === "selected" ? 3 : 0](px(x(p)), py(p.value), 7), fill: "none", stroke: "var(--ink)", "stroke-width": 1.6 });
   }
   const ring = make(svg, "circle", { r: 6, fill: "none", stroke: "var(--ink)", "stroke-width": 2.5, visibility: "hidden" });
   const tip = element(box, "div", { class: "tip", hidden: "" });
@@ -473,15 +474,15 @@ function drawSure(pairs) {
   }
   const about = tableOf(box, ["", "Spearman’s ρ of the points", "r given depth (null 95%)", "slope, points per sd (95% CI)", "dCor (null 95%)"], measured);
   about.setAttribute("aria-label", "Association");
-  element(box, "p", { class: "note" }, "In brackets: the level that 95% of pairs of unrelated smooth curves stay below, or a 95% CI. Layers are one curve, not draws: ρ alone says little." +
+  element(box, "p", { class: "note" }, "In brackets: the level that 95% of unrelated curves as smooth as the score’s stay below (of random walks, for a distance correlation), or a 95% CI. Layers are one curve, not draws: ρ alone says little." +
     (measured.every((r) => r.slice(2).every((v) => v === "–")) ? " No study of this run tested this pair here." : ""));
   const direction = words.direction[state.metric];
-  const picked = pairs.map((line) => {
+  const chosen = pairs.map((line) => {
     const best = line.points.reduce((a, b) => (b.value > a.value ? b : a), line.points[0]);
     const i = storedRows(choices, line)[0];
     if (i !== undefined) files.add(choices.file(i));
-    const pick = direction ? endOf({ points: line.points.map((p) => ({ ...p, value: p.x })) }, direction) : null;
-    const layer = i !== undefined ? choices.layer(i) : pick?.layer ?? null;
+    const end = direction ? endOf({ points: line.points.map((p) => ({ ...p, value: p.x })) }, direction) : null;
+    const layer = i !== undefined ? choices.layer(i) : end?.layer ?? null;
     const unreliable = i !== undefined ? choices.unreliable(i) : "";
     const at = line.points.find((p) => p.layer === layer);
     return [name(line), unreliable ? `unreliable: ${unreliable}` : layer === null ? "none: neither end is better" : `layer ${layer}`,
@@ -489,18 +490,18 @@ function drawSure(pairs) {
             i === undefined || choices.regret(i) === null ? "–" : `${short(points100(choices.regret(i)))} (${short(points100(choices.regret_low(i)))} to ${short(points100(choices.regret_high(i)))})`,
             line.own && line.own.value > best.value ? `own output: ${short(line.own.value)}` : `layer ${best.layer}: ${short(best.value)}`];
   });
-  const table = tableOf(box, ["", `Picked by ${words.metric[state.metric] ?? state.metric}`, "its score", "behind the best (95% CI)", "best"], picked);
-  table.setAttribute("aria-label", "Layers picked");
+  const table = tableOf(box, ["", `Layer selected by ${words.metric[state.metric] ?? state.metric}`, "its score", "behind the best (95% CI)", "best"], chosen);
+  table.setAttribute("aria-label", "Layers selected");
   const links = element(box, "p", { class: "note" });
   for (const reason of reasons) links.append(`${reason[0].toUpperCase()}${reason.slice(1)}. `);
   for (const file of files) { element(links, "a", { href: file }, decodeURI(file)); links.append(" "); }
 }
 
-const HEADS = ["quantity", "model", "checkpoint", "tokens", "layer", "depth", "value", "low", "high", "n", "counted", "file"];
+const HEADS = ["quantity", "model", "checkpoint", "tokens", "layer", "depth (%)", "value", "low", "high", "n", "counted", "file"];
 
 function drawnRows(lines, name) {
   return lines.flatMap((line) => line.points.concat(line.output ?? []).filter((p) => p.value !== null).map((p) => [
-    name, line.model.name, line.revision, line.tokens, p.output ? "output" : p.layer, p.depth, p.value, p.low ?? null, p.high ?? null,
+    name, line.model.name, line.revision, line.tokens, p.output ? "output" : p.layer, 100 * p.depth, p.value, p.low ?? null, p.high ?? null,
     p.n, p.counted, line.file]));
 }
 
@@ -531,6 +532,41 @@ function csv() {
   return [HEADS, ...rows].map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
 }
 
+function download(blob, name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+
+// A chart as a file of its own: the page's style is written into each element.
+const STYLED = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray", "font-family", "font-size", "text-anchor", "visibility"];
+
+function picture(id) {
+  const { svg } = charts[id], copy = svg.cloneNode(true), { width, height } = svg.viewBox.baseVal;
+  const own = [...svg.querySelectorAll("*")], theirs = [...copy.querySelectorAll("*")];
+  own.forEach((each, i) => {
+    const style = getComputedStyle(each);
+    for (const name of STYLED) theirs[i].style.setProperty(name, style.getPropertyValue(name));
+  });
+  const paper = make(null, "rect", { width, height, fill: getComputedStyle(document.querySelector(".card")).backgroundColor });
+  copy.prepend(paper);
+  for (const [name, value] of Object.entries({ width, height, xmlns: SVG })) copy.setAttribute(name, value);
+  return { text: new XMLSerializer().serializeToString(copy), width, height };
+}
+
+function save(id, type) {
+  const { text, width, height } = picture(id);
+  if (type === "svg") return download(new Blob([text], { type: "image/svg+xml" }), `${id}.svg`);
+  const image = new Image(), canvas = element(null, "canvas", { width: 2 * width, height: 2 * height });
+  image.addEventListener("load", () => {
+    canvas.getContext("2d").drawImage(image, 0, 0, 2 * width, 2 * height);
+    canvas.toBlob((blob) => download(blob, `${id}.png`));
+  });
+  image.src = `data:image/svg+xml,${encodeURIComponent(text)}`;
+}
+
 function draw() {
   const start = performance.now();
   offer(settle());
@@ -538,28 +574,29 @@ function draw() {
   const score = drawnLines("score"), metric = drawnLines("metric");
   const byLayer = state.axis === "layer";
   const deepest = Math.max(1, ...state.models.map((n) => data.models.find((m) => m.name === n).last));
-  const x = byLayer ? (p) => p.layer : (p) => p.depth;
-  const along = { x, xLabel: byLayer ? "Layer" : "Depth (layer / number of layers)", whole: byLayer ? deepest : 1 };
+  const x = byLayer ? (p) => p.layer : (p) => 100 * p.depth;
+  const along = { x, xLabel: byLayer ? "Layer" : "Depth (% of layers)", whole: byLayer ? deepest : 100 };
   const pairs = pairsOf(score.full, metric.full);
   const direction = words.direction[state.metric];
-  const picks = metric.full.flatMap((line) => {
+  const selected = metric.full.flatMap((line) => {
     const i = storedRows(choices, line)[0];
     const layer = i !== undefined ? choices.layer(i) : direction ? endOf(line, direction)?.layer : null;
-    return layer === null || layer === undefined ? [] : [{ line, layer, kind: "pick" }];
+    return layer === null || layer === undefined ? [] : [{ line, layer, kind: "selected" }];
   });
   const best = score.full.map((line) => ({ line, layer: endOf(line, 1)?.layer, kind: "best" }));
-  const onScore = picks.flatMap((p) => score.full.filter((l) => l.model === p.line.model && l.tokens === p.line.tokens).map((line) => ({ line, layer: p.layer, kind: "pick" })));
+  const onScore = selected.flatMap((p) => score.full.filter((l) => l.model === p.line.model && l.tokens === p.line.tokens).map((line) => ({ line, layer: p.layer, kind: "selected" })));
   const single = score.full.every((line) => line.points[0].n === 1);
   const bands = single ? "the task’s own 95% CI, where its evaluator gives one" : "95% CI over tasks, differences in level taken off";
-  head("score", scoreName(), `Points of 100. Circle: best layer; thick circle at the end: the model’s own output; diamond: the metric’s pick. Bands: ${bands}.${score.lacking}`);
-  head("metric", metricName(), `${[state.corpus, words.protocol[state.protocol] ?? state.protocol].filter(Boolean).join(", ")}. Diamond: picked layer. Bands: 95% CI over prompts (1.96 standard errors).${metric.lacking}`);
+  head("score", scoreName(), `Points of 100. Circle: best layer; thick circle at the end: the model’s own output; diamond: layer selected by the metric. Bands: ${bands}.${score.lacking}`);
+  head("metric", metricName(), `${[state.corpus, words.protocol[state.protocol] ?? state.protocol].filter(Boolean).join(", ")}. Diamond: layer selected. Bands: 95% CI over prompts (1.96 standard errors).${metric.lacking}`);
   head("against", `${words.metric[state.metric] ?? state.metric} against score`, "A point a layer, joined in their order.");
   drawSure(pairs); // first, as the height of the charts beside it follows from its own
   chart("score", { ...score, ...along, y: scoreName(), marks: [...best, ...onScore] });
-  chart("metric", { ...metric, ...along, y: metricName(), marks: picks });
+  chart("metric", { ...metric, ...along, y: metricName(), marks: selected });
   chart("against", { full: pairs, x: (p) => p.x, xLabel: metricName(), y: scoreName(), connect: false });
   rows = [...drawnRows([...score.full, ...score.faint], scoreName()), ...drawnRows([...metric.full, ...metric.faint], metricName())];
   drawTable();
+  state.checkpoint = data.timeline[state.stop] ?? "";
   history.replaceState(null, "", `#${encodeURIComponent(JSON.stringify(state))}`);
   document.body.dataset.drawn = Number(document.body.dataset.drawn ?? 0) + 1;
   document.body.dataset.ms = (performance.now() - start).toFixed(1);
@@ -645,13 +682,13 @@ function setUp() {
   const checkpoints = data.models.reduce((n, m) => n + m.revisions.length, 0);
   $("about").textContent = `${data.models.length} model${data.models.length === 1 ? "" : "s"}, ${checkpoints} checkpoint${checkpoints === 1 ? "" : "s"}, ` +
     `${Object.keys(variants).length} metrics, ${scored.filter((s) => s.startsWith("task\n")).length} tasks. ` +
-    "Point at a curve, or go along it with the arrow keys, for values, intervals and the file behind them; values have seven digits here, the files hold all.";
+    "Point at a curve, or go along it with the arrow keys, for values, intervals and the file behind them; the CSV has seven digits, the files hold all.";
   for (const model of data.models) check($("models"), "models", model.name, swatch(colourOf(model), "", model.marker), model.name);
   for (const tokens of tokensThere) check($("tokens"), "tokens", tokens, swatch("var(--soft)", DASHES[tokens] ?? ""), words.tokens[tokens] ?? tokens);
-  select("scored", "Score"); select("pooling", "Reading"); select("metric", "Metric");
+  select("scored", "Score"); select("pooling", "Representation"); select("metric", "Metric");
   for (const [name, label] of [["corpus", "Corpus"], ["sublayer", "Part of the block"], ["protocol", "Protocol"], ["alpha", "α"], ["normalization", "Normalisation"]]) select(name, label);
   select("axis", "Along");
-  fill("axis", [["depth", "depth, 0 to 1"], ["layer", "layer number"]], true);
+  fill("axis", [["depth", "depth, %"], ["layer", "layer number"]], true);
   fill("scored", scored.map((key) => {
     const [how, of] = key.split("\n");
     return [key, how === ALL_TASKS ? "all tasks" : how === "task_type" ? `type: ${of}` : of];
@@ -666,12 +703,10 @@ function setUp() {
   $("trail").addEventListener("change", () => { state.trail = $("trail").checked; draw(); });
   $("controls").addEventListener("submit", (event) => event.preventDefault());
   $("download").addEventListener("click", () => {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([csv()], { type: "text/csv" }));
-    link.download = "layers.csv";
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+    download(new Blob([csv()], { type: "text/csv" }), "layers.csv");
   });
+  for (const button of document.querySelectorAll(".save button")) button.addEventListener("click", () => save(button.dataset.chart, button.dataset.type));
+  addEventListener("hashchange", () => location.reload());
   let width = innerWidth;
   addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; draw(); } });
   draw();

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -10,12 +10,14 @@ from layerwise.association.table import ALL_MODELS
 from layerwise.metrics.registry import all_metrics
 from layerwise.metrics.sequence import QUANTITIES
 from layerwise.vocabulary import (
+    FINAL_NORM,
     FORMS,
     LABELS,
     NORMALIZATIONS,
     POOLINGS,
     PROTOCOLS,
     READOUTS,
+    RESIDUAL,
     SUBLAYERS,
     TOKENS,
 )
@@ -92,13 +94,22 @@ def axis_label(metric: str, alpha: object = None, normalization: str = "raw") ->
     return f"{metric_label(metric)} ({words})" if words else metric_label(metric)
 
 
+def value_labels(dimension: str, values: Iterable[str]) -> dict[str, str]:
+    """Words for several values of a dimension; the final norm is named beside the stream."""
+    words = {value: value_label(dimension, value) for value in values}
+    if dimension in ("pooling", "representation") and any(v.endswith(RESIDUAL) for v in words):
+        norm = value_label("readout", FINAL_NORM)
+        return {v: w if v.endswith(RESIDUAL) else f"{w}, {norm}" for v, w in words.items()}
+    return words
+
+
 def value_label(dimension: str, value: str) -> str:
     """Words for a value of a dimension."""
     if dimension == "y":
         return "Mean task score" if value == SCORE else metric_label(value)
     if dimension == "model":
         return "over models" if value == ALL_MODELS else value
-    if dimension == "representation":
+    if dimension == "representation" or (dimension == "pooling" and ", " in value):
         return representation_label(value)
     if dimension == "alpha":
         return "no α" if value == "" else f"α = {float(value):g}".replace("inf", "∞")

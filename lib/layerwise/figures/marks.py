@@ -23,7 +23,7 @@ from matplotlib.ticker import PercentFormatter
 from layerwise.config.kinds import ROLES
 from layerwise.errors import LayerwiseError
 from layerwise.figures import theme
-from layerwise.figures.labels import axis_label, value_label
+from layerwise.figures.labels import axis_label, value_labels
 from layerwise.figures.registry import Look
 from layerwise.names import step_of
 from layerwise.stats import FEW
@@ -193,9 +193,10 @@ def place(table: pd.DataFrame, look: Look) -> tuple[pd.DataFrame, Look]:
         keys = keys.sort_values(
             dimensions, key=lambda c: pd.Index(keys[c.name].unique()).get_indexer(c)
         )
+        words = {d: value_labels(d, keys[d].dropna().astype(str).unique()) for d in dimensions}
         names = [
             " · ".join(
-                filter(None, (value_label(str(d), str(v)) for d, v in key.items() if pd.notna(v)))
+                filter(None, (words[str(d)][str(v)] for d, v in key.items() if pd.notna(v)))
             )
             for key in keys.to_dict("records")
         ]
@@ -275,7 +276,7 @@ def _name_column(panel: Panel, look: Look, width: int) -> None:
     """Write the name of a column above its first panel, in the colour of its model."""
     model = str(panel.table["model"].iloc[0]) if "model" in panel.table else ""
     of_model = "model" in look.roles.get("column", ()) and panel.column.startswith(model)
-    coloured = of_model and "model" not in look.roles.get("colour", ())
+    coloured = of_model and not look.roles.get("colour")
     colour = theme.colour_of(model, look.models) if coloured else theme.INK
     panel.ax.set_title(fill(panel.column, width), color=colour)
 

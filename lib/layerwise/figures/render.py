@@ -144,14 +144,17 @@ def caption(data: Data, table: pd.DataFrame) -> str:
     tasks = _names(table, "task")
     corpora = _names(table, "corpus") or _names(data.tables.get("prompts", table), "corpus")
     points = table.groupby("model")["revision"] if {"model", "revision"} <= {*table} else None
+    has_chance = "chance" in table and table["chance"].notna().any()
     counts = {
         "n_prompts": _span(table, "n") or "an unknown number of",
         "n_tasks": str(len(tasks)) if len(tasks) > 1 else _span(table, "n_tasks"),
         "n_clusters": _span(table, "n_clusters"),
         "n_checkpoints": "" if points is None else points.nunique().max(),
         "corpora": ", ".join(corpora) or "all data sets",
+        "chance": " Dotted: chance." if has_chance else "",
     }
-    text = " ".join(data.study.declaration.caption.format(**counts).split())
+    text = data.study.declaration.caption.format(**counts)
+    text = text.replace(" 1 tasks (1 task clusters)", " 1 task")
     if "output_from" in table and (table["output_from"] == "last layer").any():
         text += " The output was not scored; the last layer replaces it."
     if "n" in table and table["n"].between(1, FEW - 1).any():

@@ -86,7 +86,8 @@ class Data:
     def roles(self, table: pd.DataFrame) -> Roles:
         """Dimensions of each role for a table of one or several checkpoints a model."""
         many = "revision" in table and table.groupby("model")["revision"].nunique().max() > 1
-        return self.study.all_roles(several_checkpoints=bool(many))
+        n_models = table["model"].nunique() if "model" in table else 1
+        return self.study.all_roles(several_checkpoints=bool(many), n_models=n_models)
 
     def placed(self, table: pd.DataFrame) -> set[str]:
         """The dimensions that have a role."""

@@ -37,6 +37,8 @@ DASHES: tuple[Any, ...] = (
     (0, (9, 2)),
 )
 
+SMALL = 7.5  # notes and ticks; all else has one size
+
 SETTINGS: dict[str, Any] = {
     "axes.edgecolor": GREY,
     "axes.grid": True,
@@ -54,7 +56,7 @@ SETTINGS: dict[str, Any] = {
     "font.size": 8.5,
     "grid.color": "#E6E6E6",
     "grid.linewidth": 0.6,
-    "legend.fontsize": 8,
+    "legend.fontsize": 8.5,
     "legend.frameon": False,
     "lines.linewidth": 1.5,
     # Fonts as outlines that any PDF reader has, and text that can be searched.
@@ -64,10 +66,10 @@ SETTINGS: dict[str, Any] = {
     "text.parse_math": False,
     "xtick.color": GREY,
     "xtick.labelcolor": INK,
-    "xtick.labelsize": 7.5,
+    "xtick.labelsize": SMALL,
     "ytick.color": GREY,
     "ytick.labelcolor": INK,
-    "ytick.labelsize": 7.5,
+    "ytick.labelsize": SMALL,
 }
 
 

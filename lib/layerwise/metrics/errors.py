@@ -53,6 +53,11 @@ class Parts:
         """Prompts of each part, shape (PARTS, N)."""
         return np.asarray(self.held[:, self.blocks] & (self.blocks >= 0))
 
+    def among(self, places: npt.NDArray[np.intp]) -> Mask:
+        """`members` of the prompts in these places; no part if one has fewer than two of them."""
+        members = self.members[:, places]
+        return members if members.sum(axis=1).min(initial=2) >= 2 else members[:0]
+
 
 def of_mean(values: Array) -> float:
     """Standard error of the mean of independent values; NaN for fewer than two."""

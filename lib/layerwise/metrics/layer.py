@@ -10,7 +10,7 @@ repeated.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,8 +19,12 @@ import numpy.typing as npt
 
 from layerwise.metrics.formulas.arrays import Array, Mask, UndefinedMetricError, check_matrix
 from layerwise.metrics.formulas.spectra import (
+    centred,
     covariance_spectrum,
+    double_centred,
     embedding_spectrum,
+    not_all_zero,
+    spectrum_of,
     unit_centred,
 )
 
@@ -28,6 +32,9 @@ if TYPE_CHECKING:
     from layerwise.activations.store import Activations
     from layerwise.config.metrics import MetricsSettings
 
+# Most memory for the augmented views of a layer at once, and for all arrays as they were read.
+VIEWS_BYTES = 2**28
+KEPT_BYTES = 2**29
 EMBEDDINGS = ("pooled", "first", "last", "views")
 Counts = npt.NDArray[np.int64]
 T = TypeVar("T")
@@ -65,17 +72,21 @@ class Layer:
         self.hidden: int = reader.hidden
         self.n_views: int = reader.n_views - 1
         """Number V of augmented views."""
+        self.lacks: frozenset[str] = reader.lacks
+        """Inputs of metrics that are not there."""
         self._reader, self._at = reader, (protocol, tokens, index)
         self._rows: Any = slice(None)
         self._arrays: dict[tuple[Any, ...], npt.NDArray[Any]] = {}
         self._memo: dict[str, Any] = {}
+        self._whole: tuple[Layer, npt.NDArray[np.intp]] | None = None
 
     def part(self, rows: npt.NDArray[np.intp]) -> Layer:
-        """The same layer with the prompts in these rows; shares the arrays that were read."""
+        """The same layer with the prompts in these rows; shares what was read and is of pairs."""
         part = Layer(self._reader, self.settings, *self._at)
         part._rows = np.arange(len(self._reader.prompts))[self._rows][rows]
         part._arrays = self._arrays
         part.prompts = tuple(self.prompts[row] for row in rows)
+        part._whole = self, (np.cumsum(self.kept) - 1)[rows][self.kept[rows]]
         return part
 
     def sample(self, most: int) -> Layer:
@@ -84,7 +95,10 @@ class Layer:
         if n <= most:
             return self
         rng = np.random.default_rng(self.settings.seed)
-        return self.part(np.sort(rng.choice(n, most, replace=False)))
+        sample = self.part(np.sort(rng.choice(n, most, replace=False)))
+        # Pairs of all prompts are what a sample is to avoid.
+        sample._whole = None
+        return sample
 
     def once(self, name: str, make: Callable[[], T]) -> T:
         """Return the result of `make`, kept under a name for the metrics that share it."""
@@ -92,6 +106,27 @@ class Layer:
             self._memo[name] = make()
         result: T = self._memo[name]
         return result
+
+    def of_pairs(self, name: str, make: Callable[[Layer], Array]) -> Array:
+        """A matrix of all pairs of the M kept prompts, computed once for the layer and its parts.
+
+        Parameters
+        ----------
+        name : str
+            Under which it is kept.
+        make : callable
+            From the layer to an array of shape (M, M).
+        """
+        if self._whole is None:
+            return self.once(name, lambda: make(self))
+        whole, rows = self._whole
+        return whole.of_pairs(name, make)[np.ix_(rows, rows)]
+
+    @property
+    def by_pairs(self) -> bool:
+        """True if there are at most as many prompts as dimensions: Gram matrices are of pairs."""
+        whole = self if self._whole is None else self._whole[0]
+        return int(whole.kept.sum()) <= self.hidden
 
     @cached_property
     def counts(self) -> Counts:
@@ -117,29 +152,49 @@ class Layer:
     @cached_property
     def pooled(self) -> Array:
         """Pooled embeddings of the prompts, shape (M, D), float64; M prompts are kept."""
+        if self._whole is not None and len(self._whole[1]):
+            whole, rows = self._whole
+            return np.asarray(whole.pooled[rows])
         return self._matrix(self._read("pooled", *self._at), self.kept)
+
+    @cached_property
+    def centred_gram(self) -> Array:
+        """Inner products of pairs of centred pooled embeddings, shape (M, M); see `by_pairs`."""
+        return self._recentred("centred", lambda layer: _gram_of_rows(centred(layer.pooled)))
+
+    @cached_property
+    def centred_grams_of_ends(self) -> tuple[Array, Array]:
+        """The same of the first and of the last layer."""
+        return (
+            self._recentred("first", lambda layer: _gram_of_rows(centred(layer.first))),
+            self._recentred("last", lambda layer: _gram_of_rows(centred(layer.last))),
+        )
 
     @cached_property
     def pooled_spectrum(self) -> Array:
         """Eigenvalues of the Gram matrix of the pooled embeddings, those of rounding 0."""
-        return embedding_spectrum(self.pooled)
+        if not self.by_pairs:
+            return embedding_spectrum(self.pooled)
+        return spectrum_of(self._gram, float(np.trace(self._gram)))
 
     @cached_property
     def covariance_spectrum(self) -> Array:
         """Eigenvalues of N times the covariance of the pooled embeddings."""
-        return covariance_spectrum(self.pooled)
+        if not self.by_pairs:
+            return covariance_spectrum(self.pooled)
+        return not_all_zero(spectrum_of(self.centred_gram, float(np.trace(self._gram))))
 
-    @cached_property
+    @property
     def first(self) -> Array:
         """Pooled embeddings of the first layer, the same prompts as `pooled`."""
         return self._matrix(self._read("first", self.protocol, self.tokens), self.kept)
 
-    @cached_property
+    @property
     def last(self) -> Array:
         """Pooled embeddings of the last layer, the same prompts as `pooled`."""
         return self._matrix(self._read("last", self.protocol, self.tokens), self.kept)
 
-    @cached_property
+    @property
     def pair(self) -> tuple[Array, Array]:
         """Two views of the prompts, each of shape (M, D).
 
@@ -149,14 +204,27 @@ class Layer:
         a, b = (self._read("pooled", *self._at, view) for view in self._pair)
         return self._matrix(a, self.kept_in_pair), self._matrix(b, self.kept_in_pair)
 
+    @property
+    def kept_in_views(self) -> Mask:
+        """Prompts with selected tokens in every view, shape (N,)."""
+        return np.asarray((self.counts > 0).all(axis=0))
+
     @cached_property
     def views(self) -> npt.NDArray[np.floating[Any]]:
         """The augmented views, shape (V, M, D), in the precision they are stored in."""
-        kept = (self.counts > 0).all(axis=0)
-        views = self._read("views", *self._at, axis=1)[1:, kept]
+        return self._finite(self._read("views", *self._at, axis=1)[1:, self.kept_in_views])
+
+    @property
+    def groups_of_views(self) -> Sequence[npt.NDArray[np.floating[Any]]]:
+        """The augmented views, all at once or, if they are large, read one by one: (K, M, D)."""
+        if self.n_views * len(self.prompts) * self.hidden * 4 <= VIEWS_BYTES:
+            return [self.views]
+        return _OneByOne(self)
+
+    def _finite(self, views: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if not np.isfinite(views).all():
             for view in views:
-                check_matrix(view, tuple(np.array(self.prompts)[kept]))
+                check_matrix(view, tuple(np.array(self.prompts)[self.kept_in_views]))
         return views
 
     @cached_property
@@ -192,14 +260,31 @@ class Layer:
         return (1, 2) if self.n_views >= 2 else (0, 1)
 
     def _read(self, name: str, *at: Any, axis: int = 0) -> npt.NDArray[Any]:
-        """This layer's prompts of an array of the file, which is read once for all parts."""
+        """This layer's prompts of an array of the file, read once for all parts if it is small."""
         key = name, *at
-        if key not in self._arrays:
+        array = self._arrays.get(key)
+        if array is None:
             array = getattr(self._reader, name)(*at)
             if self.protocol == "reference" and name in EMBEDDINGS:
                 array = self._unit_centred(array)
-            self._arrays[key] = array
-        return self._arrays[key][(slice(None),) * axis + (self._rows,)]
+            if sum(kept.nbytes for kept in self._arrays.values()) + array.nbytes <= KEPT_BYTES:
+                self._arrays[key] = array
+        return np.asarray(array[(slice(None),) * axis + (self._rows,)])
+
+    @cached_property
+    def _gram(self) -> Array:
+        return self.of_pairs("gram", lambda layer: _gram_of_rows(layer.pooled))
+
+    def _recentred(self, name: str, make: Callable[[Layer], Array]) -> Array:
+        gram = self.of_pairs(name, make)
+        return gram if self._whole is None else double_centred(gram)
+
+    def _view(self, view: int) -> npt.NDArray[Any]:
+        """One view of the prompts that are kept in all, shape (1, M, D), read anew."""
+        array = self._reader.pooled(*self._at, view)
+        if self.protocol == "reference":
+            array = self._unit_centred(array)
+        return self._finite(array[self._rows][self.kept_in_views][None])
 
     def _unit_centred(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The embeddings of each view, shape (N, D) or (V, N, D), as `unit_centred` has them."""
@@ -211,3 +296,22 @@ class Layer:
         if not kept.any():
             raise UndefinedMetricError("No prompt has a token that counts.")
         return check_matrix(array[kept], tuple(np.array(self.prompts)[kept]))
+
+
+def _gram_of_rows(X: Array) -> Array:
+    return np.asarray(X @ X.T)
+
+
+class _OneByOne(Sequence[npt.NDArray[Any]]):
+    """The augmented views of a layer, each read when it is asked for."""
+
+    def __init__(self, layer: Layer) -> None:
+        self.layer = layer
+
+    def __len__(self) -> int:
+        return self.layer.n_views
+
+    def __getitem__(self, place: Any) -> Any:
+        if not 0 <= place < len(self):
+            raise IndexError(place)
+        return self.layer._view(place + 1)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
+import numpy.typing as npt
 import pydantic.dataclasses
 
 from layerwise.errors import LayerwiseError, closest
@@ -33,6 +34,16 @@ NORMALIZATIONS: tuple[Normalization, ...] = get_args(Normalization)
 RAW: tuple[Normalization, ...] = ("raw",)
 
 
+class OnParts(NamedTuple):
+    """Values on each part of the prompts, and the prompts behind them, both of shape (PARTS,).
+
+    The parts are those of `layerwise.metrics.errors`.
+    """
+
+    values: Array
+    n: npt.NDArray[np.intp]
+
+
 @dataclass(frozen=True)
 class PerPrompt:
     """A metric with a value for each prompt; the layer's value is their mean.
@@ -47,14 +58,14 @@ class PerPrompt:
     independent : bool
         False if a prompt's value depends on the other prompts, so that the standard error is that
         of an `Overall`.
-    parts : sequence of Overall, optional
+    parts : OnParts, optional
         As of `Overall`.
     """
 
     values: Array
     alpha: float | None = None
     independent: bool = True
-    parts: Sequence[Overall] | None = None
+    parts: OnParts | None = None
 
 
 @dataclass(frozen=True)
@@ -71,16 +82,16 @@ class Overall:
         Order of the entropy.
     stderr : float, optional
         Standard error, NaN for none; by default that of `layerwise.metrics.errors`.
-    parts : sequence of Overall, optional
-        The results on `layerwise.metrics.errors.parts`, if the metric has them for less than it
-        costs to compute it again on each.
+    parts : OnParts, optional
+        The values on parts of the prompts, if the metric has them for less than it costs to
+        compute it again on each.
     """
 
     value: float
     n: int
     alpha: float | None = None
     stderr: float | None = None
-    parts: Sequence[Overall] | None = None
+    parts: OnParts | None = None
 
 
 Result: TypeAlias = PerPrompt | Overall
@@ -181,6 +192,10 @@ class Metric:
             raise UndefinedMetricError(
                 f"it is defined under the protocol {' or '.join(self.protocols)}, "
                 f"not under {layer.protocol}."
+            )
+        if not layer.lacks.isdisjoint(self.inputs):
+            raise UndefinedMetricError(
+                "it needs the states of tokens, the activations hold one vector of each prompt."
             )
         if layer.n_views < self.min_views:
             raise UndefinedMetricError(

@@ -39,6 +39,9 @@ COLUMNS = PLACE | {
 }
 PROMPT_COLUMNS = PLACE | {"prompt_id": "str", "n_tokens": "int64", "value": "float64"}
 
+# Memory for layers that are computed at once.
+MEMORY = 4 * 2**30
+
 Row = dict[str, Any]
 
 
@@ -119,8 +122,8 @@ def _row(layer: Layer, result: Result, normalization: str) -> Row:
         row = {"value": float(values.mean()) if len(values) else math.nan, "n": len(values)}
         if result.independent:
             row["stderr"] = errors.of_mean(values)
-    if result.parts:
-        values = np.array([_row(layer, part, normalization)["value"] for part in result.parts])
+    if result.parts is not None:
+        values = normalise(result.parts.values, normalization, result.parts.n, layer.hidden)
         row["stderr"] = float(errors.of_parts(values, int(layer.kept.sum())))
     return row
 
@@ -189,9 +192,12 @@ def compute(
     n_layers = sum(activations.n_layers - (part != BLOCK) for part in activations.sublayers)
     total = len(protocols) * len(choices) * n_layers
     what = f"metrics of {activations.model} {activations.revision}"
+    # A layer takes about six copies of its embeddings, in float64.
+    room = MEMORY // (48 * len(activations.prompts) * activations.hidden + 1)
+    threads = max(1, min(threads, room))
     with (
         threadpool_limits(1, "blas"),
-        ThreadPoolExecutor(max(1, threads)) as pool,
+        ThreadPoolExecutor(threads) as pool,
         Progress(total, what, "layer") as bar,
     ):
         for part in activations.sublayers:

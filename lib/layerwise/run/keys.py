@@ -31,19 +31,20 @@ VERSIONS = {
     "views": 1,
     "nano": 1,
     "gguf": 1,
+    "pickled": 1,
     "extract": 2,
-    "metrics": 4,
+    "metrics": 5,
     "tasks": 1,
-    "evaluate": 2,
-    "associate": 5,
+    "evaluate": 3,
+    "associate": 6,
     "select": 5,
     "similarity": 2,
     "published": 1,
-    "figure": 7,
+    "figure": 8,
     "weights": 1,
     "best_layers": 4,
-    "report": 1,
-    "explore": 2,
+    "report": 2,
+    "explore": 3,
 }
 
 # Settings that say how a job runs, not what it computes.
@@ -115,9 +116,10 @@ class Keys:
         return digest("nano", settings(self.config.nano[model]), revisions, self.wikipedia())
 
     @cache
-    def gguf(self, model: str, revision: str) -> str:
+    def converted(self, model: str, revision: str) -> str:
         bare = self.config.models[model].model_copy(update={"adapters": ()})
-        return digest("gguf", identity(bare, revision))
+        stage = "pickled" if getattr(bare.source, "pickled", None) else "gguf"
+        return digest(stage, identity(bare, revision))
 
     @cache
     def model(self, model: str, revision: str) -> str:

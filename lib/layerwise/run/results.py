@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from layerwise.config import Config
     from layerwise.config.studies import Study
+    from layerwise.figures.render import Drawn
     from layerwise.run.plan import Plan, PlannedStudy
 
 # Keys of a study that take several names; one is enough here.
@@ -237,6 +238,10 @@ class Results:
         LayerwiseError
             If there is no such study or kind, or the tables do not have what it shows.
         """
+        return self.draw(name, ax, **choices).figure
+
+    def draw(self, name: str, ax: Axes | None = None, **choices: Any) -> Drawn:
+        """As `plot`: the figure with its table, title and caption."""
         from layerwise.config.studies import Study
         from layerwise.figures.render import draw
         from layerwise.section import parse
@@ -246,12 +251,12 @@ class Results:
             planned = self._planned(self.plan, name, given)
             partial = bool(given) or name not in self.plan.studies
             read = {t: self.of_study(planned, t, partial=partial) for t in planned.needs}
-            return draw(planned.study, read, config=self.plan.config, ax=ax).figure
+            return draw(planned.study, read, config=self.plan.config, ax=ax)
         check_name("kind", name, KINDS)
         study = parse(Study, {"kind": name, **given})
         if OF_STUDY & set(study.reads):
             raise LayerwiseError(ADD_STUDY.format(kind=name), code="missing_file")
-        return draw(study, {t: self._read(t) for t in study.reads}, ax=ax).figure
+        return draw(study, {t: self._read(t) for t in study.reads}, ax=ax)
 
     def of_study(
         self, planned: PlannedStudy, table: str, *, partial: bool = False

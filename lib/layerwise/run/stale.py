@@ -1,42 +1,48 @@
 """Files whose stored key is not the key that the config asks for.
 
 Snakemake's own ``params`` trigger compares keys with the records in ``.snakemake``. Where there
-are none, as in a copied results folder, the key in the file itself decides.
+are none, as in a copied results folder, the key in the file itself decides. The times of results
+mean nothing then: they are in the order of copying, or of a touch.
 """
 
 from __future__ import annotations
 
-import contextlib
+import atexit
 import json
 import os
 import re
+import tempfile
 import time
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from layerwise.io import tables
 
-MARKER = Path(".snakemake") / "layerwise.stale"
 HTML_KEY = '<meta name="layerwise-key" content="{key}">'
 
 
-def renew_marker(results: Path) -> None:
-    """Make the marker newer than any result, before Snakemake reads the times of files."""
-    if not (MARKER.parent / "metadata").exists():
-        # A copy without ``.snakemake`` has files in the order of copying, which Snakemake would
-        # take for changed inputs. Keys still show what is stale.
-        now = time.time() - 1
-        for path in results.rglob("*"):
-            with contextlib.suppress(OSError):  # results of others that may only be read
-                os.utime(path, (now, now))
-    MARKER.parent.mkdir(exist_ok=True)
-    # Snakemake compares contents as well as times.
-    MARKER.write_text(f"{time.time_ns()}\n")
+def files_in(folder: str) -> Iterator[str]:
+    """The paths of all files below a folder, beginning with its name as it is given."""
+    for place, _, names in os.walk(folder):
+        yield from (f"{place}/{name}" for name in names)
 
 
 def marker(path: Path, key: str) -> list[str]:
-    """The marker if a file exists and carries another key, else nothing."""
-    return [str(MARKER)] if path.is_file() and key_of(path) != key else []
+    """A file newer than any result if a file exists and carries another key, else nothing."""
+    return [_marker()] if path.is_file() and key_of(path) != key else []
+
+
+@cache
+def _marker() -> str:
+    """A file of this process, since a dry run must leave none behind."""
+    file = tempfile.NamedTemporaryFile(prefix="layerwise.stale.")  # noqa: SIM115
+    # Snakemake compares contents as well as times.
+    file.write(str(time.time_ns()).encode())
+    file.flush()
+    atexit.register(file.close)
+    return file.name
 
 
 def key_of(path: Path) -> str | None:

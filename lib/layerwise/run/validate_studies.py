@@ -225,7 +225,9 @@ def _check_numbers(planned: PlannedStudy, values: Values) -> None:
 
 def _check_roles(study: Study, values: Values, tables: set[str]) -> None:
     """Require a role for every dimension with several values: a figure averages over none."""
-    roles = study.all_roles(several_checkpoints=len(values["revision"]) > 1)
+    roles = study.all_roles(
+        several_checkpoints=len(values["revision"]) > 1, n_models=len(values.get("model", ()))
+    )
     shown = set(placed(roles))
     if "sublayer" not in shown and not study.sublayers:
         values.pop("sublayer", None)

@@ -4,68 +4,207 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Iterable, Sequence
+from datetime import date
 from html import escape
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from layerwise.config import Config
+import pandas as pd
+
+from layerwise.association.sources import COLUMN, with_text_sources
 from layerwise.figures import report as first_page
-from layerwise.io import delimited
+from layerwise.figures import theme
+from layerwise.io import delimited, tables
 from layerwise.names import encode
+from layerwise.run.plan import Plan
 from layerwise.run.stale import HTML_KEY
 
 STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; }
-table { border-collapse: collapse; } td, th { padding: .2rem .8rem; text-align: left; }
+:root { color: #222; background: #fff; font: 16px/1.5 system-ui, sans-serif; }
+body { max-width: 62rem; margin: 2rem auto; padding: 0 1rem; overflow-wrap: anywhere; }
+h1 { line-height: 1.2; } h2 { margin-top: 2.5rem; }
+a { color: #0060a0; } nav ul { columns: 18rem; padding-left: 1.2rem; }
+table { border-collapse: collapse; } caption { text-align: left; font-weight: bold; }
+th, td { padding: .2rem .8rem .2rem 0; text-align: left; vertical-align: top;
+  overflow-wrap: break-word; }
 tr { border-bottom: 1px solid #ddd; } td { font-variant-numeric: tabular-nums; }
-figure { margin: 2rem 0; } img { max-width: 100%; } figcaption { color: #444; }
+figure { margin: 2.5rem 0; } img { max-width: 100%; height: auto; }
+figcaption, .note { color: #444; font-size: .9rem; max-width: 46rem; }
+.hidden { position: absolute; clip-path: inset(50%); width: 1px; height: 1px; overflow: hidden; }
+@media (max-width: 40rem) {
+  thead { display: none; } tr { display: block; padding: .4rem 0; }
+  td { display: flex; gap: .6rem; padding: 0; }
+  td::before { content: attr(data-label); flex: 0 0 40%; color: #555; }
+}
+@media print {
+  body { max-width: none; margin: 0; } nav, .downloads { display: none; }
+  figure, tr { break-inside: avoid; }
+}
 """
+HEAD = "What each layer represents"
+# The picture is in the page already, so its link takes it from there.
+FROM_PICTURE = "this.href = this.closest('figure').querySelector('img').src"
 
 
-def render(config: Config, key: str) -> str:
+def render(plan: Plan, key: str) -> str:
     """The report as HTML.
 
     Parameters
     ----------
-    config : Config
+    plan : Plan
         Its figures, captions and tables must be in the results folder.
     key : str
         Stored in the page's head.
     """
-    results = Path(config.results)
-    sections = []
-    best = results / "report" / "best_layers.csv"
-    if best.is_file():
-        sections.append(f"<h2>Best layer of each model</h2>{_table(best)}")
-    weights = results / "report" / "weights.csv"
-    if weights.is_file():
-        same = delimited.read(weights, dtype=str).dropna(subset=["same_as"])
-        if len(same):
-            shown = same.to_html(index=False, border=0)
-            sections.append(f"<h2>Checkpoints with equal weights</h2>{shown}")
-    sections += [_figure(results, study) for study in config.studies]
+    results = Path(plan.config.results)
+    parts = [(title, body) for title, body in _parts(plan, results) if body]
+    figures = [_figure(plan, results, study) for study in plan.studies]
+    names = [*(title for title, _ in parts), *(title for title, _ in figures)]
+    links = "".join(
+        f'<li><a href="#part{place}">{escape(name)}</a></li>' for place, name in enumerate(names)
+    )
+    sections = "".join(
+        f'<h2 id="part{place}">{escape(title)}</h2>{body}'
+        for place, (title, body) in enumerate(parts)
+    )
+    pictures = "".join(
+        f'<figure id="part{place}">{body}</figure>'
+        for place, (_, body) in enumerate(figures, len(parts))
+    )
     return f"""<!doctype html><html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
 {HTML_KEY.format(key=escape(key))}
-<title>What each layer represents</title><style>{STYLE}</style></head><body>
-<h1>What each layer represents</h1>
-<p>Any metric and score by layer and checkpoint: <a href="explore.html">explorer</a>.</p>
-{"".join(sections)}
+<title>{HEAD}</title><style>{STYLE}</style></head><body>
+<h1>{HEAD}</h1>
+<p>{date.today():%-d %B %Y}, layerwise {version("layerwise")}{_seconds(results)}.
+Any metric and score by layer and checkpoint: <a href="explore.html">explorer</a>.</p>
+<nav aria-label="Contents"><ul>{links}</ul></nav>
+{sections}<h2>Figures</h2>{pictures}
 </body></html>
 """
 
 
-def _table(path: Path) -> str:
-    shown: str = first_page.shown(delimited.read(path)).to_html(index=False, border=0)
-    return f"{shown}<p>{first_page.NOTE}</p>"
+def _parts(plan: Plan, results: Path) -> Iterable[tuple[str, str]]:
+    """The sections before the figures: title and body, empty where there is nothing to show."""
+    best = results / "report" / "best_layers.csv"
+    if best.is_file():
+        note = f'<p class="note">{first_page.NOTE}</p>'
+        yield "Best layer of each model", _table(first_page.shown(delimited.read(best))) + note
+    yield "Models", _table(_models(plan))
+    yield "Corpora", _table(_corpora(plan))
+    yield "Tasks", _table(_tasks(plan))
+    weights = results / "report" / "weights.csv"
+    if weights.is_file():
+        same = delimited.read(weights, dtype=str).dropna(subset=["same_as"])
+        yield "Checkpoints with equal weights", _table(same)
 
 
-def _figure(results: Path, study: str) -> str:
+def _seconds(results: Path) -> str:
+    """The time of all jobs, from Snakemake's benchmarks; empty without one."""
+    files = sorted((results / "benchmarks").rglob("*.tsv"))
+    seconds = sum(float(pd.read_csv(file, sep="\t")["s"].sum()) for file in files)
+    return f", {seconds:,.0f} seconds of jobs that run models" if seconds else ""
+
+
+def _models(plan: Plan) -> pd.DataFrame:
+    """Each model that is read, with its source, checkpoints, weights and precision."""
+    made = {point: plan.path("scores", model=point[0], revision=point[1]) for point in plan.scored}
+    for (model, revision), corpora in plan.measured.items():
+        path = plan.path("metrics", model=model, revision=revision, corpus=corpora[-1])
+        made[model, revision] = path
+    rows = []
+    for model, entry in plan.config.models.items():
+        names = [r for r in entry.revisions if (model, r) in made]
+        if not names:
+            continue
+        last = Path(made[model, names[-1]])
+        facts = tables.facts(last) if last.is_file() else {}
+        rows.append(
+            {
+                "Model": model,
+                "Source": _source(plan, model),
+                "Checkpoints": _range(names),
+                "Last weights (SHA-256)": facts.get("weights_sha256", "")[:12],
+                "Precision": facts.get("dtype", ""),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _range(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{len(names)}: {names[0]} to {names[-1]}"
+
+
+def _source(plan: Plan, model: str) -> str:
+    source = plan.config.models[model].source
+    names = [
+        getattr(source, part, None) for part in ("hub", "folder", "package", "states", "gguf_file")
+    ]
+    return ", ".join(filter(None, names))
+
+
+def _corpora(plan: Plan) -> pd.DataFrame:
+    """Each corpus that is read, with its number of prompts."""
+    read = dict.fromkeys(c for study in plan.studies.values() for c in study.corpora)
+    rows = []
+    for corpus in read:
+        path = Path(plan.path("texts", corpus=corpus))
+        if path.is_file():
+            rows.append({"Corpus": corpus, "Prompts": tables.facts(path).get("n", "")})
+    return pd.DataFrame(rows)
+
+
+def _tasks(plan: Plan) -> pd.DataFrame:
+    """Each task that is scored, with its type and cluster."""
+    files = [path for path in plan.score_files if Path(path).is_file()]
+    if not files:
+        return pd.DataFrame()
+    scores = pd.concat([tables.read(Path(path), "scores") for path in files])
+    found = scores[["task", "task_type"]].drop_duplicates()
+    found = with_text_sources(found, plan.config.association.text_sources)
+    names = {"task": "Task", "task_type": "Type", COLUMN: "Cluster (tasks made of the same texts)"}
+    return found.rename(columns=names)
+
+
+def _table(shown: pd.DataFrame) -> str:
+    """A table in which each cell knows its column, for narrow screens; empty without rows."""
+    if shown.empty:
+        return ""
+    columns = [escape(str(column), quote=True) for column in shown]
+    head = "".join(f"<th>{column}</th>" for column in columns)
+    rows = "".join(f"<tr>{_cells(columns, row)}</tr>" for row in shown.itertuples(index=False))
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _cells(columns: Sequence[str], row: Iterable[Any]) -> str:
+    cells = zip(columns, row, strict=True)
+    return "".join(f'<td data-label="{c}">{escape(str(value))}</td>' for c, value in cells)
+
+
+def _figure(plan: Plan, results: Path, study: str) -> tuple[str, str]:
+    """The title of a figure, and its picture with caption and files to download."""
     name = encode(study)
-    image = base64.b64encode((results / "figures" / f"{name}.png").read_bytes()).decode()
-    caption = (results / "figures" / f"{name}.rst").read_text(encoding="utf-8")
-    text = escape(re.sub(r"\\(.)", r"\1", caption))
-    return (
-        f"<h2>{escape(study)}</h2>"
-        f'<figure><img alt="{escape(study, quote=True)}" src="data:image/png;base64,{image}">'
-        f'<figcaption>{text} <a href="tables/{escape(name, quote=True)}.csv">Table</a>, '
-        f'<a href="figures/{escape(name, quote=True)}.pdf">PDF</a></figcaption></figure>'
+    chosen = plan.studies[study].study
+    title = chosen.title or chosen.declaration.title
+    png = (results / "figures" / f"{name}.png").read_bytes()
+    width = int.from_bytes(png[16:20], "big") * 96 // theme.DPI  # so that type has one size
+    rst = (results / "figures" / f"{name}.rst").read_text(encoding="utf-8")
+    caption = escape(re.sub(r"\\(.)", r"\1", re.sub(r"\A\*\*.*\*\*\n", "", rst)).strip())
+    file = escape(study, quote=True)
+    links = [f'<a download="{file}.png" href="#" onclick="{FROM_PICTURE}">PNG</a>']
+    for kind, folder in (("pdf", "figures"), ("csv", "tables")):
+        path = results / folder / f"{name}.{kind}"
+        if path.is_file():
+            content = base64.b64encode(path.read_bytes()).decode()
+            type_ = "application/pdf" if kind == "pdf" else "text/csv"
+            href = f"data:{type_};base64,{content}"
+            links.append(f'<a download="{file}.{kind}" href="{href}">{kind.upper()}</a>')
+    alt = escape(f"{title}. {caption.split('. ')[0]}.", quote=True)
+    return title, (
+        f'<h3 class="hidden">{escape(title)}</h3>'
+        f'<img alt="{alt}" width="{width}" '
+        f'src="data:image/png;base64,{base64.b64encode(png).decode()}">'
+        f'<figcaption>{caption} <span class="downloads">{", ".join(links)}</span></figcaption>'
     )

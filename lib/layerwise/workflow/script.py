@@ -50,13 +50,17 @@ Arguments = argparse.Namespace
 """The options of a script; `config` is read, and `plan` is its plan."""
 
 
-def parser(description: str | None, *names: str, **files: str) -> argparse.ArgumentParser:
+def parser(
+    description: str | None, *names: str, stage: str = "", **files: str
+) -> argparse.ArgumentParser:
     """An argument parser with the options of every script.
 
     Parameters
     ----------
     description : str
         What ``--help`` shows.
+    stage : str
+        The method of `layerwise.run.keys.Keys` that gives the key of the output for `names`.
     *names : str
         Wildcards of the rule (model, revision, corpus, study): options that take a name of the
         config, plain or encoded for paths.
@@ -73,8 +77,9 @@ def parser(description: str | None, *names: str, **files: str) -> argparse.Argum
         options.add_argument(f"--{name}", required=True, type=Path, help=about)
     about = "the config (default config.yaml)"
     options.add_argument("--config", type=Path, default=Path("config.yaml"), help=about)
-    about = "key to store in the output; the workflow computes it"
+    about = "key of the output (default: computed); another than the config's is refused"
     options.add_argument("--key", default="", help=about)
+    options.set_defaults(stage=stage, names=names)
     options.add_argument("--log", type=Path, help="also write the log to this file")
     options.add_argument("--threads", type=int, default=1, help="CPU threads to use (default 1)")
     return options
@@ -83,12 +88,12 @@ def parser(description: str | None, *names: str, **files: str) -> argparse.Argum
 def open_model(
     config: Config, model: str, revision: str, extraction: ExtractSettings
 ) -> AbstractContextManager[LoadedModel]:
-    """Open a model of the config; a GGUF model from its converted folder."""
-    from layerwise.config.models import FolderSource
+    """Open a model of the config; a converted one from its folder."""
+    from layerwise.config.models import FolderSource, is_converted
     from layerwise.models import opening
 
     entry = config.models[model]
-    if entry.source.gguf_file:
+    if is_converted(entry.source):
         folder = f"{config.results}/converted/{encode(model)}/{encode(revision)}"
         entry = entry.model_copy(update={"source": FolderSource(folder=folder)})
     device, dtype = extraction.device, extraction.dtype
@@ -133,12 +138,35 @@ def run(main: Callable[[Arguments], None], options: argparse.ArgumentParser) -> 
     def job() -> None:
         arguments.config = read_config(arguments.config)
         arguments.plan = Plan(arguments.config)
+        if arguments.stage:
+            arguments.key = _checked_key(arguments)
         main(arguments)
 
     arguments = options.parse_args()
     if arguments.log:
         os.environ["TQDM_DISABLE"] = "1"
     guarded(job, arguments.log)
+
+
+def _checked_key(arguments: Arguments) -> str:
+    """The key of the output.
+
+    Raises
+    ------
+    LayerwiseError
+        If the job was made for another key: it would store values of one config under the key of
+        another.
+    """
+    names = {name: getattr(arguments, name) for name in arguments.names}
+    key: str = getattr(arguments.plan.keys, arguments.stage)(**names)
+    if arguments.key not in ("", key):
+        raise LayerwiseError(
+            f"This job was planned with the key {arguments.key}, and its config now gives {key}: "
+            "the config, a file that it names or the library has changed since; start the run "
+            "again.",
+            code="mismatch",
+        )
+    return key
 
 
 def guarded(do: Callable[[], Any], log_file: Path | None = None, terse: bool = False) -> Any:

@@ -148,8 +148,8 @@ METRIC_VS_SCORE = Kind(
     caption=(
         "Metric on {corpora} against the mean main score over {n_tasks} tasks ({n_clusters} task "
         "clusters), a point per layer, joined in order of depth. Null 95%: the level that 95% of "
-        "pairs of unrelated smooth curves of as many layers stay below. The layers of a model are "
-        "one curve, so there is no p-value."
+        "unrelated curves as smooth as the score's stay below; for a distance correlation, of "
+        "random walks. The layers of a model are one curve, so there is no p-value."
     ),
 )
 
@@ -168,11 +168,18 @@ def plot_points(table: pd.DataFrame, look: Look) -> Figure:
         ax.plot(top["value"], y.max(), **RING)
         if pd.notna(top["output_score"]):
             ax.axhline(100 * top["output_score"], **OUTPUT)
-        ax.text(0, 1.02, _association(top), transform=ax.transAxes, fontsize=6.5, color=theme.GREY)
+        ax.text(
+            0,
+            1.02,
+            _association(top),
+            transform=ax.transAxes,
+            fontsize=theme.SMALL,
+            color=theme.GREY,
+        )
         ax.set_title(ax.get_title(loc="left"), pad=14)
         ax.margins(0.08)
         ax.xaxis.set_major_locator(MaxNLocator(4))
-        ax.set_xlabel(marks.metric_axis(part), fontsize=7.5)
+        ax.set_xlabel(marks.metric_axis(part))
         ax.set_ylabel(SCORE_AXIS if panel.left else "")
     marks.depth_bar(grid)
     return grid.legend([entry("best layer", **RING), entry("model output", **OUTPUT)]).figure
@@ -194,7 +201,7 @@ def _association(row: pd.Series) -> str:
 def strength(data: Data) -> pd.DataFrame:
     """Association of each metric and baseline with the score, by model and over models.
 
-    `null95` is the level that 95% of pairs of unrelated smooth curves stay below.
+    `null95` is `layerwise.association.measures.null_level`.
     """
     found = data.tables["associations"]
     measure = measures_of(data.study, found)[0]
@@ -224,8 +231,9 @@ ASSOCIATION_STRENGTH = Kind(
     caption=(
         "Association over layers of each metric on {n_prompts} prompts of {corpora} with the mean "
         "main score over {n_tasks} tasks ({n_clusters} task clusters). Ticks: the level that 95% "
-        "of pairs of unrelated smooth curves stay below. Lines: 95% CI over task clusters, of "
-        "slopes. Over models, filled: adjusted p ≤ .05. Bold: baselines that use no activations."
+        "of unrelated curves as smooth as the score's stay below; for distance correlations, of "
+        "random walks. Lines: 95% CI over task clusters, of slopes. Over models, filled: adjusted "
+        "p ≤ .05. Bold: baselines that use no activations."
     ),
 )
 

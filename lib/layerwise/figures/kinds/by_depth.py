@@ -106,17 +106,18 @@ CURVES = Kind(
 
 SCORE_BY_DEPTH = Kind(
     name="score_by_depth",
-    about="mean task score by depth, a panel per model",
+    about="mean task score by depth, models as colours, or a panel each if they are many",
     title="Mean task score by depth",
     reads=("scores",),
-    roles={"column": ("model",), "dashes": ("representation",)},
+    roles={"colour": ("model",), "dashes": ("representation",)},
+    apart={"column": ("model",), "dashes": ("representation",)},
     over={"column": ("model", "representation"), "colour": ("revision",)},
     takes=("row", "column", "colour", "dashes"),
     caption=(
         "Mean main score over {n_tasks} tasks ({n_clusters} task clusters) by depth. Bands: 95% "
         "CI over task clusters for each layer, without differences in level between tasks; of a "
         "single task, the evaluator's own. Filled: best layer. Open: the model's output, its last "
-        "layer after its last norm. Dotted: chance."
+        "layer after its last norm.{chance}"
     ),
 )
 

@@ -122,7 +122,7 @@ def plot_bimodality(table: pd.DataFrame, look: Look) -> Figure:
         ax.set_yticks(range(len(names)), [PROPERTIES[n] for n in names])
         ax.set(xlim=(-1.05, 1.05), ylim=(len(names) - 0.5, -0.5))
         ax.axvline(0, color=theme.GREY, linewidth=0.7, zorder=1)
-        ax.set_xlabel(f"Cliff’s delta, layer {part['layer'].iloc[0]}", fontsize=7.5)
+        ax.set_xlabel(f"Cliff’s delta, layer {part['layer'].iloc[0]}")
     handles = [
         entry("mean over prompts", linewidth=1),
         entry("more than one mode (adjusted p < .05)", **SPLIT),

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layerwise.metrics.formulas.arrays import UndefinedMetricError, check_matrix
-from layerwise.metrics.formulas.spectra import unit_rows
+from layerwise.metrics.formulas.spectra import blocks, unit_rows
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric
 
@@ -36,12 +36,15 @@ def anisotropy(X: npt.ArrayLike) -> float:
     >>> round(anisotropy(np.eye(4)), 6), round(anisotropy(np.ones((4, 4))), 6)
     (0.0, 1.0)
     """
-    rows, _ = unit_rows(check_matrix(X))
-    n = len(rows)
+    X = check_matrix(X)
+    n, total = 0, np.zeros(X.shape[1])
+    for rows in blocks(len(X)):
+        unit, _ = unit_rows(X[rows])
+        n, total = n + len(unit), total + unit.sum(axis=0)
     if n < 2:
         raise UndefinedMetricError("The mean cosine needs two embeddings that are not zero.")
     # Linear in N, though there are N² pairs: ‖Σ x̂‖² is the sum of all cosines.
-    return float((np.square(rows.sum(axis=0)).sum() - n) / (n * (n - 1)))
+    return float((np.square(total).sum() - n) / (n * (n - 1)))
 
 
 @metric(

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from layerwise.errors import LayerwiseError
-from layerwise.metrics.formulas.arrays import UndefinedMetricError, check_matrix
-from layerwise.metrics.formulas.spectra import centred
+from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, check_matrix
+from layerwise.metrics.formulas.spectra import centred, cross_gram
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric
 
@@ -49,17 +49,27 @@ def cka(X: npt.ArrayLike, Y: npt.ArrayLike) -> float:
         raise LayerwiseError(
             f"CKA compares the same prompts, not {len(X)} and {len(Y)}.", code="wrong_shape"
         )
-    X, Y = centred(X), centred(Y)
     if len(X) <= max(X.shape[1], Y.shape[1]):
-        K, L = X @ X.T, Y @ Y.T
-        cross = float(np.vdot(K, L))
-    else:
-        K, L = X.T @ X, Y.T @ Y
-        cross = float(np.square(X.T @ Y).sum())
+        X, Y = centred(X), centred(Y)
+        return _alignment(K := X @ X.T, L := Y @ Y.T, float(np.vdot(K, L)))
+    cross = float(np.square(cross_gram(X, Y)).sum())
+    return _alignment(cross_gram(X, X), cross_gram(Y, Y), cross)
+
+
+def _alignment(K: Array, L: Array, cross: float) -> float:
     scale = float(np.linalg.norm(K) * np.linalg.norm(L))
     if scale <= 0:
         raise UndefinedMetricError("CKA is not defined where all embeddings of a layer are equal.")
     return min(cross / scale, 1.0)
+
+
+def _with_end(layer: Layer, which: int) -> Overall:
+    """CKA with the first (0) or the last (1) layer."""
+    n = int(layer.kept.sum())
+    if not layer.by_pairs:
+        return Overall(cka(layer.pooled, (layer.first, layer.last)[which]), n)
+    K, L = layer.centred_gram, layer.centred_grams_of_ends[which]
+    return Overall(_alignment(K, L, float(np.vdot(K, L))), n)
 
 
 @metric(
@@ -73,7 +83,7 @@ def cka(X: npt.ArrayLike, Y: npt.ArrayLike) -> float:
 )
 def compute_first(layer: Layer) -> Iterator[Overall]:
     """Linear CKA of the pooled embeddings with those of layer 0."""
-    yield Overall(cka(layer.pooled, layer.first), len(layer.pooled))
+    yield _with_end(layer, 0)
 
 
 @metric(
@@ -87,4 +97,4 @@ def compute_first(layer: Layer) -> Iterator[Overall]:
 )
 def compute_last(layer: Layer) -> Iterator[Overall]:
     """Linear CKA of the pooled embeddings with those of the last layer."""
-    yield Overall(cka(layer.pooled, layer.last), len(layer.pooled))
+    yield _with_end(layer, 1)

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from layerwise.metrics import errors
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
 from layerwise.metrics.formulas.entropy import collision_entropy, entropy_from_eigenvalues
 from layerwise.metrics.formulas.spectra import unit_pair
 from layerwise.metrics.layer import Layer
-from layerwise.metrics.registry import NORMALIZATIONS, Overall, metric
+from layerwise.metrics.registry import NORMALIZATIONS, OnParts, Overall, metric
 from layerwise.section import Positive, Section
 
 Permutations = npt.NDArray[np.intp]
@@ -27,6 +28,11 @@ class Settings(Section):
     permutations: Positive = 10
     """Random permutations of the samples behind the expectation; each costs one spectrum of an N x
     N matrix."""
+
+
+# Permutations behind a value on a part of the prompts: values of two permutations differ by far
+# less than those of two parts.
+ON_PARTS = 2
 
 
 def permutations_of(n: int, count: int, seed: int) -> Permutations:
@@ -136,8 +142,8 @@ def dime(
     settings=Settings,
     normalizations={"paper": NORMALIZATIONS, "reference": NORMALIZATIONS},
     min_prompts=2,
-    # As the released code takes all prompts, so does ``reference``.
-    max_prompts={"paper": 2000},
+    # The D x D matrices of ``reference`` cost the same for any number of prompts.
+    max_prompts={"paper": 2000, "reference": 10_000},
     min_views=1,
     note="Higher is more shared between views; the paper's own layer choice (appendix E) takes "
     "the lowest. Under ``reference`` features are permuted where N > D.",
@@ -154,17 +160,31 @@ def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
     """
     alphas, reference = layer.settings.alphas, layer.protocol == "reference"
     A, B = layer.pair
+    places = np.flatnonzero(layer.kept_in_pair)
     if not reference:
-        A, B, _ = unit_pair(A, B)
+        A, B, kept = unit_pair(A, B)
+        places = places[kept]
     n, d = A.shape
     if n < 2 or not (A.any() and B.any()):
         raise UndefinedMetricError("DiME needs at least two prompts with two views each.")
     of_features = reference and n > d
     if of_features:
         A, B = A.T, B.T
-    orders = permutations_of(len(A), settings.permutations, layer.settings.seed)
-    values = difference_of_entropies(A @ A.T, B @ B.T, alphas, orders)
+    KA, KB, seed = A @ A.T, B @ B.T, layer.settings.seed
+    orders = permutations_of(len(KA), settings.permutations, seed)
+    values = difference_of_entropies(KA, KB, alphas, orders)
     if not np.isfinite(values).all():
         raise UndefinedMetricError("Too few embeddings differ from zero for a permuted pair.")
-    for alpha, value in zip(alphas, values.tolist(), strict=True):
-        yield Overall(value, n, alpha, stderr=math.nan if of_features else None)
+    if of_features:
+        for alpha, value in zip(alphas, values.tolist(), strict=True):
+            yield Overall(value, n, alpha, stderr=math.nan)
+        return
+    members = errors.parts_of(layer).among(places)
+    counts = members.sum(axis=1)
+    on_parts = np.empty((len(members), len(alphas)))
+    for found, rows in zip(on_parts, map(np.flatnonzero, members), strict=True):
+        orders = permutations_of(len(rows), min(ON_PARTS, settings.permutations), seed)
+        at = np.ix_(rows, rows)
+        found[:] = difference_of_entropies(KA[at], KB[at], alphas, orders)
+    for alpha, value, own in zip(alphas, values.tolist(), on_parts.T, strict=True):
+        yield Overall(value, n, alpha, parts=OnParts(own, counts) if len(counts) else None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from layerwise.metrics import errors
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
 from layerwise.metrics.formulas.spectra import unit_pair
 from layerwise.metrics.layer import Layer
-from layerwise.metrics.registry import Overall, PerPrompt, metric
+from layerwise.metrics.registry import OnParts, Overall, PerPrompt, metric
 from layerwise.section import Section
 
 # Anchors compared at a time: a block of similarities stays in the cache.
@@ -66,27 +67,41 @@ def one_way_losses(A: Array, B: Array, temperature: float, members: Array | None
 
 
 def _log_sums(Z: Array, others: Array, temperature: float, members: Array, itself: bool) -> Array:
-    """``log Σ_j exp(z_i z_j / τ)`` of each row of Z over the members of each set, shape (N, K)."""
-    log_sums = np.empty((len(Z), members.shape[1]))
+    """``log Σ_j exp(z_i z_j / τ)`` of each row of Z over the members of each set, shape (N, K).
+
+    With `itself` False the others are the rows of Z, without the row itself.
+    """
     # Inner products are at most 1: where no exponential underflows, those of a block serve all
     # sets. With a smaller τ each anchor and set needs a scale of its own.
     shared = temperature >= 1 / 300
+    sums = np.zeros((len(Z), members.shape[1]))
     for start in range(0, len(Z), BLOCK):
-        rows = slice(start, start + BLOCK)
-        block: Array = Z[rows] @ others.T
+        stop = min(start + BLOCK, len(Z))
+        # Of a symmetric matrix the upper half is enough.
+        first = start if shared and not itself else 0
+        block: Array = Z[start:stop] @ others[first:].T
         block /= temperature
         if not itself:
-            np.fill_diagonal(block[:, start:], -np.inf)
-        if shared:
-            block -= 1 / temperature
-            log_sums[rows] = np.log(np.exp(block, out=block) @ members) + 1 / temperature
+            np.fill_diagonal(block[:, start - first :], -np.inf)
+        if not shared:
+            sums[start:stop] = _scaled_log_sums(block, members)
             continue
-        for k, of_set in enumerate(members.T.astype(bool)):
-            chosen = block[:, of_set]
-            top = chosen.max(axis=1)
-            sums = np.exp(chosen - top[:, None]).sum(axis=1)
-            log_sums[rows, k] = np.log(sums) + top
-    return log_sums
+        block -= 1 / temperature
+        np.exp(block, out=block)
+        sums[start:stop] += block @ members[first:]
+        if not itself:
+            sums[stop:] += block[:, stop - start :].T @ members[start:stop]
+    return np.log(sums) + 1 / temperature if shared else sums
+
+
+def _scaled_log_sums(block: Array, members: Array) -> Array:
+    """``log Σ_j exp(b_ij)`` over the members of each set."""
+    found = np.empty((len(block), members.shape[1]))
+    for column, of_set in zip(found.T, members.T.astype(bool), strict=True):
+        chosen = block[:, of_set]
+        top = chosen.max(axis=1)
+        column[:] = np.log(np.exp(chosen - top[:, None]).sum(axis=1)) + top
+    return found
 
 
 def infonce(A: npt.ArrayLike, B: npt.ArrayLike, temperature: float = 0.1) -> float:
@@ -150,20 +165,16 @@ def pair_losses(layer: Layer, temperature: float) -> PerPrompt:
     if len(A) < 2:
         raise UndefinedMetricError("InfoNCE needs at least two prompts with two views each.")
     places = np.flatnonzero(layer.kept_in_pair)[kept]
-    parts = errors.parts_of(layer).members[:, places]
+    parts = errors.parts_of(layer).among(places)
     members = np.vstack([np.ones(len(A)), parts]).T
     losses_of = one_way_losses if layer.protocol == "reference" else infonce_losses
     losses = losses_of(A, B, temperature, members)
     values = np.full(len(layer.prompts), np.nan)
     values[places] = losses[:, 0]
-    of_parts = None
-    if parts.sum(axis=1).min(initial=2) >= 2:
-        of_parts = [
-            Overall(float(column[part].mean()), int(part.sum()))
-            for column, part in zip(losses.T[1:], parts, strict=True)
-        ]
+    n = parts.sum(axis=1)
+    on_parts = OnParts((losses[:, 1:] * parts.T).sum(axis=0) / n, n) if len(parts) else None
     # A prompt near many others raises all of their losses.
-    return PerPrompt(values, independent=False, parts=of_parts)
+    return PerPrompt(values, independent=False, parts=on_parts)
 
 
 @metric(
@@ -206,11 +217,9 @@ def compute_bound(layer: Layer, settings: Settings) -> Iterator[Overall]:
     """``log(2N - 1)`` less the loss; under ``reference`` 1 less the loss over log N."""
     losses = layer.once("infonce", lambda: pair_losses(layer, settings.temperature))
 
-    def bound(loss: float, n: int) -> float:
-        return (
-            1 - loss / math.log(n) if layer.protocol == "reference" else math.log(2 * n - 1) - loss
-        )
+    def bound(loss: Any, n: Any) -> Any:
+        return 1 - loss / np.log(n) if layer.protocol == "reference" else np.log(2 * n - 1) - loss
 
-    n = int(np.isfinite(losses.values).sum())
-    parts = [Overall(bound(part.value, part.n), part.n) for part in losses.parts or ()]
-    yield Overall(bound(float(np.nanmean(losses.values)), n), n, parts=parts)
+    n, parts = int(np.isfinite(losses.values).sum()), losses.parts
+    on_parts = None if parts is None else OnParts(bound(*parts), parts.n)
+    yield Overall(float(bound(np.nanmean(losses.values), n)), n, parts=on_parts)

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
 from layerwise.errors import LayerwiseError
-from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, as_numpy
+from layerwise.metrics import errors
+from layerwise.metrics.formulas.arrays import Array, Mask, UndefinedMetricError, as_numpy
 from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
-from layerwise.metrics.formulas.spectra import centred, gram, significant
+from layerwise.metrics.formulas.spectra import blocks, centred, gram, significant
 from layerwise.metrics.layer import Layer
-from layerwise.metrics.registry import NORMALIZATIONS, Overall, metric
+from layerwise.metrics.registry import NORMALIZATIONS, OnParts, Overall, metric
 from layerwise.section import Section
 
 Views = npt.NDArray[np.floating]
 
-# Prompts whose views are multiplied at once, to save memory.
-AT_ONCE = 256
+# Rows of residuals that are multiplied at once, to save memory.
+AT_ONCE = 4096
+# Most memory for the sums of blocks of prompts; of wider states the parts are computed again.
+SUMS_BYTES = 2**29
 
 
 class Settings(Section):
@@ -35,20 +38,19 @@ def whiten(views: Views, delta: float) -> Array:
 
     ``Σ_w^{-1/2} (μ_n - μ) / √N``. Its squared singular values are the eigenvalues of
     ``Σ_w^{-1/2} Σ_b Σ_w^{-1/2}``. Any square root of
-    ``Σ_w = Σ_n Σ_v (x_nv - μ_n)(x_nv - μ_n)ᵀ / (N V) + δ I`` gives the same ones, so the Cholesky
-    factor serves. V - 1 orthonormal contrasts between the views of a prompt (Helmert) have the
-    scatter of the V residuals, and none of them is redundant.
+    ``Σ_w = Σ_n Σ_v (x_nv - μ_n)(x_nv - μ_n)ᵀ / (N V) + δ I`` gives the same ones.
 
-    Where there are fewer contrasts H than dimensions, Σ_w is δ outside their span. With
-    ``[Hᵀ/√(N V) | B] = Q [R S; 0 U]``, it is ``R Rᵀ + δ I`` in the part of the basis Q that they
-    reach. Its factor T is that of a QR of Rᵀ on top of √δ I, and the classes B become ``T⁻ᵀ S``
-    and ``U / √δ``: Q is never needed. No scatter is squared, so nothing is lost between δ and the
-    largest eigenvalue.
+    V - 1 orthonormal contrasts between the views of a prompt (Helmert) have the scatter of the V
+    residuals, and none of them is redundant. Here there are fewer contrasts H than dimensions, and
+    Σ_w is δ outside their span. With ``[Hᵀ/√(N V) | B] = Q [R S; 0 U]``, it is ``R Rᵀ + δ I`` in
+    the part of the basis Q that they reach. Its factor T is that of a QR of Rᵀ on top of √δ I, and
+    the classes B become ``T⁻ᵀ S`` and ``U / √δ``: Q is never needed. No scatter is squared, so
+    nothing is lost between δ and the largest eigenvalue.
 
     Parameters
     ----------
     views : array, shape (V, N, D)
-        Any float type; computed in float64.
+        ``N (V - 1) < D``. Any float type; computed in float64.
     delta : float
 
     Returns
@@ -59,32 +61,88 @@ def whiten(views: Views, delta: float) -> Array:
     from scipy import linalg
 
     v, n, d = views.shape
+    rank = n * (v - 1)
     helmert = linalg.helmert(v) / math.sqrt(n * v)
     classes = centred(views.mean(axis=0, dtype=np.float64)).T / math.sqrt(n)
-    if (rank := n * (v - 1)) < d:
-        contrasts = (helmert @ views.reshape(v, -1)).reshape(-1, d)
-        triangle = np.asarray(np.linalg.qr(np.hstack([contrasts.T, classes]), mode="r"))
-        ridge = math.sqrt(delta) * np.eye(rank)
-        factor = np.asarray(np.linalg.qr(np.vstack([triangle[:rank, :rank].T, ridge]), mode="r"))
-        inside = linalg.solve_triangular(factor, triangle[:rank, rank:], trans="T")
-        return np.vstack([inside, triangle[rank:, rank:] / math.sqrt(delta)])
-    within = delta * np.eye(d)
-    for start in range(0, n, AT_ONCE):
-        some = views[:, start : start + AT_ONCE].reshape(v, -1)
-        contrasts = (helmert @ some).reshape(-1, d)
-        within += contrasts.T @ contrasts
-    factor = np.linalg.cholesky(within)
-    return np.asarray(linalg.solve_triangular(factor, classes, lower=True))
+    contrasts = (helmert @ views.reshape(v, -1)).reshape(-1, d)
+    triangle = np.asarray(np.linalg.qr(np.hstack([contrasts.T, classes]), mode="r"))
+    ridge = math.sqrt(delta) * np.eye(rank)
+    factor = np.asarray(np.linalg.qr(np.vstack([triangle[:rank, :rank].T, ridge]), mode="r"))
+    inside = linalg.solve_triangular(factor, triangle[:rank, rank:], trans="T")
+    return np.vstack([inside, triangle[rank:, rank:] / math.sqrt(delta)])
+
+
+class Scatter:
+    """Scatter of the views of prompts around their means, as sums over blocks of prompts.
+
+    Parameters
+    ----------
+    groups : iterable of arrays, each of shape (K, N, D)
+        All views, some at a time; gone through twice.
+    blocks : int array, shape (N,), optional
+        Block of each prompt; one block by default.
+    """
+
+    def __init__(
+        self, groups: Iterable[Views], blocks: npt.NDArray[np.intp] | None = None
+    ) -> None:
+        self.n_views, total = 0, np.zeros(())
+        for group in groups:
+            self.n_views, total = self.n_views + len(group), total + group.sum(0, np.float64)
+        self.means: Array = total / self.n_views
+        n, d = self.means.shape
+        self.blocks = np.zeros(n, dtype=np.intp) if blocks is None else blocks
+        self.sums: Array = np.zeros((int(self.blocks.max()) + 1, d, d))
+        for group in groups:
+            step = max(1, AT_ONCE // len(group))
+            for block, total in enumerate(self.sums):
+                rows = np.flatnonzero(self.blocks == block)
+                for start in range(0, len(rows), step):
+                    some = rows[start : start + step]
+                    rest = (group[:, some] - self.means[some]).reshape(-1, d)
+                    total += rest.T @ rest
+        self.total: Array = self.sums.sum(axis=0)
+
+    def spectrum(self, delta: float, held: Mask | None = None) -> Array:
+        """Eigenvalues of LiDAR of the blocks that are held, all by default."""
+        from scipy import linalg
+
+        held = np.ones(len(self.sums), dtype=bool) if held is None else held[: len(self.sums)]
+        means = self.means[held[self.blocks]]
+        n, d = means.shape
+        within = self.total.copy()
+        for block in np.flatnonzero(~held):
+            within -= self.sums[block]
+        within /= n * self.n_views
+        within[np.diag_indices(d)] += delta
+        factor = linalg.cholesky(within, lower=True, overwrite_a=True, check_finite=False)
+
+        def whitened(means: Array, mean: Array) -> Array:
+            classes = centred(means, mean).T / math.sqrt(n)
+            found = linalg.solve_triangular(factor, classes, lower=True, check_finite=False)
+            return np.asarray(found)
+
+        mean = means.mean(axis=0)
+        if n <= d:
+            return _spectrum(gram(whitened(means, mean)))
+        products = (whitened(means[rows], mean) for rows in blocks(n))
+        return _spectrum(sum((Y @ Y.T for Y in products), np.zeros((d, d))))
 
 
 def eigenvalues(views: Views, delta: float) -> Array:
     """Eigenvalues of ``Σ_w^{-1/2} Σ_b Σ_w^{-1/2}`` that can be above 0, insignificant ones 0."""
-    v, n, _ = views.shape
+    v, n, d = views.shape
     if v < 2 or n < 2:
         raise UndefinedMetricError(
             f"LiDAR needs two prompts with two augmented views each, here are {n} with {v}."
         )
-    values = significant(np.asarray(np.linalg.eigvalsh(gram(whiten(views, delta)))))
+    if n * (v - 1) < d:
+        return _spectrum(gram(whiten(views, delta)))
+    return Scatter([views]).spectrum(delta)
+
+
+def _spectrum(K: Array) -> Array:
+    values = significant(np.asarray(np.linalg.eigvalsh(K)))
     if not values.any():
         raise UndefinedMetricError("LiDAR is not defined where all prompts have one mean.")
     return values
@@ -156,10 +214,27 @@ def lidar(views: npt.ArrayLike, delta: float = 1e-4) -> float:
 )
 def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
     """Effective number of discriminant directions, over all augmented views."""
-    n = layer.views.shape[1]
-    values = eigenvalues(layer.views, settings.delta)
-    if layer.protocol == "paper":
-        yield Overall(float(np.exp(entropy_from_eigenvalues(values))), n)
-        return
-    for alpha in layer.settings.alphas:
-        yield Overall(float(entropy_from_eigenvalues(values, alpha)), n, alpha)
+    spectra, counts = _on_all_and_parts(layer, settings.delta)
+    for alpha in (1.0,) if layer.protocol == "paper" else layer.settings.alphas:
+        values = np.array([float(entropy_from_eigenvalues(own, alpha)) for own in spectra])
+        parts = OnParts(values[1:], counts[1:]) if len(values) > 1 else None
+        n = int(counts[0])
+        if layer.protocol == "paper":
+            of_ranks = None if parts is None else parts._replace(values=np.exp(parts.values))
+            yield Overall(float(np.exp(values[0])), n, parts=of_ranks)
+        else:
+            yield Overall(float(values[0]), n, alpha, parts=parts)
+
+
+def _on_all_and_parts(layer: Layer, delta: float) -> tuple[list[Array], npt.NDArray[np.intp]]:
+    """The eigenvalues and the number of prompts, of all and, if they are cheap, of each part."""
+    n, d = int(layer.kept_in_views.sum()), layer.hidden
+    if n < 2 or n * (layer.n_views - 1) < d:
+        return [eigenvalues(layer.views, delta)], np.array([n])
+    parts = errors.parts_of(layer)
+    if n < errors.FEWEST or parts.held.shape[1] * d * d * 8 > SUMS_BYTES:
+        return [Scatter(layer.groups_of_views).spectrum(delta)], np.array([n])
+    scatter = Scatter(layer.groups_of_views, parts.blocks[layer.kept_in_views])
+    counts = [parts.held[:, scatter.blocks].sum(axis=1)] if len(parts.held) else []
+    spectra = [scatter.spectrum(delta, held) for held in (None, *parts.held)]
+    return spectra, np.concatenate([[n], *counts])

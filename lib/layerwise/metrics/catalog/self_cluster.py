@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layerwise.metrics.formulas.arrays import UndefinedMetricError, check_matrix
-from layerwise.metrics.formulas.spectra import gram, unit_rows
+from layerwise.metrics.formulas.spectra import blocks, gram, unit_rows
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric
 
@@ -38,11 +38,16 @@ def self_cluster(X: npt.ArrayLike) -> float:
     >>> round(self_cluster(np.ones((4, 3))), 6)
     1.0
     """
-    rows, _ = unit_rows(check_matrix(X))
-    if min(rows.shape) < 2:
+    X = check_matrix(X)
+    n, d = int(X.any(axis=1).sum()), X.shape[1]
+    if min(n, d) < 2:
         raise UndefinedMetricError("Self-Cluster needs two non-zero embeddings of two dimensions.")
-    n, d = rows.shape
-    squares, expected = np.square(gram(rows)).sum(), n + n * (n - 1) / d
+    if n <= d:
+        K = gram(unit_rows(X)[0])
+    else:
+        unit = (unit_rows(X[rows])[0] for rows in blocks(len(X)))
+        K = sum((some.T @ some for some in unit), np.zeros((d, d)))
+    squares, expected = np.vdot(K, K), n + n * (n - 1) / d
     return float((squares - expected) / (n * n - expected))
 
 

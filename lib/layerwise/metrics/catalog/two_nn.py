@@ -105,4 +105,5 @@ def two_nn(X: npt.ArrayLike, discard: float = DISCARD) -> float:
 )
 def compute(layer: Layer) -> Iterator[Overall]:
     """TwoNN on the pooled embeddings; of more prompts a random sample of 5,000."""
-    yield Overall(*_estimate(distances(layer.pooled), DISCARD))
+    of_pairs = layer.of_pairs("distances", lambda whole: distances(whole.pooled))
+    yield Overall(*_estimate(of_pairs, DISCARD))

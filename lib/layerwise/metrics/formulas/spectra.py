@@ -10,6 +10,8 @@ embeddings below `ROUNDING`, and eigenvalues below what rounding alone can make,
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -21,6 +23,8 @@ SINGLE = float(np.finfo(np.float32).eps)
 # Relative difference of embeddings that are copies of each other: those of one prompt in two
 # batches are up to 2e-7 apart in SmolLM2's layers.
 ROUNDING = 4 * SINGLE
+
+ROWS_AT_ONCE = 4096
 
 
 def significant(eigenvalues: Array) -> Array:
@@ -70,8 +74,21 @@ def embedding_spectrum(X: npt.ArrayLike, *, centre: bool = False) -> Array:
     array, shape (min(N, D),), float64, not below 0
     """
     X = check_matrix(X)
-    values = significant(gram_spectrum(centred(X) if centre else X))
-    return np.where(values > SINGLE**2 * np.square(X).sum(), values, 0.0)
+    K = cross_gram(X, X) if centre and len(X) > X.shape[1] else gram(centred(X) if centre else X)
+    return spectrum_of(K, float(np.vdot(X, X)))
+
+
+def spectrum_of(K: Array, energy: float) -> Array:
+    """Eigenvalues of a Gram matrix of embeddings, see `embedding_spectrum`.
+
+    Parameters
+    ----------
+    K : array, shape (R, R)
+    energy : float
+        Sum of the squares of the embeddings, before any mean was subtracted.
+    """
+    values = significant(np.maximum(np.linalg.eigvalsh(K)[::-1], 0.0))
+    return np.where(values > SINGLE**2 * energy, values, 0.0)
 
 
 def covariance_spectrum(X: npt.ArrayLike) -> Array:
@@ -82,15 +99,47 @@ def covariance_spectrum(X: npt.ArrayLike) -> Array:
     UndefinedMetricError
         If all rows are equal.
     """
-    values = embedding_spectrum(X, centre=True)
-    if not values.any():
+    return not_all_zero(embedding_spectrum(X, centre=True))
+
+
+def not_all_zero(eigenvalues: Array) -> Array:
+    """Eigenvalues of a covariance that is not zero.
+
+    Raises
+    ------
+    UndefinedMetricError
+        If all are zero.
+    """
+    if not eigenvalues.any():
         raise UndefinedMetricError("All embeddings are equal: their covariance is zero.")
-    return values
+    return eigenvalues
 
 
-def centred(X: Array) -> Array:
+def double_centred(K: Array) -> Array:
+    """The Gram matrix of rows less their mean, from that of the rows; few digits are lost where
+    the mean is small."""
+    K = K - K.mean(axis=0)
+    return np.asarray(K - K.mean(axis=1, keepdims=True))
+
+
+def blocks(n: int) -> Iterator[slice]:
+    """Successive rows of a matrix, so many that copies of them need little memory."""
+    for start in range(0, n, ROWS_AT_ONCE):
+        yield slice(start, start + ROWS_AT_ONCE)
+
+
+def cross_gram(X: Array, Y: Array) -> Array:
+    """``XᵀY`` of centred rows, shape (D, E), without a copy of all of them."""
+    means, found = (X.mean(axis=0), Y.mean(axis=0)), np.zeros((X.shape[1], Y.shape[1]))
+    for rows in blocks(len(X)):
+        some = centred(X[rows], means[0])
+        found += some.T @ (some if Y is X else centred(Y[rows], means[1]))
+    return found
+
+
+def centred(X: Array, mean: Array | None = None) -> Array:
     """Rows less their mean, shape (N, D); zero where a row differs from it by rounding alone."""
-    mean = X.mean(axis=0)
+    mean = X.mean(axis=0) if mean is None else mean
     rows = np.asarray(X - mean)
     scale = np.maximum(np.linalg.norm(X, axis=1), np.linalg.norm(mean))
     rows[np.linalg.norm(rows, axis=1) <= ROUNDING * scale] = 0.0

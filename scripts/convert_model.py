@@ -1,6 +1,8 @@
-"""Convert a GGUF model to a folder with safetensors."""
+"""Convert a model from GGUF, or from pickled weights, to a folder with safetensors."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from layerwise.workflow import script
 
@@ -9,15 +11,19 @@ def main(arguments: script.Arguments) -> None:
     """Load, save, and write a marker when the folder is complete."""
     import torch
 
-    from layerwise.models.gguf import convert
+    from layerwise.models import gguf, pickled
     from layerwise.models.source import locate
 
     torch.set_num_threads(arguments.threads)
     source = arguments.config.models[arguments.model].source
-    convert(locate(source, arguments.revision), arguments.output.parent)
+    location, target = locate(source, arguments.revision), arguments.output.parent
+    if source.gguf_file:
+        gguf.convert(location, target)
+    else:
+        pickled.convert(Path(location.name), source.pickled, target)
     script.write_marker(arguments.output, arguments.key)
 
 
 if __name__ == "__main__":
     output = "marker to write in the model's new folder"
-    script.run(main, script.parser(__doc__, "model", "revision", output=output))
+    script.run(main, script.parser(__doc__, "model", "revision", stage="converted", output=output))

@@ -1,0 +1,73 @@
+"""The report: what its page says, and that it fits a phone."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from pathlib import Path
+
+import numpy as np
+import pytest
+from association_tables import tidy_scores
+from browser import NEEDS_CHROMIUM, asked
+
+from layerwise.config import Config
+from layerwise.figures.render import draw
+from layerwise.figures.report import first_table
+from layerwise.io import tables
+from layerwise.names import encode
+from layerwise.run.plan import Plan
+from layerwise.workflow.report import render
+
+STUDY = "scores of b"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The report of one study, whose name has a space."""
+    folder = tmp_path_factory.mktemp("results")
+    given = {
+        "results": str(folder),
+        "models": {"b": {"source": {"hub": "x/b"}}},
+        "tasks": ["STS12", "STS13", "BIOSSES"],
+        "studies": {STUDY: {"kind": "score_by_depth"}},
+    }
+    plan = Plan(Config.of(given))
+    scores = tidy_scores(np.array([[0.3, 0.5, 0.4], [0.5, 0.8, 0.5], [0.2, 0.5, 0.3]]), model="b")
+    (path,) = plan.score_files
+    tables.write(Path(path), scores, weights_sha256="0f" * 32, dtype="bfloat16")
+    drawn = draw(plan.studies[STUDY].study, {"scores": scores}, config=plan.config)
+    name = folder / "figures" / encode(STUDY)
+    table = folder / "tables" / f"{name.name}.csv"
+    files = [name.with_suffix(".png"), name.with_suffix(".pdf"), table, name.with_suffix(".rst")]
+    drawn.write(*files, metadata={})
+    (folder / "report").mkdir()
+    first_table(scores).to_csv(folder / "report" / "best_layers.csv", index=False)
+    return render(plan, "k")
+
+
+def test_the_page_says_what_was_run_and_names_each_figure_once(page: str) -> None:
+    text = unescape(re.sub(r"<[^>]*>", " ", page))
+    for words in ("0f0f0f0f0f0f", "bfloat16", "x/b", "layerwise 0.1.0", "Best layer", "Contents"):
+        assert words in page
+    assert "**" not in text and "`" not in text
+    assert len(re.findall(r"<h3[^>]*>Mean task score by depth</h3>", page)) == 1
+    downloads = re.findall(r'download="([^"]*)" href="([^"]{1,4})', page)
+    assert [name for name, _ in downloads] == [f"{STUDY}.{kind}" for kind in ("png", "pdf", "csv")]
+    assert {href for _, href in downloads[1:]} == {"data"}
+
+
+@NEEDS_CHROMIUM
+def test_the_page_fits_a_phone(page: str, tmp_path: Path) -> None:
+    frame = f"""const frame = document.createElement("iframe");
+    frame.width = 390; frame.height = 800; frame.srcdoc = {json.dumps(page)};
+    document.body.append(frame);
+    await new Promise((done) => frame.addEventListener("load", done));
+    const root = frame.contentDocument.documentElement;
+    const cell = frame.contentDocument.querySelector("td");
+    return [root.scrollWidth <= frame.contentWindow.innerWidth,
+            frame.contentWindow.getComputedStyle(cell).display];"""
+    outer = tmp_path / "outer.html"
+    outer.write_text("<!doctype html><html><head></head><body></body></html>")
+    assert asked(outer, tmp_path, frame) == [True, "flex"]
