@@ -6,6 +6,7 @@ import json
 import shutil
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -30,6 +31,7 @@ from layerwise.activations.representation import (
     representations,
 )
 from layerwise.activations.store import Activations
+from layerwise.activations.words import spans, words_of
 from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import Code, LayerwiseError
 from layerwise.io import hdf5
@@ -117,6 +119,37 @@ def test_windows_leave_no_seam(
         path = tmp_path / f"{bytes_at_once}.h5"
         files.append(extracted(llama, path, texts, protocols=("paper",), batch_tokens=500))
     close(*map(arrays, files))
+
+
+@pytest.mark.parametrize("kind", [True, "float16"])
+def test_token_states_are_those_of_the_pass(
+    llama: LoadedModel, tmp_path: Path, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(batches.WINDOW_BYTES, "cpu", 1)  # several windows
+    asked = {"token_states": kind, "layers": (3, 1), "readout": "output"}
+    path = extracted(llama, tmp_path / "a.h5", [TEXTS, TEXTS[::-1]], **asked)
+    ids, _ = llama.texts.prompts(TEXTS)
+    states = passed(llama)
+    with h5py.File(path) as file:
+        offsets, kept = file["offset"][:], file["token_states"]
+        assert kept.dtype == (np.float32 if kind is True else np.float16)
+        assert file["token_layer"][:].tolist() == [3, 1]
+        for n, prompt in enumerate(ids):
+            part = slice(offsets[n], offsets[n + 1])
+            assert file["token"][part].tolist() == list(prompt)
+            for place, source in enumerate([(3, "output"), (1, "block")]):
+                expected = states[source][n]
+                rtol = 1e-4 if kind is True else 1e-3
+                np.testing.assert_allclose(kept[place, part], expected, rtol, atol=rtol)
+    with refused("unknown_name"):
+        extracted(llama, tmp_path / "b.h5", **{**asked, "layers": (4,)})
+
+
+def test_states_too_large_for_float16_are_refused(llama: LoadedModel, tmp_path: Path) -> None:
+    with torch.no_grad():
+        llama.model.get_input_embeddings().weight *= 1e7
+    with refused("out_of_range"):
+        extracted(llama, tmp_path / "a.h5", token_states="float16")
 
 
 @pytest.mark.parametrize(
@@ -400,14 +433,22 @@ def test_drop_sinks_drops_the_huge_token_alone() -> None:
     assert not kept.states[1, 4:].any()
 
 
+def test_a_words_tokens_are_those_that_share_a_character() -> None:
+    """SentencePiece's tokens hold the space in front of a word."""
+    offsets = [(0, 0), (0, 3), (3, 6), (6, 9), (9, 13), (0, 0)]
+    loaded: Any = SimpleNamespace(texts=SimpleNamespace(offsets=lambda _: [offsets]))
+    found = spans(loaded, words_of(["the", "quick", "fox"]))[1]
+    assert [(start, stop) for _, start, stop in found] == [(1, 2), (2, 4), (4, 5)]
+
+
 def test_spans_and_what_follows_a_prompt() -> None:
     states = torch.arange(12.0).reshape(1, 6, 2) + 1
     packed = pack(states.repeat(2, 1, 1), torch.tensor([6, 4]))
     rows, starts, stops = torch.tensor([[0, 0, 1], [0, 2, 1], [2, 5, 1]])
     for tokens, lengths in (("all", [2, 3, 0]), ("drop_first", [1, 3, 0])):
-        spans = inside(packed, tokens, rows, starts, stops)
-        assert spans.lengths.tolist() == lengths
-        torch.testing.assert_close(spans.mean[1], states[0, 2:5].mean(0))
+        within = inside(packed, tokens, rows, starts, stops)
+        assert within.lengths.tolist() == lengths
+        torch.testing.assert_close(within.mean[1], states[0, 2:5].mean(0))
     rest = after(packed, torch.tensor([2, 5]))
     assert rest.lengths.tolist() == [4, 0]
     torch.testing.assert_close(rest.states[0, :4], states[0, 2:])

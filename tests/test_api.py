@@ -25,6 +25,7 @@ from association_tables import tidy_scores
 from refused import refused
 
 import layerwise as lw
+from layerwise import vectors
 from layerwise.activations.extract import extract
 from layerwise.activations.store import Activations
 from layerwise.config.extraction import ExtractSettings
@@ -387,6 +388,40 @@ class TestAnalyse:
             lw.analyse({}, TEXTS)
 
 
+@pytest.mark.parametrize("where", ["memory", "file"])
+def test_embed(
+    llama: tuple[Any, Any], tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vectors, "BLOCK_BYTES", 7 * 4 * 32 * 4)  # 7 texts at once
+    given: dict[str, Any] = {"layers": [2, 3], "pooling": "last_token", "batch_tokens": 40}
+    out = tmp_path / "v.h5" if where == "file" else None
+    found = lw.embed(*llama[:1], TEXTS, llama[1], out=out, **given)
+    assert found.dims == ("layer", "text", "hidden") and found.shape == (2, len(TEXTS), 32)
+    assert found.depth.values.tolist() == [pytest.approx(2 / 3), 1]
+    ids = llama[1](TEXTS[5], return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        output = llama[0](ids, output_hidden_states=True).hidden_states[-1][0, -1]
+    np.testing.assert_allclose(found.sel(layer=3)[5], output, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"layers": 4}, "unknown_name"),
+        ({"tokens": "al"}, "unknown_name"),
+        ({"pooling": "avg"}, "unknown_name"),
+        ({"readout": "final"}, "unknown_name"),
+        ({"out": "/proc/none/x.h5"}, "disk"),
+    ],
+)
+def test_embed_in_one_sentence(llama: tuple[Any, Any], options: Any, code: Any) -> None:
+    with refused(code):
+        lw.embed(llama[0], TEXTS, llama[1], **options)
+    if "layers" in options:
+        with refused("unknown_key"):
+            lw.extract(llama[0], TEXTS, "x.h5", llama[1], token="all")
+
+
 def test_a_lone_surrogate_is_read_as_the_replacement_character(llama: tuple[Any, Any]) -> None:
     odd, plain = ([*TEXTS[1:], f"a {c} b"] for c in ("\ud800", "\ufffd"))
     tables = [lw.analyse(llama[0], texts, llama[1], "rankme") for texts in (odd, plain)]
@@ -484,6 +519,7 @@ class Base(PathFinder):
 EXTRAS = set(sys.argv[2].split(","))
 sys.meta_path = [Base if finder is PathFinder else finder for finder in sys.meta_path]
 import layerwise as lw
+from layerwise import vectors
 texts = [f"the {noun} is {kind}" for noun in "abcdef" for kind in ("red", "blue", "green", "tall")]
 labels = ["blue" in text for text in texts]
 table = lw.analyse(sys.argv[1], texts, labels=labels)
@@ -520,7 +556,9 @@ def test_import_loads_nothing_heavy() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("name", ["layerwise", "layerwise.api", "layerwise.run.results"])
+@pytest.mark.parametrize(
+    "name", ["layerwise", "layerwise.api", "layerwise.vectors", "layerwise.run.results"]
+)
 def test_examples(
     name: str, folder: Path, llama: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

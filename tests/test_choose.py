@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +14,14 @@ import tiny
 from refused import refused
 from typer.testing import CliRunner
 
+import layerwise as lw
 from layerwise import choosing as choose
+from layerwise.analysis import measure
+from layerwise.association import evidence
 from layerwise.cli import app
 from layerwise.config import read_config
 from layerwise.config.tasks import LabelledEntry
-from layerwise.errors import LayerwiseError
+from layerwise.errors import Code, LayerwiseError
 from layerwise.models.load import load
 from layerwise.section import parse
 from layerwise.tasks import labelled
@@ -41,11 +46,138 @@ def test_from_texts(folder: Path, tmp_path: Path) -> None:
     asked = [x for pair in files.items() for x in pair]
     status, said = run(folder, tmp_path / "t.txt", "--sample", "110", "--verbose", *asked)
     assert status == 0, said
-    assert "use layer 3 (the output)" in said and "110 of 120 texts" in said
-    assert "prompt_entropy" in said
-    table = pd.read_csv(files["--csv"])
-    assert {"metric", "layer", "unreliable"} <= set(table) and "consensus" in set(table["metric"])
+    assert said.startswith(
+        "Use layer 1 of 3.\nIn 5 published base decoders, the middle layer loses"
+    )
+    assert "110 of 120 texts" in said and "tokens: drop_first" in said
+    command = f"layerwise export {folder} llama-1 --layer 1 --tokens drop_first --pooling mean"
+    assert said.strip().endswith(f"To save it: {command}")
+    table = pd.read_csv(files["--csv"]).set_index("rule")
+    assert table.loc["model output", "loss"] > table.loc["middle layer", "loss"]
+    assert np.isnan(table.loc["curvature", "layer"]), "no metric is computed in vain"
     assert files["--plot"].stat().st_size > 1000
+
+
+def losses_of(metric: float, output: float = 5.0) -> pd.DataFrame:
+    """Losses in four made-up base decoders."""
+    rows = []
+    for rule, loss in (("model output", output), ("middle layer", 4.0), ("curvature", metric)):
+        corpus = "task texts" if rule == "curvature" else None
+        head = {"kind": "base decoder", "rule": rule, "corpus": corpus, "direction": -1}
+        rows += [head | {"model": f"m{k}", "loss": loss * (1 + k / 10)} for k in range(4)]
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize(("metric", "output"), [(1.0, 5.0), (6.0, 5.0), (6.0, 3.0)])
+def test_the_rule_that_loses_least_in_published_models_is_followed(
+    metric: float, output: float, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evidence, "losses", lambda: losses_of(metric, output))
+    computed = []
+    monkeypatch.setattr(choose, "measure", lambda *a, **k: computed.append(k) or measure(*a, **k))
+    loaded = load("m", tiny.entry(folder), "main", device="cpu")
+    choice = choose.choose(loaded, tiny.texts(60))
+    table = choice.table.set_index("rule")
+    if metric < output:
+        assert [one["metrics"] for one in computed] == [["curvature"]]
+        assert choice.layer == table.loc["curvature", "layer"]
+        assert choice.advice.endswith("which curvature selects.")
+        assert choice.reason.startswith("In 4 published base decoders, curvature loses 1.1 points")
+    else:
+        assert not computed and choice.layer == (1 if output > 4 else 3)
+    monkeypatch.setattr(evidence, "losses", lambda: losses_of(1).assign(kind="encoder"))
+    alone = choose.choose(loaded, tiny.texts(60))
+    assert alone.layer == 3 and alone.reason.startswith("There are no published scores")
+
+
+def test_kinds_of_models(folder: Path, tmp_path: Path) -> None:
+    bert = tiny.save("bert", tmp_path / "bert")
+    for path, kind in ((folder, evidence.DECODER), (bert, evidence.ENCODER)):
+        assert choose.kind_of_model(load("m", tiny.entry(path), "main", device="cpu")) == kind
+    (bert / "modules.json").write_text("[]")
+    (bert / "modules.json").write_text('[{"type": "sentence_transformers.models.Pooling"}]')
+    loaded = load("m", tiny.entry(bert), "main", device="cpu")
+    assert choose.kind_of_model(loaded) == evidence.EMBEDDING
+
+
+def test_the_cheapest_layer_that_is_not_worse() -> None:
+    output = np.arange(400) < 300
+    near = output.copy()
+    near[[0, 399]] = False, True
+    layers = [of_rows(np.arange(400) < 200), of_rows(near), of_rows(output), of_rows(output)]
+    known = {
+        within: choose.choose_by_scores(layers, "classification", within=within)
+        for within in (0, 0.1, 5, 100)
+    }
+    assert [one.layer for one in known.values()] == [2, 2, 1, 0]
+    assert known[5].advice == "Use layer 1 of 3."
+    assert (
+        known[5].reason.startswith("It scores 0.75 (95% CI 0.")
+        and "+0.0 points" in known[5].reason
+    )
+    none = choose.choose_by_scores([layers[0], layers[3]], "classification", within=5)
+    assert none.layer == 1 and none.reason.startswith("No earlier layer")
+
+
+def test_what_a_cheaper_layer_saves(folder: Path, tmp_path: Path) -> None:
+    texts = list(dict.fromkeys(tiny.texts(90)))[:80]
+    frame = pd.DataFrame({"text": texts, "label": [str(len(t) > 80) for t in texts]})
+    frame.to_csv(tmp_path / "l.csv", index=False)
+    status, said = run(folder, "--labels", tmp_path / "l.csv", "--within", "100")
+    assert status == 0, said
+    assert said.startswith("Use layer 0 of 3.\n") and "--layer 0 --tokens drop_first" in said
+    assert "million parameters and takes" in said
+    status, said = run(folder, tmp_path / "l.csv", "--within", "1")
+    assert status == 1 and "--within needs --labels" in said
+    loaded = load("m", tiny.entry(folder), "main", device="cpu")
+    shares = [choose.time_share(loaded, texts, layer) for layer in range(3)]
+    assert 0 < shares[0] < shares[2] < 1
+    assert not any(block._forward_pre_hooks for block in loaded.anatomy.blocks)
+
+
+def test_an_export_command_can_be_pasted() -> None:
+    choice = choose.Choice(7, "", "", "drop_first", "", pd.DataFrame())
+    command = choice.export_command("package:llm/a b#Q4_1.gguf", revision="step 1")
+    assert shlex.split(command) == [
+        *("layerwise", "export", "package:llm/a b#Q4_1.gguf", "Q4_1-7", "--layer", "7"),
+        *("--tokens", "drop_first", "--pooling", "mean", "--revision", "step 1"),
+    ]
+
+
+def test_analyse_writes_what_python_gives(folder: Path, tmp_path: Path) -> None:
+    texts = tiny.texts(24)
+    pd.DataFrame({"review": texts}).to_csv(tmp_path / "t.tsv", sep="\t", index=False)
+    files = {"--csv": "t.csv", "--json": "t.json", "--plot": "t.png"}
+    asked = [x for key, name in files.items() for x in (key, str(tmp_path / name))]
+    asked += ["--text", "review", "--threads", "1"]
+    command = ["analyse", str(folder), str(tmp_path / "t.tsv"), *asked]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.exception
+    assert "prompt_entropy" in result.output
+    expected = lw.analyse(folder, texts)
+    for table in (pd.read_csv(tmp_path / "t.csv"), pd.read_json(tmp_path / "t.json")):
+        np.testing.assert_allclose(table["value"], expected["value"], rtol=1e-5)
+    assert (tmp_path / "t.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        (["--metric", "entropi"], "unknown_name"),
+        (["--tokens", "some"], "unknown_name"),
+        (["--text", "no"], "unknown_name"),
+        (["--plot", "x.doc"], "unknown_value"),
+    ],
+)
+def test_analyse_in_one_sentence(tmp_path: Path, more: list[str], code: Code) -> None:
+    (tmp_path / "t.csv").write_text("text\na\n")
+    result = CliRunner().invoke(app, ["analyse", "no/model", str(tmp_path / "t.csv"), *more])
+    assert isinstance(result.exception, LayerwiseError) and result.exception.code == code
+
+
+def test_version_and_completion() -> None:
+    assert CliRunner().invoke(app, ["--version"]).output == f"layerwise {version('layerwise')}\n"
+    assert "--install-completion" in CliRunner().invoke(app, ["--help"]).output
 
 
 def test_from_labels(folder: Path, tmp_path: Path) -> None:
@@ -165,7 +297,7 @@ def test_a_layer_that_leads_by_pairs_of_rows_is_chosen() -> None:
     layers = [of_rows(output), of_rows(output | (np.arange(200) > 188)), of_rows(output)]
     choice = choose.choose_by_scores(layers, "classification")
     assert choice.layer == 1
-    assert choice.sentence.startswith("Layer 1: 0.66 (95% CI 0.")
+    assert choice.sentence.startswith("Use layer 1 of 2. Layer 1 scores 0.66 (95% CI 0.")
     row = choice.table.iloc[1]
     assert row["difference"] == pytest.approx(11 / 200) and 0 < row["difference_low"] < 11 / 200
 
@@ -175,16 +307,26 @@ def test_ties_are_reported() -> None:
 
     def conclusion(*found: Score) -> tuple[int, str]:
         choice = choose.choose_by_scores(found, "classification")
-        return choice.layer, choice.sentence
+        return choice.layer, choice.reason
 
-    layer, sentence = conclusion(all_right, all_right, all_right)
-    assert layer == 2 and sentence.startswith("All 3 layers tie: 1.00 (95% CI 0.96 to 1.00)")
-    layer, sentence = conclusion(most, all_right, all_right)
-    assert layer == 2 and sentence.startswith("Layers 1, 2 (tie), the output: 1.00")
-    layer, sentence = conclusion(all_right, all_right, most)
-    assert layer == 0 and sentence.startswith("Layers 0, 1 (tie): 1.00")
-    layer, sentence = conclusion(most, all_right)
-    assert layer == 1 and sentence.endswith("no other layer scores higher.")
+    layer, reason = conclusion(all_right, all_right, all_right)
+    assert layer == 2 and reason.startswith("All 3 layers score 1.00 (95% CI 0.96 to 1.00)")
+    layer, reason = conclusion(most, all_right, all_right)
+    assert layer == 2 and reason.endswith("as Layers 1, 2 (tie).")
+    layer, reason = conclusion(all_right, all_right, most)
+    assert layer == 0 and reason.startswith("Layers 0, 1 (tie) scores 1.00")
+    layer, reason = conclusion(most, all_right)
+    assert layer == 1 and reason.endswith("no other layer scores higher.")
+
+
+def test_a_lead_over_a_worse_output_is_nothing_if_guessing_is_as_good() -> None:
+    """Of classes of 90:10 and labels of pure noise."""
+    usual = np.arange(400) < 360
+    output = usual & (np.arange(400) % 10 > 0)
+    layers = [replace(of_rows(one), baseline=0.9) for one in (usual, output)]
+    choice = choose.choose_by_scores(layers, "classification")
+    assert choice.table["difference_low"][0] > 0
+    assert choice.layer == 1 and "not better than guessing (0.90)" in choice.reason
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression", "pairs"])

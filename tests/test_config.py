@@ -20,6 +20,8 @@ from layerwise.config.models import FolderSource, HubSource, Model
 from layerwise.errors import ConfigError
 from layerwise.metrics.registry import sections
 from layerwise.run.keys import settings
+from layerwise.run.plan import Plan
+from layerwise.run.resources import TOKENS, Requests
 from layerwise.section import parse
 
 QUICKSTART = yaml.safe_load((ROOT / "config.yaml").read_text())
@@ -326,3 +328,15 @@ def test_errors_name_keys_that_there_are() -> None:
                     nodes = [n for node in nodes for n in inside(node, part, root["$defs"])]
                     assert nodes, f"{file.name}: an error names {key}, which is no key"
     assert n_keys > 20
+
+
+def test_the_plan_counts_token_states() -> None:
+    nano = next(name for name in QUICKSTART["nano"])
+
+    def size(**settings: Any) -> int:
+        given = change("extract", {**QUICKSTART["extract"], **settings})
+        return Requests(Plan(Config.of(given))).extract_mb(nano, "wikipedia")
+
+    n, hidden = Config.of(QUICKSTART).corpora["wikipedia"].sample.n, 64
+    expected = 2 * n * TOKENS * 2 * hidden / 1e6
+    assert abs(size(token_states="float16", layers=[0, 2]) - size() - expected) <= 1

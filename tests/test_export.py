@@ -49,6 +49,8 @@ def test_a_cut_model_gives_the_layer(family: str, tmp_path: Path) -> None:
         done = export(whole, recipe, tmp_path / str(place), TEXTS)
         assert done.difference <= 1e-6
         assert recipe.layer > 1 or done.parameters < done.whole_parameters
+        _, info = AutoModel.from_pretrained(done.folder, output_loading_info=True)
+        assert not info["missing_keys"] and not info["unexpected_keys"]
 
 
 def test_plain_sentence_transformers_loads_it(tmp_path: Path) -> None:

@@ -389,6 +389,26 @@ def test_a_lack_of_memory_is_no_damaged_file(llama: Path, monkeypatch: pytest.Mo
     assert "config.json" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "family",
+    tiny.families(
+        ["roberta", "mpnet", "xlm_roberta_xl", "longformer", "luke", "ibert", "bert"], ["roberta"]
+    ),
+)
+def test_positions_that_start_after_the_pads_are_counted(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny.FAMILIES[family]()
+    config.max_position_embeddings = 32
+    monkeypatch.setitem(tiny.FAMILIES, family, lambda: config)
+    model = loaded(tiny.save(family, tmp_path / "m"))
+    (ids,), _ = model.texts.prompts([tiny.SENTENCE * 9])
+    assert len(ids) == model.max_length
+    assert torch.isfinite(first_states(model, ids)).all()
+    with pytest.raises((IndexError, RuntimeError)):
+        first_states(model, [*ids, ids[-1]])
+
+
 class Wrong(torch.nn.Module):
     """A block that does something no block does."""
 

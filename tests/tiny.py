@@ -244,7 +244,7 @@ FAMILIES: dict[str, Any] = {
     "smollm3": lambda: hf.SmolLM3Config(**GROUPED),
 }
 # One family of each kind, for `make test`; the others are part of `make test-all`.
-KINDS = ("llama", "gpt_neox", "bert", "mamba2", "vit", "xlm", "albert", "fnet")
+KINDS = ("llama", "gpt_neox", "bert", "mamba2", "vit", "vit_mae", "xlm", "albert", "fnet")
 
 
 def families(names: Iterable[str], fast: Iterable[str] = KINDS) -> list[Any]:

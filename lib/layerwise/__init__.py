@@ -1,8 +1,8 @@
 """layerwise: what each layer of a model represents, and which layer to use.
 
 >>> import layerwise as lw
->>> sorted(lw.__all__)
-['LayerMetrics', 'LayerwiseError', 'Results', 'analyse', 'choose', 'open', 'plot']
+>>> [name for name in lw.__all__ if name.islower()]
+['analyse', 'choose', 'embed', 'extract', 'open', 'plot']
 """
 
 from __future__ import annotations
@@ -15,16 +15,34 @@ from layerwise.errors import LayerwiseError
 if TYPE_CHECKING:
     from layerwise.api import Results, analyse, choose, open, plot  # noqa: A004
     from layerwise.callback import LayerMetrics
+    from layerwise.models.states import States
+    from layerwise.vectors import embed, extract
 
-__all__ = ["LayerMetrics", "LayerwiseError", "Results", "analyse", "choose", "open", "plot"]
+__all__ = [
+    "LayerMetrics",
+    "LayerwiseError",
+    "Results",
+    "States",
+    "analyse",
+    "choose",
+    "embed",
+    "extract",
+    "open",
+    "plot",
+]
+HOMES = {
+    "LayerMetrics": "callback",
+    "States": "models.states",
+    "embed": "vectors",
+    "extract": "vectors",
+}
 
 
 def __getattr__(name: str) -> Any:
     # Imported when asked for: torch and pandas take seconds.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = "callback" if name == "LayerMetrics" else "api"
-    return getattr(import_module(f"{__name__}.{home}"), name)
+    return getattr(import_module(f"{__name__}.{HOMES.get(name, 'api')}"), name)
 
 
 def __dir__() -> list[str]:

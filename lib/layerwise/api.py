@@ -58,7 +58,8 @@ def analyse(
     ----------
     model
         A model of transformers or sentence-transformers in memory, which is not changed, or a
-        folder, a hub name or package:NAME/path.
+        folder, a hub name or package:NAME/path. Or states that another program computed: an
+        array (layers, texts, D), an array (layers, T, D) for each text, or a file of states.
     texts
         A list of texts or of PIL images, a `datasets.Dataset`, or a file (.txt, .csv, .jsonl,
         .parquet).
@@ -108,9 +109,11 @@ def analyse(
         If a name is unknown, the model cannot be read, or the texts do not suit it.
     """
     from layerwise.models.opening import open_model
+    from layerwise.models.states import States, is_array
 
     prompts = prompts_of(texts, column)
-    with open_model(model, tokenizer, revision=revision, device=device) as loaded:
+    what = States(model, prompts) if is_array(model) else model
+    with open_model(what, tokenizer, revision=revision, device=device) as loaded:
         table, _ = measure(
             loaded,
             [prompts, *(prompts_of(view, column) for view in views)],
@@ -154,24 +157,27 @@ def choose(
     tokenizer: Any = None,
     *,
     tokens: str | None = None,
+    within: float | None = None,
     column: str = "text",
     revision: str = "main",
     device: str = "auto",
     threads: int = 1,
 ) -> Choice:
-    """Recommend a layer: from labels of the texts or images, or from metrics if there are none.
+    """Recommend a layer, from labels of the texts or images or from published scores.
 
     Parameters
     ----------
     tokens : str, optional
         Token selection; by default ``drop_first`` for causal models, else ``all``.
+    within : float, optional
+        Recommend the cheapest layer that loses at most so many points against the output.
     model, texts, labels, tokenizer, column, revision, device, threads
         As for `analyse`.
 
     Returns
     -------
     Choice
-        Its `layer`, a `sentence` that says why, and a `table` of every layer.
+        Its `layer`, `advice`, `reason`, and a `table` of every layer.
 
     Examples
     --------
@@ -182,6 +188,7 @@ def choose(
     """
     from layerwise import choosing
     from layerwise.models.opening import open_model
+    from layerwise.models.states import States, is_array
 
     prompts = prompts_of(texts, column)
     data = (
@@ -189,8 +196,9 @@ def choose(
         if labels is None
         else labels_of(prompts, labels)
     )
-    with open_model(model, tokenizer, revision=revision, device=device) as loaded:
-        return choosing.choose(loaded, data, tokens=tokens, threads=threads)
+    what = States(model, prompts) if is_array(model) else model
+    with open_model(what, tokenizer, revision=revision, device=device) as loaded:
+        return choosing.choose(loaded, data, tokens=tokens, within=within, threads=threads)
 
 
 def plot(table: pd.DataFrame, metric: str, ax: Axes | None = None) -> Figure:

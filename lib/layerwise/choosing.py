@@ -1,28 +1,41 @@
-"""Choose a layer of one model, from its texts alone or from labels.
+"""Choose a layer of one model, from labels or from published scores of models of its kind.
 
-Without labels, the table says which layer each metric selects. With labels, every layer has a
-score, and the best one is compared with the model's output.
+With labels, every layer has a score, and the best one, or the cheapest that is not worse, is
+compared with the model's output. Without labels, the answer is the rule of layer selection that
+loses least in the published models of this kind.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import re
+import shlex
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from scipy.stats import norm
 
 from layerwise import stats
+from layerwise.activations.embedding import embed
+from layerwise.activations.representation import Representation
 from layerwise.analysis import measure, score_labels
-from layerwise.association.selection import selected_layers
+from layerwise.association import evidence
+from layerwise.association.selection import MIDDLE, OUTPUT, selected_layers
+from layerwise.config.association import OWN_TEXTS
 from layerwise.config.tasks import LabelledEntry
 from layerwise.corpora.sources import read_rows
 from layerwise.errors import LayerwiseError, closest, listed
+from layerwise.metrics.registry import all_metrics, directions
+from layerwise.models import saved
+from layerwise.models.images import Images
 from layerwise.models.load import LoadedModel
+from layerwise.models.source import locate
 from layerwise.section import parse
 from layerwise.tasks import conll, labelled, probes
 from layerwise.tasks.labelled import Labels, kind_of_labels
@@ -34,6 +47,9 @@ FEWEST_TEXTS = 20
 SHARE_OF_NEAR_COPIES = 0.9
 WIDER_FOR_NUMBERS = 2.4
 """Factor on the added variance of R², whose penalty varies between splits (docs/statistics.md)."""
+OWN_CORPORA = (OWN_TEXTS, "imagenet")
+"""Corpora of the published metrics that are like a user's own texts and images."""
+TEXTS_TIMED = 64
 TAGGED = (".conll", ".conllu")
 SCORES = {
     "classification": "Accuracy of a linear probe",
@@ -41,6 +57,9 @@ SCORES = {
     "pairs": "Spearman's correlation with the cosine",
     "tags": "Accuracy of a linear probe on words",
 }
+
+
+Losses = dict[str, Mapping[Any, Any]]
 
 
 @dataclass(frozen=True)
@@ -51,24 +70,47 @@ class Choice:
     ----------
     layer : int
         The last layer is the model's output.
-    sentence : str
-        What to do and why, in one line.
+    advice : str
+        The layer to use, in one sentence.
+    reason : str
+        Its score or expected loss, with the 95% interval.
     tokens : str
         Token selection that the layers were read with.
     score : str
         Name of the score; empty without labels.
     table : DataFrame
-        Without labels a row per metric: metric, better, layer, depth, unreliable. With labels a
-        row per layer: layer, score, low, high, difference (from the output), difference_low,
-        difference_high, n. The 95% intervals hold for all layers together, which corrects for
-        selecting the best one; `choose_by_scores` says how.
+        With labels a row per layer: layer, score, low, high, difference (from the output),
+        difference_low, difference_high, n. The 95% intervals hold for all layers together, which
+        corrects for selecting one; `choose_by_scores` says how. Without labels a row per rule:
+        rule, layer, loss, low, high, n_models, as `layerwise.association.evidence`; `layer` is
+        null for metrics that were not computed.
     """
 
     layer: int
-    sentence: str
+    advice: str
+    reason: str
     tokens: str
     score: str
     table: pd.DataFrame = field(repr=False)
+
+    @property
+    def sentence(self) -> str:
+        """The advice and its reason."""
+        return f"{self.advice} {self.reason}"
+
+    def export_command(self, model: str, **options: object) -> str:
+        """The shell command that saves the model up to the layer, with the same tokens.
+
+        Parameters
+        ----------
+        **options
+            Further options of ``layerwise export``, such as ``revision``.
+        """
+        name = re.split(r"[/#]", model.rstrip("/"))[-1].removesuffix(".gguf")
+        given = {"layer": self.layer, "tokens": self.tokens, "pooling": "mean", **options}
+        words = ["layerwise", "export", model, f"{name}-{self.layer}"]
+        words += [str(x) for key, value in given.items() for x in (f"--{key}", value)]
+        return shlex.join(words)
 
 
 def sample_texts(texts: Sequence[Any], most: int, seed: int = 0) -> list[Any]:
@@ -96,6 +138,7 @@ def choose(
     data: Labels | Sequence[Any],
     *,
     tokens: str | None = None,
+    within: float | None = None,
     threads: int = 1,
     seed: int = 0,
 ) -> Choice:
@@ -107,40 +150,142 @@ def choose(
         From `read_labels` or `sample_texts`.
     tokens : str, optional
         Token selection; by default ``drop_first`` for causal models, else ``all``.
+    within : float, optional
+        Choose the cheapest layer that loses at most so many points (hundredths of the score)
+        against the output.
+
+    Raises
+    ------
+    LayerwiseError
+        If `within` is given without labels.
     """
     tokens = tokens or ("drop_first" if loaded.is_causal() else "all")
-    if isinstance(data, Labels):
-        if n := count_near_copies(data):
-            log.warning(
-                "%d of %d rows are near-copies of others, which makes the scores too high and the "
-                "intervals too narrow; leave copies out.",
-                n,
-                len(data.labels),
-            )
-        scores = score_labels(loaded, data, tokens, threads)
-        return choose_by_scores(scores, data.kind, tokens)
-    return choose_by_metrics(loaded, data, tokens, threads, seed)
+    if not isinstance(data, Labels):
+        if within is not None:
+            raise LayerwiseError("within needs labels; give --labels.", code="conflict")
+        return choose_by_evidence(loaded, data, tokens, threads, seed)
+    if n := count_near_copies(data):
+        log.warning(
+            "%d of %d rows are near-copies of others, which makes the scores too high and the "
+            "intervals too narrow; leave copies out.",
+            n,
+            len(data.labels),
+        )
+    choice = choose_by_scores(
+        score_labels(loaded, data, tokens, threads), data.kind, tokens, within
+    )
+    if within is None or choice.layer == loaded.anatomy.n_layers - 1:
+        return choice
+    return replace(choice, reason=f"{choice.reason} {_savings(loaded, data, choice.layer)}")
 
 
-def choose_by_metrics(
+def kind_of_model(loaded: LoadedModel) -> str:
+    """Kind of a model, as in `layerwise.association.evidence`."""
+    if isinstance(loaded.reader, Images):
+        return evidence.VISION
+    source = loaded.entry.source
+    if loaded.scales or (source and saved.read(locate(source, loaded.revision), saved.MODULES)):
+        return evidence.EMBEDDING
+    return evidence.DECODER if loaded.is_causal() else evidence.ENCODER
+
+
+def choose_by_evidence(
     loaded: LoadedModel, texts: Sequence[Any], tokens: str, threads: int = 1, seed: int = 0
 ) -> Choice:
-    """List the layer that each metric selects, of metrics that need no augmented texts.
+    """Choose by the rule that loses least in the published models of this kind.
 
-    The choice is the model's output: no metric was found to select better layers reliably
-    (FINDINGS.md).
+    The rule is the model's output or the middle layer, whichever loses less on average over
+    `layerwise.stats.FEWEST` models or more. A metric replaces it if it loses significantly less in
+    the same models; other metrics are not computed.
     """
-    from layerwise.metrics.registry import all_metrics, directions
-
-    known = all_metrics()
-    wanted = {m: better for m, better in directions().items() if known[m].min_views == 0}
-    metrics, prompts = measure(loaded, [texts], threads, metrics=list(wanted), tokens=tokens)
-    last = loaded.anatomy.n_layers - 1
-    sentence = (
-        f"No metric reliably beats the model's output; use layer {last} (the output) unless you "
-        "have labels."
+    kind, last = kind_of_model(loaded), loaded.anatomy.n_layers - 1
+    table = evidence.expected_losses()
+    own = table["corpus"].isna() | table["corpus"].isin(OWN_CORPORA)
+    table = table[own & (table["kind"] == kind)]
+    losses: Losses = {row["rule"]: row for row in table.to_dict("records")}
+    rule = OUTPUT
+    if losses and losses[MIDDLE]["n_models"] >= stats.FEWEST:
+        rule = min((OUTPUT, MIDDLE), key=lambda name: losses[name]["loss"])
+    layers = {OUTPUT: last, MIDDLE: last // 2}
+    better = metrics_better_than(rule, kind) if losses else []
+    if better:
+        layers |= _layers_of_metrics(loaded, texts, tokens, better, threads, seed)
+        rule = next((metric for metric in better if metric in layers), rule)
+    table = table.assign(layer=table["rule"].map(layers).astype("Int64"))
+    return Choice(
+        layers[rule],
+        _advice(layers[rule], last, f"which {rule} selects" if rule in better else ""),
+        _reason_of_evidence(losses, kind, rule, computed=bool(better)),
+        tokens,
+        "",
+        table[["rule", "layer", "loss", "low", "high", "n_models"]].reset_index(drop=True),
     )
-    return Choice(last, sentence, tokens, "", selected_layers(metrics, wanted, prompts, seed))
+
+
+def metrics_better_than(rule: str, kind: str) -> list[str]:
+    """Metrics that lose significantly less than a rule in published models, best first.
+
+    By paired differences over the same models, p values adjusted for all metrics. Metrics of
+    augmented texts do not count.
+    """
+    losses = evidence.losses()
+    losses = losses[losses["kind"] == kind]
+    of_rule = losses[losses["rule"] == rule].set_index("model")["loss"]
+    computable = [name for name, metric in all_metrics().items() if metric.min_views == 0]
+    found = {}
+    for metric, part in losses[losses["corpus"].isin(OWN_CORPORA)].groupby("rule"):
+        if metric in computable:
+            less = part.set_index("model")["loss"] - of_rule
+            found[str(metric)] = stats.mean_ci(less.dropna().to_numpy())
+    p = stats.holm([one.p for one in found.values()])
+    better = [m for m, value in zip(found, p, strict=True) if value <= stats.ALPHA]
+    return sorted((m for m in better if found[m].estimate < 0), key=lambda m: found[m].estimate)
+
+
+def _layers_of_metrics(
+    loaded: LoadedModel,
+    texts: Sequence[Any],
+    tokens: str,
+    metrics: Sequence[str],
+    threads: int,
+    seed: int,
+) -> dict[str, int]:
+    """Layers that metrics select on the texts, by the formulas of the published ones."""
+    wanted = {metric: directions()[metric] for metric in metrics}
+    table, prompts = measure(
+        loaded, [texts], threads, metrics=[*metrics], tokens=tokens, protocols="reference"
+    )
+    found = selected_layers(table, wanted, prompts, seed)
+    found = found[found["metric"].isin(metrics) & (found["unreliable"] == "")]
+    return dict(zip(found["metric"], found["layer"].astype(int), strict=True))
+
+
+def _reason_of_evidence(losses: Losses, kind: str, rule: str, *, computed: bool) -> str:
+    """The expected loss of the chosen rule and of the others that were considered."""
+    if not losses:
+        return f"There are no published scores of a model of this kind ({kind})."
+    n_models = losses[rule]["n_models"]
+    said = ", ".join(
+        f"the {name} {_loss(losses[name])}" for name in (OUTPUT, MIDDLE) if name != rule
+    )
+    models = f"{n_models} published {kind}s" if n_models > 1 else f"the one published {kind}"
+    name = rule if rule not in (OUTPUT, MIDDLE) else f"the {rule}"
+    metrics = "" if computed else " No metric selects significantly better layers."
+    return (
+        f"In {models}, {name} loses {_loss(losses[rule])} against the best layer, {said}."
+        f"{metrics} Labels tell more (--labels)."
+    )
+
+
+def _loss(row: Mapping[Any, Any]) -> str:
+    """A loss in points with its interval, if there is one."""
+    interval = f"95% CI {row['low']:.1f} to {row['high']:.1f}"
+    return f"{row['loss']:.1f} points ({interval if np.isfinite(row['low']) else 'no CI'})"
+
+
+def _advice(layer: int, last: int, why: str = "") -> str:
+    what = f"the output (layer {last})" if layer == last else f"layer {layer} of {last}"
+    return f"Use {what}{f', {why}' if why else ''}."
 
 
 def read_labels(task: LabelledEntry, most: int) -> tuple[Labels, int]:
@@ -255,8 +400,14 @@ def count_near_copies(data: Labels) -> int:
     return n
 
 
-def choose_by_scores(found: Sequence[Score], kind: str, tokens: str = "all") -> Choice:
+def choose_by_scores(
+    found: Sequence[Score], kind: str, tokens: str = "all", within: float | None = None
+) -> Choice:
     """Choose by the scores of layers 0 to L, the last of which is the output.
+
+    Another layer is chosen if it is the best and significantly better than the output. With
+    `within`, the first layer is chosen that loses at most so many points by the lower end of its
+    interval.
 
     The best layer is selected among L + 1, and an interval that ignores this would be too high.
     The intervals here hold for all layers together: their quantile is that of the largest |t| over
@@ -291,8 +442,11 @@ def choose_by_scores(found: Sequence[Score], kind: str, tokens: str = "all") -> 
         index=pd.Index(known, name="layer"),
     )
     table = table.reindex(range(len(found))).reset_index().assign(n=found[-1].n_runs)
-    layer, sentence = _conclusion(table, found[-1].baseline or 0.0)
-    return Choice(layer, sentence, tokens, SCORES[kind], table)
+    if within is None:
+        layer, reason = _conclusion(table, found[-1].baseline or 0.0)
+    else:
+        layer, reason = _cheapest(table, within)
+    return Choice(layer, _advice(layer, len(found) - 1), reason, tokens, SCORES[kind], table)
 
 
 def _widening(score: Score, kind: str) -> float:
@@ -323,36 +477,109 @@ def _interval(score: stats.Estimate, kind: str) -> tuple[Any, Any]:
 
 
 def _conclusion(table: pd.DataFrame, guessing: float) -> tuple[int, str]:
-    """The layer to use, and the reason in one sentence.
+    """The layer to use, and the reason.
 
     Another layer than the output has to score higher than the output and than guessing.
     """
-    output, best = table.iloc[-1], table.iloc[int(np.nanargmax(table["score"]))]
+    rows: Any = table.to_dict("records")
+    output, best = rows[-1], rows[int(np.nanargmax(table["score"]))]
     last = len(table) - 1
     tied = table.loc[table["score"] >= best["score"] - 1e-12, "layer"].tolist()
-    score = f"{best['score']:.2f} (95% CI {best['low']:.2f} to {best['high']:.2f})"
+    score = _with_ends(best)
     if len(tied) == len(table):
-        return (
-            last,
-            f"All {len(tied)} layers tie: {score}; these labels are too easy to choose by.",
-        )
+        return last, f"All {len(tied)} layers score {score}: these labels are too easy."
     name = f"Layer {tied[0]}" if len(tied) == 1 else f"Layers {', '.join(map(str, tied))} (tie)"
     if output["layer"] in tied:
-        rest = "no other layer scores higher" if len(tied) == 1 else "use the output"
-        return last, f"{name}, the output: {score}; {rest}."
+        other = "no other layer scores higher" if len(tied) == 1 else f"as {name}"
+        return last, f"It scores {score}, {other}."
     lead = (
-        f"{best['difference']:.3f} above the output "
-        f"({best['difference_low']:.3f} to {best['difference_high']:.3f})"
+        f"{100 * best['difference']:.1f} points above the output "
+        f"({100 * best['difference_low']:.1f} to {100 * best['difference_high']:.1f})"
     )
     if best["low"] <= guessing:
-        return last, f"{name}: {score}, not better than guessing ({guessing:.2f}); use the output."
+        return last, f"{name} scores {score}, not better than guessing ({guessing:.2f})."
     if best["difference_low"] > 0:
-        return int(best["layer"]), f"{name}: {score}, {lead}."
-    return last, f"{name}: {score}, {lead}, which is not significant; use the output."
+        return int(best["layer"]), f"{name} scores {score}, {lead}."
+    return last, (
+        f"It scores {_with_ends(output)}. {name} scores {best['score']:.2f}, {lead}, which is not "
+        "significant."
+    )
+
+
+def _cheapest(table: pd.DataFrame, within: float) -> tuple[int, str]:
+    """The first layer that loses at most so many points, and the reason."""
+    last = len(table) - 1
+    enough = table.index[table["difference_low"] >= -within / 100]
+    layer = int(enough[0]) if len(enough) else last
+    if layer == last:
+        return last, f"No earlier layer is certain to lose at most {within:g} points."
+    row: Any = table.to_dict("records")[layer]
+    return layer, (
+        f"It scores {_with_ends(row)}, {100 * row['difference']:+.1f} points against the output "
+        f"({100 * row['difference_low']:+.1f} to {100 * row['difference_high']:+.1f})."
+    )
+
+
+def _with_ends(row: Mapping[Any, Any]) -> str:
+    return f"{row['score']:.2f} (95% CI {row['low']:.2f} to {row['high']:.2f})"
+
+
+def _savings(loaded: LoadedModel, data: Labels, layer: int) -> str:
+    """Parameters and time of a pass that are saved by a cut at a layer."""
+    blocks = loaded.anatomy.blocks
+    kept = {id(p) for block in blocks[:layer] for p in block.parameters()}
+    cut = {id(p): p.numel() for block in blocks[layer:] for p in block.parameters()}
+    saved_parameters = sum(n for key, n in cut.items() if key not in kept)
+    whole = sum(p.numel() for p in loaded.model.parameters())
+    texts = data.distinct()[:TEXTS_TIMED]
+    return (
+        f"Cut there, the model has {(whole - saved_parameters) / 1e6:.1f} of {whole / 1e6:.1f} "
+        f"million parameters and takes {100 * time_share(loaded, texts, layer):.0f}% of the time "
+        f"(a pass over {len(texts)} texts)."
+    )
+
+
+def time_share(loaded: LoadedModel, texts: Sequence[Any], layer: int) -> float:
+    """Measure the share of a pass's time until a layer before the last."""
+    start = reached = before = whole = 0.0
+    n_calls = 0
+
+    def now() -> float:
+        if loaded.device.type == "cuda":
+            torch.cuda.synchronize(loaded.device)
+        return time.perf_counter()
+
+    def begin(*_: Any) -> None:
+        nonlocal start, n_calls, reached
+        start, n_calls = now(), 0
+
+    def enter(*_: Any) -> None:
+        nonlocal n_calls, reached
+        if n_calls == layer:
+            reached = now()
+        n_calls += 1
+
+    def end(*_: Any) -> None:
+        nonlocal before, whole
+        before, whole = before + reached - start, whole + now() - start
+
+    hooks = [loaded.model.register_forward_pre_hook(begin)]
+    hooks += [
+        block.register_forward_pre_hook(enter) for block in dict.fromkeys(loaded.anatomy.blocks)
+    ]
+    hooks.append(loaded.model.register_forward_hook(end))
+    try:
+        for _ in range(2):  # The first pass is slower.
+            before = whole = 0.0
+            embed(loaded, texts, [Representation("all", "mean", loaded.anatomy.readouts[0])])
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return before / whole
 
 
 def plot(choice: Choice, path: Path) -> None:
-    """Draw the score of every layer, or the layers that metrics select, to a file."""
+    """Draw the score of every layer, or the expected loss of every rule, to a file."""
     from matplotlib.figure import Figure
 
     from layerwise.figures import marks, theme
@@ -373,10 +600,10 @@ def plot(choice: Choice, path: Path) -> None:
             handles = [("best layer", marks.best()), ("model output", marks.output())]
             ax.legend(handles=[marks.entry(name, **style) for name, style in handles])
         else:
-            names = [metric_label(name) for name in table["metric"]]
-            marks.dots(ax, table["layer"], names, filled=(table["unreliable"] == "").to_numpy())
-            open_dot = marks.dot(color="white", markeredgecolor=theme.INK)
-            ax.legend(handles=[marks.entry("unreliable metric", **open_dot)])
-        ax.set_xlabel("Layer")
+            table = table.iloc[::-1]
+            names = [metric_label(rule) for rule in table["rule"]]
+            ends = table["low"].to_numpy(), table["high"].to_numpy()
+            marks.dots(ax, table["loss"].to_numpy(), names, *ends)
+        ax.set_xlabel("Layer" if choice.score else "Score lost against the best layer (points)")
         figure.suptitle("Layer choice", x=0.01, ha="left")
         figure.savefig(path)

@@ -14,14 +14,13 @@ from typer import Argument, Option
 from layerwise.errors import LayerwiseError, check_name
 
 if TYPE_CHECKING:
-    from layerwise.config import Config
+    from layerwise.run.plan import Plan
 
 # All else is imported when it is needed: `layerwise --help` shall be there at once.
 
 app = typer.Typer(
     help="What each layer of a model represents, and which layer to use.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
@@ -69,6 +68,85 @@ CONFIG = Annotated[Path, Option("--config", "-c", help="The config.")]
 EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"layerwise {version('layerwise')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+CSV = Annotated[Path | None, Option(help="Write the table as CSV.", callback=_output)]
+JSON = Annotated[Path | None, Option(help="Write the table as JSON.", callback=_output)]
+
+
+def _write(table: Any, csv: Path | None, json: Path | None) -> None:
+    if csv is not None:
+        table.to_csv(csv, index=False)
+    if json is not None:
+        table.to_json(json, orient="records", indent=1)
+
+
+@app.command()
+def analyse(
+    model: MODEL,
+    texts: Annotated[
+        Path, Argument(help="Texts: .txt (one per line), .csv, .tsv, .jsonl or .parquet.")
+    ],
+    metric: Annotated[
+        list[str] | None,
+        Option(help="A metric; repeat for several (default: all that texts suffice for)."),
+    ] = None,
+    tokens: Annotated[str, Option(help="Tokens to pool: all, drop_first or drop_sinks.")] = "all",
+    text: Annotated[str, Option(help="Column of the texts.")] = "text",
+    max_length: Annotated[int, Option(min=1, help="Cut texts after this many tokens.")] = 256,
+    csv: CSV = None,
+    json: JSON = None,
+    plot: Annotated[
+        Path | None, Option(help="Draw the metrics by depth (.png, .pdf, .svg).", callback=_figure)
+    ] = None,
+    revision: REVISION = "main",
+    device: DEVICE = "auto",
+    dtype: DTYPE = "float32",
+    threads: THREADS = 2,
+) -> None:
+    """Compute metrics of every layer of a model on texts.
+
+    Example: layerwise analyse HuggingFaceTB/SmolLM2-135M texts.txt --metric prompt_entropy
+    """
+    from layerwise.activations.extract import set_threads
+    from layerwise.analysis import measure, prompts_of
+    from layerwise.metrics.registry import all_metrics
+    from layerwise.models.opening import open_model
+    from layerwise.vocabulary import TOKENS
+
+    for name in metric or ():
+        check_name("metric", name, all_metrics())
+    check_name("token selection", tokens, TOKENS)
+    prompts = prompts_of(texts, text)
+    set_threads(threads)
+    place: Any = {"revision": revision, "device": device, "dtype": dtype}
+    with open_model(model, name=model, max_length=max_length, **place) as loaded:
+        table, _ = measure(loaded, [prompts], threads, metrics=metric, tokens=tokens)
+    _say(table.pivot_table("value", "layer", "metric").round(3).to_string())
+    _write(table, csv, json)
+    if plot is not None:
+        from layerwise.config.studies import Study
+        from layerwise.figures.render import draw
+
+        study = Study(kind="metrics_by_depth", metrics=tuple(dict.fromkeys(table["metric"])))
+        draw(study, {"metrics": table}).figure.savefig(plot)
+
+
 @app.command()
 def choose(
     model: MODEL,
@@ -95,14 +173,22 @@ def choose(
             "models, else all)."
         ),
     ] = None,
+    within: Annotated[
+        float | None,
+        Option(
+            min=0,
+            help="With --labels: choose the cheapest layer that loses at most this many points "
+            "against the output.",
+        ),
+    ] = None,
     sample: Annotated[
         int, Option(min=20, max=5000, help="Read at most this many texts, rows or words.")
     ] = 1000,
     max_length: Annotated[int, Option(min=1, help="Cut texts after this many tokens.")] = 256,
     seed: Annotated[int, Option(min=0, help="Seed of the sample and the splits.")] = 0,
     verbose: Annotated[bool, Option("--verbose", help="Print the whole table.")] = False,
-    csv: Annotated[Path | None, Option(help="Write the table as CSV.", callback=_output)] = None,
-    json: Annotated[Path | None, Option(help="Write the table as JSON.", callback=_output)] = None,
+    csv: CSV = None,
+    json: JSON = None,
     plot: Annotated[
         Path | None, Option(help="Draw the scores by depth (.png, .pdf, .svg).", callback=_figure)
     ] = None,
@@ -115,6 +201,8 @@ def choose(
 
     Example: layerwise choose HuggingFaceTB/SmolLM2-135M --labels reviews.csv
     """
+    if within is not None and labels is None:
+        raise LayerwiseError("--within needs --labels.", code="conflict")
     if (texts is None) == (labels is None):
         raise LayerwiseError(
             "Give either a file of texts, or labelled rows by --labels.", code="conflict"
@@ -141,16 +229,17 @@ def choose(
     set_threads(threads)
     place: Any = {"revision": revision, "device": device, "dtype": dtype}
     with open_model(model, name=model, max_length=max_length, **place) as loaded:
-        choice = choosing.choose(loaded, data, tokens=tokens, threads=threads, seed=seed)
+        choice = choosing.choose(
+            loaded, data, tokens=tokens, within=within, threads=threads, seed=seed
+        )
     score = [choice.score[0].lower() + choice.score[1:]] if choice.score else []
     about = [model, used, *score, f"tokens: {choice.tokens}"]
-    _say(choice.sentence, f"({', '.join(about)})")
+    _say(choice.advice, choice.reason, f"({', '.join(about)})")
     if verbose:
-        _say(choice.table.round(3).to_string(index=False))
-    if csv is not None:
-        choice.table.to_csv(csv, index=False)
-    if json is not None:
-        choice.table.to_json(json, orient="records", indent=1)
+        _say(choice.table.round(3).to_string(index=False, na_rep="–"))
+    options = {} if revision == "main" else {"revision": revision}
+    _say(f"To save it: {choice.export_command(model, **options)}")
+    _write(choice.table, csv, json)
     if plot is not None:
         choosing.plot(choice, plot)
 
@@ -324,7 +413,9 @@ def run(
     Further options are passed to snakemake: layerwise run -c mine.yaml --dry-run
     """
     progress = [] if verbose else ["--logger", "layerwise"]
-    results = Path(_snakemake(config, *progress, "--cores", str(cores), *context.args).results)
+    results = Path(
+        _snakemake(config, *progress, "--cores", str(cores), *context.args).config.results
+    )
     if context.args:
         return
     from layerwise.figures.report import shown
@@ -337,11 +428,21 @@ def run(
 
 
 @app.command()
-def plan(config: CONFIG = Path("config.yaml")) -> None:
-    """List the jobs of a run and the gigabytes of its activations, without running it."""
-    from layerwise.run.resources import describe
+def plan(
+    config: CONFIG = Path("config.yaml"),
+    tflops: Annotated[
+        float, Option(min=0.001, help="10¹² operations per second that a GPU reaches.")
+    ] = 30,
+) -> None:
+    """List the jobs of a run and what they take, without running it.
 
-    _say(*describe(_snakemake(config, "--dry-run", "--quiet", "host", "rules")))
+    GPU memory and hours, downloads and activations are estimates from the names of models and the
+    lengths of texts.
+    """
+    from layerwise.run.resources import Requests
+
+    found = _snakemake(config, "--dry-run", "--quiet", "host", "rules")
+    _say(*Requests(found).describe(tflops))
 
 
 @app.command()
@@ -366,18 +467,19 @@ def plot(
 @app.command()
 def report(config: CONFIG = Path("config.yaml")) -> None:
     """Write one page with all figures and tables of a run. Runs the jobs that are missing."""
-    results = _snakemake(config, "--logger", "layerwise", "--cores", "1", "report").results
+    results = _snakemake(config, "--logger", "layerwise", "--cores", "1", "report").config.results
     _say(f"{results}/report.html is up to date.")
 
 
-def _snakemake(config: Path, *arguments: str) -> Config:
-    """Run Snakemake on a config and return it; end with Snakemake's exit status if it fails."""
-    from layerwise.config import read_config
+def _snakemake(config: Path, *arguments: str) -> Plan:
+    """Run Snakemake on a config and return its plan; end with Snakemake's status if it fails."""
+    from layerwise.config.reading import read_yaml
     from layerwise.extras import require
     from layerwise.project import SNAKEFILE
+    from layerwise.run.validate import read_valid
 
     require("snakemake", "workflow")
-    found = read_config(config)
+    found = read_valid(read_yaml(config), [config])
     command = ["-m", "snakemake", "--snakefile", str(SNAKEFILE), "--configfile", str(config)]
     # Jobs start `python`: this one, also where its environment is not activated.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])

@@ -29,7 +29,15 @@ from layerwise.activations.words import Span, Word, spans
 from layerwise.errors import check_name
 from layerwise.models.load import LoadedModel
 from layerwise.progress import Progress
-from layerwise.vocabulary import BLOCK, FINAL_NORM, OUTPUT, POOLINGS, SCORED_READOUTS, SINK_RATIO
+from layerwise.vocabulary import (
+    BLOCK,
+    FINAL_NORM,
+    OUTPUT,
+    POOLINGS,
+    SCORED_READOUTS,
+    SINK_RATIO,
+    TOKENS,
+)
 
 log = logging.getLogger(__name__)
 
@@ -49,15 +57,16 @@ def representations_of(
     Raises
     ------
     LayerwiseError
-        If the model does not have the tokens, or a pooling or readout is unknown.
+        If the model does not have the tokens, or a name is unknown.
     """
-    loaded.check_tokens(tokens)
     for what, given, known in (
+        ("token selection", tokens, TOKENS),
         ("pooling", poolings, POOLINGS),
         ("readout", readouts, SCORED_READOUTS),
     ):
         for name in given:
             check_name(what, name, known)
+    loaded.check_tokens(tokens)
     return representations(tokens, poolings, readouts)
 
 

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,9 +23,10 @@ from layerwise.config.corpora import Perturb
 from layerwise.config.extraction import ExtractSettings
 from layerwise.corpora.perturb import perturb as perturbed
 from layerwise.corpora.perturb import vocabulary_of
-from layerwise.errors import LayerwiseError
+from layerwise.errors import LayerwiseError, check_name
 from layerwise.io.files import provenance
 from layerwise.models.load import LoadedModel
+from layerwise.models.states import States
 from layerwise.progress import Progress
 from layerwise.vocabulary import BLOCK, OUTPUT
 
@@ -82,6 +84,7 @@ def extract(
     attention = None
     if settings.attention and _causal(loaded, "attention to the first token"):
         attention = FirstTokenAttention(loaded, n)
+    kept = _token_states(loaded, settings, ids)
     labels = store.labels(
         protocols=settings.protocols,
         tokens=settings.tokens,
@@ -109,13 +112,18 @@ def extract(
     )
     kinds = len(settings.protocols) * len(settings.tokens) * loaded.anatomy.n_layers
     per_prompt = kinds * (loaded.anatomy.hidden * 4 + rank * 8) * (1 + len(inner))
-    window = max(32, min(n, batches.WINDOW_BYTES[loaded.device.type] // max(1, per_prompt)))
+    per_prompt += len(kept.layers) * rank * loaded.anatomy.hidden * 4 if kept else 0
+    window = max(
+        8 if kept else 32, min(n, batches.WINDOW_BYTES[loaded.device.type] // max(1, per_prompt))
+    )
     total_cut = 0
     with (
         store.create(target, labels, record, inner) as file,
         Progress(n * len(views), f"{loaded.name} {loaded.revision}", loaded.reader.takes) as bar,
         ThreadPoolExecutor(1, thread_name_prefix="write") as writer,
     ):
+        if kept is not None:
+            store.add_token_states(file, kept)
         written: Future[None] | None = None
         for view in range(len(views)):
             if view > 0:
@@ -124,7 +132,7 @@ def extract(
             seen = attention if view == 0 else None
             with seen or nullcontext():
                 for part in batches.windows(n, window):
-                    results = store.Window(labels, inner, part, view)
+                    results = store.Window(labels, inner, part, view, kept)
                     forward.run(
                         loaded,
                         [ids[i] for i in part],
@@ -257,10 +265,27 @@ class Batch:
             self.means.append((layer, means))
         for readout, needs in own.needs_of(layer, sublayer, self.results.view).items():
             states = forward.read(own.loaded, packed, readout)
+            if needs.norms:
+                self._keep(layer, states)
             self.waiting.append((layer, sublayer, Reduced(states, needs)))
         limit = WAITING_BYTES[packed.states.device.type]
         if sum(reduced.waiting_bytes for *_, reduced in self.waiting) > limit:
             self._decompose()
+
+    def _keep(self, layer: int, packed: Packed) -> None:
+        """Copy the token states of a layer, if they are asked for."""
+        kept = self.results.kept
+        if kept is None or layer not in kept.layers:
+            return
+        states = packed.states.cpu().numpy()
+        if kept.dtype == "f2" and np.abs(states).max() > np.finfo(np.float16).max:
+            raise LayerwiseError(
+                f"Token states of layer {layer} of {self.reduction.loaded.name} are too large for "
+                "float16; set extract.token_states: true.",
+                code="out_of_range",
+            )
+        for k, (row, n) in enumerate(zip(self.rows, packed.lengths.tolist(), strict=True)):
+            self.results.put_states(layer, row, states[k, :n])
 
     def finish(self) -> None:
         """The pass is over; on a GPU, results come later."""
@@ -308,6 +333,23 @@ class Batch:
         raise own.loaded.not_finite(where)
 
 
+def _token_states(
+    loaded: LoadedModel, settings: ExtractSettings, ids: Sequence[Any]
+) -> store.TokenStates | None:
+    """Token states to keep of the prompts; None if none are asked for."""
+    if not settings.token_states:
+        return None
+    there = range(loaded.anatomy.n_layers)
+    layers = settings.layers or tuple(there)
+    for layer in layers:
+        check_name(f"layer in extract.layers of {loaded.name}", layer, there)
+    offsets = np.cumsum([0, *map(len, ids)], dtype=np.int64)
+    of_text = not ids or isinstance(ids[0], list)
+    tokens = [np.asarray(i if of_text else np.full(len(i), -1), np.int32) for i in ids]
+    dtype = "f2" if settings.token_states == "float16" else "f4"
+    return store.TokenStates(layers, offsets, np.concatenate(tokens), dtype)
+
+
 def readouts_of(loaded: LoadedModel, settings: ExtractSettings) -> dict[str, str]:
     """Readout of each protocol: that of the settings for ``paper``, else the model's output.
 
@@ -345,6 +387,8 @@ def _sublayers(loaded: LoadedModel, wanted: Sequence[str]) -> tuple[str, ...]:
     """Of the sublayers that are asked for, those that the model has."""
     if not wanted:
         return ()
+    if isinstance(loaded.reader, States):
+        raise loaded.reader.needs_model("extract.sublayers")
     there = loaded.anatomy.sublayers
     absent = [name for name in wanted if name not in there]
     if absent:

@@ -12,12 +12,15 @@ view       0 (the prompt itself), 1 … V (its augmented copies)
 prompt     the prompt's id in the corpus
 hidden     0 … D-1
 prefix     t, t times each: numbers of first tokens, see `grid`
+token      ids of all tokens of all prompts, one prompt after the other; -1 in images
+offset     where each prompt begins along ``token``, and where the last one ends
 head       0 … H-1: attention heads
 rank       0 … R-1, R the largest token count of any prompt
 ========== ========================================================================
 
 Arrays: see `ARRAYS` and `ATTENTION`. Views are pooled; all else is of view 0 alone. The arrays
-``prefix_spectrum`` and ``first_token_attention`` are there if the extraction was asked for them.
+``prefix_spectrum``, ``first_token_attention`` and ``token_states`` (of the layers ``token_layer``,
+each as in ``norm``) are there if the extraction was asked for them.
 
 Sublayers, if asked for, are groups ``sublayers/{name}`` (``mixer``, ``mlp``, …, see
 `layerwise.models.architectures`) that hold the same arrays but ``prefix_spectrum``, with the
@@ -36,7 +39,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +139,37 @@ ATTENTION = ArraySpec(
     ("prompt", "head"),
     np.nan,
 )
+
+
+TOKEN_STATES = ArraySpec(
+    ("token_layer", "token", "hidden"),
+    "f4",
+    "activation",
+    "state of each token; those of prompt i are from offset[i] up to offset[i + 1]",
+    ("token", "hidden"),
+    np.nan,
+)
+
+
+@dataclass(frozen=True)
+class TokenStates:
+    """Token states that a file keeps.
+
+    Attributes
+    ----------
+    layers : sequence of int
+    offsets : array, shape (N + 1,)
+        Where each prompt begins among all tokens.
+    ids : array
+        Ids of all tokens.
+    dtype : str
+        f4 or f2.
+    """
+
+    layers: Sequence[int]
+    offsets: Array
+    ids: Array
+    dtype: str
 
 
 def grid(longest: int) -> list[int]:
@@ -242,6 +276,17 @@ def add_attention(file: h5py.File, values: Array) -> None:
     _add(file, "first_token_attention", ATTENTION)[...] = values
 
 
+def add_token_states(file: h5py.File, kept: TokenStates) -> None:
+    """Add the array ``token_states``, to be filled by `Window`, and its labels."""
+    for name, values in (
+        ("token_layer", kept.layers),
+        ("token", kept.ids),
+        ("offset", kept.offsets),
+    ):
+        hdf5.add_scale(file, name, values)
+    _add(file, "token_states", replace(TOKEN_STATES, dtype=kept.dtype))
+
+
 def group_of(file: h5py.File, sublayer: str) -> h5py.Group:
     """The group that holds a sublayer's arrays: the file itself for 'block'."""
     return file if sublayer == BLOCK else file[GROUP][sublayer]
@@ -260,10 +305,24 @@ class Window:
         Numbers of the prompts.
     view : int
         0 for the prompts themselves.
+    kept : TokenStates, optional
+        Token states to keep of the prompts themselves.
     """
 
-    def __init__(self, labels: Labels, sublayers: Sequence[str], part: range, view: int) -> None:
+    def __init__(
+        self,
+        labels: Labels,
+        sublayers: Sequence[str],
+        part: range,
+        view: int,
+        kept: TokenStates | None = None,
+    ) -> None:
         self.part, self.view = part, view
+        self.kept = kept if view == 0 else None
+        if self.kept is not None:
+            self.first, last = (int(self.kept.offsets[n]) for n in (part.start, part.stop))
+            shape = (len(self.kept.layers), last - self.first, len(labels["hidden"]))
+            self.states = np.full(shape, np.nan, self.kept.dtype)
         self.arrays: dict[tuple[str, str], Array] = {}
         own = {**labels, "prompt": part}
         for sublayer, name in _arrays(labels, sublayers):
@@ -309,8 +368,17 @@ class Window:
             for protocol, of_protocol in zip(protocols, values, strict=True):
                 array[protocol][tuple(at[1:])] = of_protocol
 
+    def put_states(self, layer: int, row: int, states: Array) -> None:
+        """Take in the states of a prompt's tokens at a layer, shape (T, D), if they are kept."""
+        if self.kept is not None and layer in self.kept.layers:
+            start = int(self.kept.offsets[self.part[row]]) - self.first
+            self.states[self.kept.layers.index(layer), start : start + len(states)] = states
+
     def write(self, file: h5py.File) -> None:
         """Write the results to their place in the file."""
+        if self.kept is not None:
+            tokens = slice(self.first, self.first + self.states.shape[1])
+            file["token_states"][:, tokens] = self.states
         place = {"prompt": slice(self.part.start, self.part.stop), "view": self.view}
         for (sublayer, name), array in self.arrays.items():
             at = tuple(place.get(dim, slice(None)) for dim in ARRAYS[name].dims)
@@ -337,6 +405,8 @@ class Activations:
         What the file holds, 'block' first.
     has_prefixes, has_attention : bool
         Whether the file has these arrays.
+    lacks : set of str
+        Inputs of metrics that say nothing: those of tokens, where a prompt has one vector.
 
     Raises
     ------
@@ -362,6 +432,7 @@ class Activations:
         self.model = str(self.attributes["model"])
         self.revision = str(self.attributes["revision"])
         self.corpus = str(self.attributes["corpus"])
+        self.lacks = frozenset(str(self.attributes.get("lacks", "")).split())
         with hdf5.readable(path):
             self.protocols: tuple[str, ...] = tuple(self._file["protocol"].asstr()[:])
             self.tokens: tuple[str, ...] = tuple(self._file["tokens"].asstr()[:])

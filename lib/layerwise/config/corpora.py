@@ -189,6 +189,8 @@ class Kept(Section):
     sublayers: Distinct[Sublayer] | None = None
     """Sub-layers kept on this corpus; null for extract.sublayers. They take several times the disk
     of the layers, so use fewer prompts."""
+    token_states: bool | Literal["float16"] | None = None
+    """extract.token_states for this corpus; null for the section's."""
     prefixes: bool | None = None
     """extract.prefixes for this corpus; null for the section's."""
 

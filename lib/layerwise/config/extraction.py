@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
-from layerwise.section import Distinct, Positive, Section, SomeOf, Threads
+from layerwise.section import Count, Distinct, Positive, Section, SomeOf, Threads
 from layerwise.vocabulary import SINK_RATIO, Dtype, Protocol, Readout, Sublayer, Tokens
 
 
@@ -35,6 +37,12 @@ class ExtractSettings(Section):
     sublayers: Distinct[Sublayer] = ()
     """Sub-layers of each block to keep in addition to its output. A model without one of them
     skips it (Mamba has no MLP, BERT no input norm)."""
+    token_states: bool | Literal["float16"] = False
+    """Keep the states of all tokens of each prompt, with the readout above, in float32 or float16.
+    They take the number of tokens times the disk of a pooled layer; `layerwise plan` says how
+    much."""
+    layers: SomeOf[Count] | None = None
+    """Layers whose token states are kept; null for all."""
     batch_tokens: Positive | None = None
     """Tokens in a batch, padding included; null chooses by device."""
     threads: Threads = 2

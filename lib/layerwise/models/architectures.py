@@ -39,11 +39,8 @@ from torch import nn
 from layerwise.errors import LayerwiseError
 from layerwise.vocabulary import BLOCK, OUTPUT, READOUTS, SUBLAYERS
 
-# Their positions start after the id of the padding, which leaves two fewer for tokens.
-POSITIONS_FROM_PADS = ("camembert", "mpnet", "roberta", "xlm-roberta")
-
 # Config keys of the longest input in tokens (transformers maps further ones to the first).
-LONGEST = ("max_position_embeddings", "max_seq_len")
+LONGEST = ("max_position_embeddings", "max_seq_len", "max_encoder_position_embeddings")
 
 
 class Parts(NamedTuple):

@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from layerwise.config.models import Model
 from layerwise.corpora.select import SURROGATE
 from layerwise.errors import LayerwiseError
-from layerwise.models.architectures import LONGEST, POSITIONS_FROM_PADS, Anatomy
+from layerwise.models.architectures import LONGEST, Anatomy
 from layerwise.models.failures import NO_TOKENIZER
 
 # A tokenizer's output takes hundreds of bytes per token, the ids only a few.
@@ -66,8 +66,8 @@ class Texts:
         if tokenizer.pad_token_id is None or tokenizer.pad_token_id >= self.n_embeddings:
             # Padding never counts and never reaches another token; any id works.
             tokenizer.pad_token_id = tokenizer.eos_token_id or 0
-        offset = 2 if network.config.model_type in POSITIONS_FROM_PADS else 0
         positions = [getattr(network.config, name, None) for name in LONGEST]
+        offset = _first_position(network)
         limits = [n - offset for n in positions if isinstance(n, int) and n > 0]
         limits += [tokenizer.model_max_length, UNLIMITED, entry.max_length or UNLIMITED]
         self.max_length = int(min(limits))
@@ -174,3 +174,10 @@ class Texts:
     def facts(self) -> dict[str, Any]:
         """Settings of the inputs, for the file's record."""
         return {"special_tokens": self.special_tokens, "max_length": self.max_length}
+
+
+def _first_position(network: Any) -> int:
+    """The position of the first token: RoBERTa and its like count from the id of the padding."""
+    tables = (m for name, m in network.named_modules() if name.endswith("position_embeddings"))
+    pads = (getattr(table, "padding_idx", None) for table in tables)
+    return next((pad + 1 for pad in pads if pad is not None), 0)

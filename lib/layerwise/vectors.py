@@ -1,0 +1,203 @@
+"""Vectors of every layer, in memory or in a file: `layerwise.embed` and `layerwise.extract`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from layerwise.analysis import prompts_of
+from layerwise.config.studies import several
+from layerwise.errors import check_name
+from layerwise.models.opening import open_model
+from layerwise.vocabulary import FINAL_NORM, SINK_RATIO
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+SCHEMA, VERSION = "layerwise.embeddings", 1
+NAME = "embeddings"
+BLOCK_BYTES = 256 * 2**20
+"""Vectors that are in memory before they are written."""
+
+
+def embed(
+    model: Any,
+    texts: Any,
+    tokenizer: Any = None,
+    *,
+    tokens: str = "all",
+    pooling: str = "mean",
+    readout: str = FINAL_NORM,
+    layers: int | Sequence[int] | None = None,
+    batch_tokens: int | None = None,
+    out: str | Path | None = None,
+    column: str = "text",
+    revision: str = "main",
+    device: str = "auto",
+) -> xr.DataArray:
+    """Embed texts or images with all layers of a model, in one pass.
+
+    Parameters
+    ----------
+    model, texts, tokenizer, column, revision, device
+        As for `layerwise.analyse`.
+    tokens : str
+        Token selection: all, drop_first or drop_sinks; of images also patches or class.
+    pooling : str
+        mean, weighted_mean, max, last_token or cls.
+    readout : str
+        final_norm (of models that have one) or residual.
+    layers : int or sequence of int, optional
+        Layers to keep, from 0 (the embedding output) to the number of blocks; by default all.
+    batch_tokens : int, optional
+        Tokens in a batch, pads included; by default what suits the device.
+    out : path, optional
+        HDF5 file to write. Memory then holds some 256 MB of vectors, whatever the number of texts.
+
+    Returns
+    -------
+    xarray.DataArray, shape (layers, texts, D), float32
+        Dimensions layer, text and hidden; ``depth`` goes from 0 to 1 along the layers. With `out`,
+        values are read from the file when they are needed.
+
+    Examples
+    --------
+    >>> import layerwise as lw
+    >>> vectors = lw.embed(model, texts, tokenizer, layers=[1, 3])
+    >>> vectors.sel(layer=3).shape, vectors.depth.values.round(2).tolist()
+    ((24, 32), [0.33, 1.0])
+    >>> stored = lw.embed(model, texts, tokenizer, layers=[1, 3], out="vectors.h5")
+    >>> bool((stored == vectors).all())
+    True
+
+    Raises
+    ------
+    LayerwiseError
+        If a name is unknown, the model cannot be read, or the texts do not suit it.
+    """
+    import xarray as xr
+
+    from layerwise.activations.embedding import embed_into, representations_of
+    from layerwise.io import hdf5
+    from layerwise.io.files import provenance
+    from layerwise.progress import Progress
+
+    prompts = prompts_of(texts, column)
+    with open_model(model, tokenizer, revision=revision, device=device) as loaded:
+        ways = representations_of(loaded, [tokens], [pooling], [readout])
+        n_layers, hidden = loaded.anatomy.n_layers, loaded.anatomy.hidden
+        kept = list(range(n_layers) if layers is None else several(layers))
+        for layer in kept:
+            check_name("layer", layer, range(n_layers))
+        of_text = n_layers * hidden * np.dtype(np.float32).itemsize
+        size = int(np.clip(BLOCK_BYTES // of_text, 1, len(prompts)))
+
+        def fill(target: Any) -> None:
+            """Write the vectors of all texts, a block of texts at a time."""
+            with Progress(len(prompts), f"{loaded.name} {loaded.revision}", "text") as bar:
+                for start in range(0, len(prompts), size):
+                    part = prompts[start : start + size]
+                    block = np.empty((1, n_layers, len(part), hidden), np.float32)
+                    options: Any = {"budget": batch_tokens, "sink_ratio": SINK_RATIO}
+                    for n in embed_into(loaded, part, block, ways, **options):
+                        bar.update(n)
+                    target[:, start : start + len(part)] = block[0, kept]
+
+        depth = np.array(kept) / max(1, n_layers - 1)
+        about = {
+            "model": loaded.name,
+            "revision": loaded.revision,
+            "tokens": tokens,
+            "pooling": pooling,
+            "readout": readout,
+        }
+        scales: dict[str, Any] = {"layer": kept, "text": range(len(prompts))}
+        if out is None:
+            values = np.empty((len(kept), len(prompts), hidden), np.float32)
+            fill(values)
+            coordinates = {**scales, "depth": ("layer", depth)}
+            return xr.DataArray(values, coordinates, (*scales, "hidden"), NAME, about)
+        with hdf5.create(Path(out), SCHEMA, VERSION, provenance(**about)) as file:
+            for name, labels in {**scales, "hidden": range(hidden)}.items():
+                hdf5.add_scale(file, name, labels)
+            described = {"unit": "", "description": "relative depth"}
+            hdf5.add_array(file, "depth", ["layer"], "f8", **described)[...] = depth
+            described = {"unit": "activation", "description": "pooled vectors of the texts"}
+            dims = [*scales, "hidden"]
+            fill(hdf5.add_array(file, NAME, dims, "f4", **described, whole=dims[1:]))
+    data = xr.open_dataset(out, engine="h5netcdf").set_coords("depth")
+    return data[NAME].drop_vars("hidden")
+
+
+def extract(
+    model: Any,
+    corpus: Any,
+    out: str | Path,
+    tokenizer: Any = None,
+    *,
+    views: Sequence[Any] = (),
+    column: str = "text",
+    revision: str = "main",
+    device: str = "auto",
+    **settings: Any,
+) -> xr.Dataset:
+    """Write the activations file of a workflow: all that metrics are computed from.
+
+    Parameters
+    ----------
+    model, tokenizer, views, column, revision, device
+        As for `layerwise.analyse`.
+    corpus
+        Texts or images as `layerwise.analyse` takes them, or a corpus of a run
+        (``results/corpora/NAME.parquet``).
+    out : path
+        The HDF5 file to write.
+    **settings
+        Keys of a config's section ``extract``, such as ``tokens=["all", "drop_first"]``,
+        ``sublayers=["mlp"]`` or ``token_states=True``.
+
+    Returns
+    -------
+    xarray.Dataset
+        The file's arrays with their labels, read when they are needed; `Results.activations`
+        opens the files of a run.
+
+    Examples
+    --------
+    >>> import layerwise as lw
+    >>> data = lw.extract(model, texts, "texts.h5", tokenizer, token_states=True, layers=[3])
+    >>> data["pooled"].sel(protocol="paper", tokens="all", layer=3, view=0).shape
+    (24, 32)
+    >>> first, after = data["offset"].values[:2]  # the tokens of the first text
+    >>> data["token_states"].sel(token_layer=3).isel(token=slice(first, after)).shape[1]
+    32
+
+    Raises
+    ------
+    LayerwiseError
+        If a setting is unknown, the model cannot be read, or the texts do not suit it.
+    """
+    import xarray as xr
+
+    from layerwise.activations.extract import extract as write
+    from layerwise.config.extraction import ExtractSettings
+    from layerwise.section import parse
+
+    given = parse(ExtractSettings, settings, "extract")
+    copies = [prompts_of(one, column) for one in (corpus, *views)]
+    with open_model(
+        model, tokenizer, revision=revision, device=device, dtype=given.dtype
+    ) as loaded:
+        write(
+            loaded,
+            corpus="texts",
+            prompts=[str(n) for n in range(len(copies[0]))],
+            views=copies,
+            settings=given,
+            target=Path(out),
+            attributes={},
+        )
+    return xr.open_dataset(out, engine="h5netcdf")
