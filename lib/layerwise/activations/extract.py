@@ -24,6 +24,7 @@ from layerwise.corpora.perturb import vocabulary_of
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.io.files import provenance
 from layerwise.models.load import LoadedModel
+from layerwise.models.states import States
 from layerwise.progress import Progress
 from layerwise.vocabulary import BLOCK, OUTPUT
 
@@ -362,6 +363,8 @@ def _sublayers(loaded: LoadedModel, wanted: Sequence[str]) -> tuple[str, ...]:
     """Of the sublayers that are asked for, those that the model has."""
     if not wanted:
         return ()
+    if isinstance(loaded.reader, States):
+        raise loaded.reader.needs_model("extract.sublayers")
     there = loaded.anatomy.sublayers
     absent = [name for name in wanted if name not in there]
     if absent:

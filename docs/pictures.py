@@ -1,0 +1,81 @@
+"""Draw the pictures of the docs and run its notebooks: `make pictures`.
+
+Each PNG is in full colour and holds, beside its provenance, the words of its legend, which
+tests/test_docs.py compares with the code's.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import layerwise
+from layerwise.figures import theme
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+DPI = 110
+# Pictures of the authors' released tables, of presets/published.yaml; all others are studies of
+# config.yaml and docs/gallery.yaml by the same name.
+PUBLISHED = {
+    "score_by_depth": "figure_1_score_by_depth",
+    "metric_vs_score": "figure_3_metric_vs_score",
+    "layer_selection": "table_2_layer_selection",
+    "size_scaling": "figure_12_sizes",
+}
+WINDOW = "1440,900"
+
+
+def main() -> None:
+    """Draw every picture of docs/figures.md again, and the explorer."""
+    results = ROOT / "results"
+    own, published = layerwise.open(results), layerwise.open(results / "published")
+    for path in sorted((DOCS / "figures").glob("*.png")):
+        study = PUBLISHED.get(path.stem, path.stem)
+        run = published if path.stem in PUBLISHED else own
+        if study not in run.studies:
+            sys.exit(f"{run.folder} has no study {study}; run `make pictures`.")
+        figure = run.plot(study)
+        legends = [*figure.legends, *(ax.get_legend() for ax in figure.axes if ax.get_legend())]
+        words = [text.get_text() for legend in legends for text in legend.get_texts()]
+        about = {"Software": f"layerwise {version('layerwise')}", "Legend": json.dumps(words)}
+        with theme.theme():
+            figure.savefig(path, dpi=DPI, facecolor="white", metadata=about)
+        sys.stdout.write(f"{path.name}: {path.stat().st_size // 1024} KB\n")
+    explorer(results / "explore.html", DOCS / "explorer.png")
+    for path in sorted((DOCS / "notebooks").glob("*.ipynb")):
+        notebook(path)
+
+
+def notebook(path: Path) -> None:
+    """Run a notebook from the project's root and save it with what it shows."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    cells = nbformat.read(path, as_version=4)
+    NotebookClient(cells, resources={"metadata": {"path": str(ROOT)}}).execute()
+    nbformat.write(cells, path)
+
+
+def explorer(page: Path, target: Path) -> None:
+    """Take a picture of the explorer with Chromium.
+
+    Raises
+    ------
+    SystemExit
+        If Chromium is not installed.
+    """
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        sys.exit("The picture of the explorer needs Chromium; apt-get install chromium.")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+    options += [f"--window-size={WINDOW}", f"--screenshot={target}"]
+    subprocess.run([chromium, *options, page.as_uri()], check=True, capture_output=True)
+
+
+if __name__ == "__main__":
+    main()
