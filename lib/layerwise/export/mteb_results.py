@@ -52,6 +52,7 @@ def export_scores(results: Results, out: Path) -> int:
     cache = mteb.ResultCache(out)
     tasks = {name: get_task(name) for name in scores["task"].unique()}
     n_files = 0
+    place: Any
     for place, rows in scores.groupby(["model", "revision", "layer", *DIMENSIONS, "task"]):
         model, revision, layer, *read, name = place
         unusual = {d: v for d, v in zip(DIMENSIONS, read, strict=True) if v != USUAL[d]}
