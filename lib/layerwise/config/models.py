@@ -62,6 +62,14 @@ class PackageSource(_LocalFiles):
     """Folder in the package."""
 
 
+class StatesSource(Section):
+    """Hidden states that another program computed."""
+
+    states: str = Field(min_length=1)
+    """Path of an HDF5 or safetensors file of states; {revision} in it is replaced by the
+    revision."""
+
+
 class HubAdapter(Section):
     """An adapter on the Hugging Face hub."""
 
@@ -86,8 +94,9 @@ def is_converted(source: Section) -> bool:
 Source = Annotated[
     Annotated[HubSource, Tag("hub")]
     | Annotated[FolderSource, Tag("folder")]
-    | Annotated[PackageSource, Tag("package")],
-    one_of("hub", "folder", "package"),
+    | Annotated[PackageSource, Tag("package")]
+    | Annotated[StatesSource, Tag("states")],
+    one_of("hub", "folder", "package", "states"),
 ]
 """The source of a model."""
 
@@ -122,7 +131,7 @@ class Model(Section):
     """A model and its checkpoints."""
 
     source: Source
-    """Source of the model: one of hub, folder, package."""
+    """Source of the model: one of hub, folder, package, states."""
     revisions: Revisions = ("main",)
     """The checkpoints, in order of training. Of a model on the hub also the branches that match a
     pattern: {pattern: 'stage1-step{step}-tokens*', which: log}. For EleutherAI/pythia-… also 'all'
