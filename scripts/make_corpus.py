@@ -15,9 +15,7 @@ def main(arguments: script.Arguments) -> None:
     settings, texts = config.corpora[arguments.corpus], arguments.texts
     task = getattr(settings.source, "task", None)
     if task is not None:
-        from layerwise.tasks.evaluate import texts_of
-
-        texts = texts_of(script.task_of(arguments.plan, task))
+        texts = script.task_of(arguments.plan, task).texts()
     make_corpus(arguments.output, arguments.corpus, settings, texts=texts, key=arguments.key)
 
 

@@ -38,6 +38,8 @@ class Arrays:
         The prompts' ids; 0, 1, … by default.
     """
 
+    lacks: frozenset[str] = frozenset()
+
     def __init__(
         self,
         views: npt.ArrayLike,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -122,10 +123,23 @@ def test_files_in_the_schema_of_mmlu(suffix: str, tmp_path: Path) -> None:
     source = FileQuestions(file=str(path), examples=str(path))
     asked, examples = read_questions(ChoiceEntry(questions=source, shots=2, sample=7))
     assert len(asked) == 7 and len(examples) == 20 and asked[0].subject == "some algebra"
+    assert ChoiceTask(ChoiceEntry(questions=source)).texts() == [row["question"] for row in ROWS]
     answers = {row["question"]: row["answer"] for row in ROWS}
     assert all(answers[q.question] == q.answer for q in asked)
     with refused("too_few"):
         read_questions(ChoiceEntry(questions=source, shots=21))
+
+
+def test_a_sample_has_equal_shares_of_all_subjects(tmp_path: Path) -> None:
+    sizes = {"a": 40, "b": 9, "c": 2}
+    rows = [{**ROWS[0], "subject": name} for name, n in sizes.items() for _ in range(n)]
+    rows = [{**row, "question": f"Q{k}?"} for k, row in enumerate(rows)]
+    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    source = FileQuestions(file=str(tmp_path / "q.jsonl"))
+    drawn = [read_questions(ChoiceEntry(questions=source, sample=n)).asked for n in (12, 20)]
+    counts = [Counter(question.subject for question in asked) for asked in drawn]
+    assert counts == [{"a": 5, "b": 5, "c": 2}, {"a": 9, "b": 9, "c": 2}]
+    assert set(drawn[0]) < set(drawn[1])
 
 
 @pytest.mark.parametrize(

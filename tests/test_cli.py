@@ -65,6 +65,7 @@ def test_models_of_a_new_config_are_found_from_its_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "config.json").write_text("{}")
     path = starter.write(Path("study"), starter.small(["mine", "owner/other"], None, ()))
     models = yaml.safe_load(path.read_text())["models"]
     assert models["mine"]["source"] == {"folder": str(tmp_path / "mine")}

@@ -20,7 +20,8 @@ from layerwise.config.models import FolderSource, HubSource, Model
 from layerwise.errors import ConfigError
 from layerwise.metrics.registry import sections
 from layerwise.run.keys import settings
-from layerwise.run.resources import describe
+from layerwise.run.plan import Plan
+from layerwise.run.resources import TOKENS, Requests
 from layerwise.section import parse
 
 QUICKSTART = yaml.safe_load((ROOT / "config.yaml").read_text())
@@ -329,11 +330,13 @@ def test_errors_name_keys_that_there_are() -> None:
     assert n_keys > 20
 
 
-def test_the_plan_says_what_token_states_take() -> None:
+def test_the_plan_counts_token_states() -> None:
     nano = next(name for name in QUICKSTART["nano"])
-    given = change("extract", {"token_states": "float16", "layers": [0, 2]})
-    (line,) = [row for row in describe(Config.of(given)) if nano in row and "token states" in row]
-    n = Config.of(given).corpora["wikipedia"].sample.n
-    size = len(Config.of(given).models[nano].revisions) * 100 * n * 2 * 2
-    size *= QUICKSTART["nano"][nano]["hidden"]
-    assert line == f"{nano}: {size / 1e9:.3g} GB of token states for every 100 tokens of a prompt"
+
+    def size(**settings: Any) -> int:
+        given = change("extract", {**QUICKSTART["extract"], **settings})
+        return Requests(Plan(Config.of(given))).extract_mb(nano, "wikipedia")
+
+    n, hidden = Config.of(QUICKSTART).corpora["wikipedia"].sample.n, 64
+    expected = 2 * n * TOKENS * 2 * hidden / 1e6
+    assert abs(size(token_states="float16", layers=[0, 2]) - size() - expected) <= 1

@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 from refused import refused
 from scipy import stats
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 
 from layerwise.config.tasks import LabelledEntry
 from layerwise.errors import LayerwiseError
 from layerwise.tasks import conll, labelled, probes
-from layerwise.tasks.labelled import Labels, layer_score
+from layerwise.tasks.labelled import LabelledTask, Labels, layer_score
 from layerwise.tasks.pairs import correlate
 from layerwise.tasks.task import normalized
 
@@ -59,6 +59,36 @@ def test_the_penalty_is_chosen_on_rows_that_were_not_fitted() -> None:
     labels = probes.numbers((x[:, 0] + np.random.default_rng(1).normal(size=100)).tolist())
     found = probes.probe(x, labels, probes.splits(labels))
     assert found.penalty >= 1 and found.main_score > -0.5
+
+
+@pytest.mark.parametrize("kind", ["classes", "numbers"])
+def test_the_penalty_is_the_strongest_within_one_standard_error_of_the_best(kind: str) -> None:
+    x = features(n=300, d=40)
+    signal = x[:, :3].sum(axis=1) + np.random.default_rng(1).normal(scale=3, size=300)
+    values = probes.numbers(signal.tolist())
+    labels = values if kind == "numbers" else probes.classes([str(v > 0) for v in signal])
+    split = probes.splits(labels)[0]
+    train, held = split.train, split.validation
+    scaled = (x - x[train].mean(axis=0)) / x[train].std(axis=0)
+    losses = []
+    for penalty in probes.PENALTIES:
+        if kind == "numbers":
+            model: Any = Ridge(alpha=penalty * len(train)).fit(scaled[train], labels[train])
+            losses.append((model.predict(scaled[held]) - labels[held]) ** 2)
+        else:
+            model = LogisticRegression(C=1 / (penalty * len(train)), tol=1e-8, max_iter=5000)
+            chances = model.fit(scaled[train], labels[train]).predict_proba(scaled[held])
+            losses.append(-np.log(chances[np.arange(len(held)), labels[held]]))
+    means = np.mean(losses, axis=1)
+    best = means.argmin()
+    bound = means[best] + stats.sem(losses[best])
+    expected = probes.PENALTIES[int(np.argmax(means <= bound))]
+    found = probes.probe(x, labels, [split])
+    assert found.penalty == expected != probes.PENALTIES[best]
+    noisy = x * (1 + 1e-6 * np.random.default_rng(2).normal(size=x.shape))
+    moved = probes.probe(noisy.astype(np.float32), labels, [split])
+    half = (found.score_high - found.score_low) / 2
+    assert moved.penalty == expected and abs(moved.main_score - found.main_score) < half
 
 
 def test_a_row_that_is_tested_changes_nothing_of_the_others() -> None:
@@ -241,3 +271,5 @@ def test_words_are_whole_sentences_without_rare_tags(tmp_path: Path) -> None:
     assert len(data.labels) in (96, 100) and set(data.labels.tolist()) == {0, 1}
     words = pd.Series(data.groups).value_counts()
     assert (words == 4).all() and data.types == [str(word) for word in data.texts[0]]
+    texts = LabelledTask(task).texts()
+    assert set(texts) == set(data.groups) and len(texts) == len(data.groups) / 4

@@ -24,8 +24,10 @@ from layerwise.association.published import (
 from layerwise.association.reliability import why_unreliable
 from layerwise.association.selection import (
     CONSENSUS,
+    LOES,
     MIDDLE,
     NESTED,
+    OTHER_TASKS,
     OUTPUT,
     best_layers,
     nested_regret,
@@ -36,6 +38,7 @@ from layerwise.association.selection import (
 from layerwise.association.sources import with_text_sources
 from layerwise.association.table import associate
 from layerwise.config.association import AssociationSettings
+from layerwise.metrics.catalog.participation_ratio import participation_ratio
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ROOT.parent / "shared" / "published"
@@ -84,6 +87,34 @@ def test_consensus_is_the_best_mean_rank_of_the_papers_metrics() -> None:
     directions = {**DOWN_UP, "prompt_entropy": -1, **dict.fromkeys(variations, 1)}
     table = select_layers(tidy_metrics(papers | variations), scores, directions)
     assert pick(table, CONSENSUS)["layer"] == 1
+
+
+@pytest.mark.parametrize("n_prompts", [12, 60])
+def test_loes_selects_the_most_isotropic_layer(n_prompts: int, rng: np.random.Generator) -> None:
+    """Isotropy as in arXiv 2605.23033: mean over standard deviation of the eigenvalues."""
+    layers = [rng.normal(size=(n_prompts, 20)) * np.arange(1, 21.0) ** -s for s in (1, 0.2, 0.6)]
+    spectra = [np.linalg.svd(x - x.mean(axis=0), compute_uv=False) ** 2 for x in layers]
+    isotropy = [spectrum.mean() / spectrum.std() for spectrum in spectra]
+    ratios = np.array([participation_ratio(x) for x in layers])
+    assert ratios.argsort().tolist() == np.argsort(isotropy).tolist()
+    scores = tidy_scores(np.array([[0.2, 0.5, 0.6]] * 2))
+    table = select_layers(
+        tidy_metrics({"participation_ratio": ratios, "lidar": np.arange(3.0)}), scores, DOWN_UP
+    )
+    row = pick(table, LOES)
+    assert (row["layer"], row["regret"]) == (np.argmax(isotropy), pytest.approx(0.1))
+    assert "participation_ratio" not in set(table["metric"]), "it has no direction"
+
+
+def test_the_best_layer_of_the_other_tasks_is_held_to_the_task_left_out() -> None:
+    values = np.array([[0.9, 0.6, 0.5], [0.4, 0.6, 0.5], [0.4, 0.6, 0.5]])
+    table = select_layers(tidy_metrics({"lidar": np.arange(3.0)}), tidy_scores(values), DOWN_UP)
+    row = pick(table, OTHER_TASKS)
+    # Without the first task layer 1 is best, without another one layer 0.
+    assert row["score"] == pytest.approx((0.6 + 0.4 + 0.4) / 3) and pd.isna(row["layer"])
+    assert row["gain_over_output"] == pytest.approx(row["score"] - 0.5)
+    two = select_layers(tidy_metrics({"lidar": np.arange(3.0)}), tidy_scores(values[:2]), DOWN_UP)
+    assert OTHER_TASKS not in set(two["metric"])
 
 
 @settings(deadline=None, max_examples=12)
@@ -176,7 +207,7 @@ def test_a_last_layer_without_a_score_is_no_baseline() -> None:
     scores = without_last(tidy_scores(np.random.default_rng(0).random((3, 5))))
     metrics = tidy_metrics({"lidar": np.arange(5.0)})
     table = select_layers(metrics, scores, DOWN_UP)
-    assert set(table["metric"]) == {"lidar", MIDDLE}
+    assert set(table["metric"]) == {"lidar", MIDDLE, OTHER_TASKS}
     unknown = ["output_score", "gain_over_output", "gain_low", "gain_high"]
     assert table[unknown].isna().all(axis=None)
     others = ["score", "regret"]

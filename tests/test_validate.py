@@ -27,6 +27,7 @@ SHORT = {
     "SCORING": "scoring: {poolings: [mean, max]}",
     "PUBLISHED": "published: {theirs: {metrics: pyproject.toml}}",
     "RELEASED": "published: {theirs: {metrics: released, scores: released}}",
+    "LONG": "m" * 151,
     "REPEATED": "{source: {package: lee}, views: {n: 0}, perturb: {repetition: [0, 1]}}",
 }
 DEFAULT = """
@@ -56,7 +57,10 @@ PROBLEMS = """
  | results: ~/x | bad_name | results
  | results: / | bad_name | results
  | results: 'a{b}' | bad_name | results
+ | results: pyproject.toml | bad_name | results
  | models: {m: TWO, M: TWO} | bad_name | models
+ | models: {LONG: TWO} | bad_name | models
+ | corpora: {w: TEXTS, w.prompts: TEXTS} | bad_name | corpora
  | nano: {other: {architecture: mamba2}} | unknown_name | nano
  | metrics: {metrics: [prompt_entropi]} | unknown_name | metrics.metrics
  | metrics: {settings: {lidr: {}}} | unknown_name | metrics.settings

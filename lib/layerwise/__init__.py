@@ -15,12 +15,14 @@ from layerwise.errors import LayerwiseError
 if TYPE_CHECKING:
     from layerwise.api import Results, analyse, choose, open, plot  # noqa: A004
     from layerwise.callback import LayerMetrics
+    from layerwise.models.states import States
     from layerwise.vectors import embed, extract
 
 __all__ = [
     "LayerMetrics",
     "LayerwiseError",
     "Results",
+    "States",
     "analyse",
     "choose",
     "embed",
@@ -28,7 +30,12 @@ __all__ = [
     "open",
     "plot",
 ]
-HOMES = {"LayerMetrics": "callback", "embed": "vectors", "extract": "vectors"}
+HOMES = {
+    "LayerMetrics": "callback",
+    "States": "models.states",
+    "embed": "vectors",
+    "extract": "vectors",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -61,10 +61,18 @@ def measure(
     tokens, protocols = lists.pop("tokens"), lists.pop("protocols")
     attention = {name for name, one in known.items() if "attention" in one.inputs}
     lists["metrics"] = lists.get("metrics") or [
-        name for name in known if known[name].min_views <= n_views and name not in attention
+        name
+        for name, one in known.items()
+        if one.min_views <= n_views and name not in attention and loaded.can_give(one.inputs)
     ]
     for name in lists["metrics"]:
         check_name("metric", name, known)
+        if not loaded.can_give(known[name].inputs):
+            raise LayerwiseError(
+                f"{name} needs {' and '.join(known[name].inputs)}, which {loaded.name} does not "
+                "have: it holds one vector a text, or states without the model.",
+                code="unsupported",
+            )
         if known[name].min_views > n_views:
             raise LayerwiseError(
                 f"{name} compares augmented copies of each text (at least "

@@ -58,7 +58,8 @@ def analyse(
     ----------
     model
         A model of transformers or sentence-transformers in memory, which is not changed, or a
-        folder, a hub name or package:NAME/path.
+        folder, a hub name or package:NAME/path. Or states that another program computed: an
+        array (layers, texts, D), an array (layers, T, D) for each text, or a file of states.
     texts
         A list of texts or of PIL images, a `datasets.Dataset`, or a file (.txt, .csv, .jsonl,
         .parquet).
@@ -108,9 +109,11 @@ def analyse(
         If a name is unknown, the model cannot be read, or the texts do not suit it.
     """
     from layerwise.models.opening import open_model
+    from layerwise.models.states import States, is_array
 
     prompts = prompts_of(texts, column)
-    with open_model(model, tokenizer, revision=revision, device=device) as loaded:
+    what = States(model, prompts) if is_array(model) else model
+    with open_model(what, tokenizer, revision=revision, device=device) as loaded:
         table, _ = measure(
             loaded,
             [prompts, *(prompts_of(view, column) for view in views)],
@@ -185,6 +188,7 @@ def choose(
     """
     from layerwise import choosing
     from layerwise.models.opening import open_model
+    from layerwise.models.states import States, is_array
 
     prompts = prompts_of(texts, column)
     data = (
@@ -192,7 +196,8 @@ def choose(
         if labels is None
         else labels_of(prompts, labels)
     )
-    with open_model(model, tokenizer, revision=revision, device=device) as loaded:
+    what = States(model, prompts) if is_array(model) else model
+    with open_model(what, tokenizer, revision=revision, device=device) as loaded:
         return choosing.choose(loaded, data, tokens=tokens, within=within, threads=threads)
 
 

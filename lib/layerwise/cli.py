@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from typer import Argument, Option
 from layerwise.errors import LayerwiseError, check_name
 
 if TYPE_CHECKING:
-    from layerwise.config import Config
+    from layerwise.run.plan import Plan
 
 # All else is imported when it is needed: `layerwise --help` shall be there at once.
 
@@ -300,6 +301,24 @@ def export(
     )
 
 
+@app.command("export-scores")
+def export_scores(
+    results: Annotated[Path, Argument(help="Results folder of a run that kept all scores.")],
+    out: Annotated[Path, Argument(help="Folder to write, for mteb.ResultCache.")],
+) -> None:
+    """Write the scores of every layer as mteb's own result files, an experiment for each layer.
+
+    The run needs scoring: {sub_scores: true} in its config.
+
+    Example: layerwise export-scores results mteb-results
+    """
+    import layerwise
+    from layerwise.export.mteb_results import export_scores
+
+    n = export_scores(layerwise.open(results), out)
+    _say(f"Wrote {n} files. Read them: mteb.ResultCache({str(out)!r}).load_results(...)")
+
+
 @app.command()
 def new(
     models: Annotated[
@@ -413,7 +432,9 @@ def run(
     Further options are passed to snakemake: layerwise run -c mine.yaml --dry-run
     """
     progress = [] if verbose else ["--logger", "layerwise"]
-    results = Path(_snakemake(config, *progress, "--cores", str(cores), *context.args).results)
+    results = Path(
+        _snakemake(config, *progress, "--cores", str(cores), *context.args).config.results
+    )
     if context.args:
         return
     from layerwise.figures.report import shown
@@ -426,11 +447,21 @@ def run(
 
 
 @app.command()
-def plan(config: CONFIG = Path("config.yaml")) -> None:
-    """List the jobs of a run and the gigabytes of its activations, without running it."""
-    from layerwise.run.resources import describe
+def plan(
+    config: CONFIG = Path("config.yaml"),
+    tflops: Annotated[
+        float, Option(min=0.001, help="10¹² operations per second that a GPU reaches.")
+    ] = 30,
+) -> None:
+    """List the jobs of a run and what they take, without running it.
 
-    _say(*describe(_snakemake(config, "--dry-run", "--quiet", "host", "rules")))
+    GPU memory and hours, downloads and activations are estimates from the names of models and the
+    lengths of texts.
+    """
+    from layerwise.run.resources import Requests
+
+    found = _snakemake(config, "--dry-run", "--quiet", "host", "rules")
+    _say(*Requests(found).describe(tflops))
 
 
 @app.command()
@@ -453,20 +484,46 @@ def plot(
 
 
 @app.command()
+def publish(
+    results: Annotated[Path, Argument(help="A results folder.")],
+    out: Annotated[Path, Argument(help="Folder to write: new or empty.")],
+    licence: Annotated[
+        str, Option(help="Licence of the data set, as the hub names it, such as cc-by-4.0.")
+    ] = "other",
+) -> None:
+    """Write the tables, a card and the explorer of a run as a data set for the hub.
+
+    Nothing is uploaded.
+
+    Example: layerwise publish results my-layers --licence cc-by-4.0
+    """
+    from layerwise.export.cut import check_target
+    from layerwise.run.publish import publish as write
+
+    check_target(out)
+    names = write(results, out, licence)
+    _say(
+        f"{out} holds {', '.join(names)}, README.md and index.html.",
+        f"Upload it: hf upload OWNER/NAME {shlex.quote(str(out))} --repo-type dataset",
+    )
+
+
+@app.command()
 def report(config: CONFIG = Path("config.yaml")) -> None:
     """Write one page with all figures and tables of a run. Runs the jobs that are missing."""
-    results = _snakemake(config, "--logger", "layerwise", "--cores", "1", "report").results
+    results = _snakemake(config, "--logger", "layerwise", "--cores", "1", "report").config.results
     _say(f"{results}/report.html is up to date.")
 
 
-def _snakemake(config: Path, *arguments: str) -> Config:
-    """Run Snakemake on a config and return it; end with Snakemake's exit status if it fails."""
-    from layerwise.config import read_config
+def _snakemake(config: Path, *arguments: str) -> Plan:
+    """Run Snakemake on a config and return its plan; end with Snakemake's status if it fails."""
+    from layerwise.config.reading import read_yaml
     from layerwise.extras import require
     from layerwise.project import SNAKEFILE
+    from layerwise.run.validate import read_valid
 
     require("snakemake", "workflow")
-    found = read_config(config)
+    found = read_valid(read_yaml(config), [config])
     command = ["-m", "snakemake", "--snakefile", str(SNAKEFILE), "--configfile", str(config)]
     # Jobs start `python`: this one, also where its environment is not activated.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])

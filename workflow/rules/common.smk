@@ -23,8 +23,8 @@ from layerwise.config.models import is_converted
 from layerwise.errors import LayerwiseError
 from layerwise.names import decode, encode
 from layerwise.project import ROOT, export_library
-from layerwise.run import resources
 from layerwise.run.plan import Plan
+from layerwise.run.resources import LONGEST, Requests
 from layerwise.run.stale import files_in, marker
 from layerwise.run.validate import log_unused, read_valid
 from layerwise.workflow.snapshot import Snapshot
@@ -51,6 +51,7 @@ else:
     PLAN = Plan(Config.of(SNAPSHOT.given))
 
 CONFIG = PLAN.config
+REQUESTS = Requests(PLAN)
 REVISIONS = {model: set(entry.revisions) for model, entry in CONFIG.models.items()}
 STUDIES = [encode(study) for study in CONFIG.studies]
 
@@ -138,7 +139,23 @@ def study_tables(*tables):
 
 def model_memory(wildcards, attempt):
     """Megabytes for a job that loads a model; grows with each attempt."""
-    return attempt * resources.model_mb(CONFIG, decode(wildcards.model))
+    return attempt * REQUESTS.memory_mb(decode(wildcards.model))
+
+
+def gpus(wildcards):
+    """The GPUs of a job that runs a model."""
+    return REQUESTS.gpus(decode(wildcards.model))
+
+
+def extract_minutes(wildcards, attempt):
+    """The time of an extraction; grows with each attempt, up to a limit."""
+    model, corpus = decode(wildcards.model), decode(wildcards.corpus)
+    return min(LONGEST, attempt * REQUESTS.extract_minutes(model, corpus))
+
+
+def evaluate_minutes(wildcards, attempt):
+    """The time of scoring. A job that is cut off at the limit goes on in the next attempt."""
+    return min(LONGEST, attempt * REQUESTS.evaluate_minutes(**names(wildcards)))
 
 
 def script(name):

@@ -47,8 +47,9 @@ rule evaluate:
     resources:
         mem_mb=lambda wildcards, attempt: model_memory(wildcards, attempt)
         + attempt * 1000 * (1 + CONFIG.scoring.threads),
-        runtime=lambda wildcards, attempt: 480 * attempt,
-        gpu=int(CONFIG.extract.device != "cpu"),
+        runtime=evaluate_minutes,
+        disk_mb=lambda wildcards: REQUESTS.scratch_mb(decode(wildcards.model)),
+        gpu=gpus,
     params:
         key=key("evaluate"),
     message:

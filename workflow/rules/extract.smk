@@ -21,8 +21,11 @@ rule extract:
     threads: CONFIG.extract.threads
     resources:
         mem_mb=model_memory,
-        runtime=lambda wildcards, attempt: 240 * attempt,
-        gpu=int(CONFIG.extract.device != "cpu"),
+        runtime=extract_minutes,
+        disk_mb=lambda wildcards: REQUESTS.extract_mb(
+            decode(wildcards.model), decode(wildcards.corpus)
+        ),
+        gpu=gpus,
     params:
         key=key("extract"),
     message:

@@ -19,6 +19,9 @@ rule metrics:
     conda:
         ENVIRONMENT
     threads: CONFIG.extract.threads
+    resources:
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        runtime=lambda wildcards, attempt: 60 * attempt,
     params:
         key=key("metrics"),
     message:

@@ -130,7 +130,7 @@ ARRAYS = {
         ("prompt", "prefix"),
     ),
 }
-# Filled at once, before the windows.
+# Filled at once, after the windows.
 ATTENTION = ArraySpec(
     ("layer", "prompt", "head"),
     "f4",
@@ -405,6 +405,8 @@ class Activations:
         What the file holds, 'block' first.
     has_prefixes, has_attention : bool
         Whether the file has these arrays.
+    lacks : set of str
+        Inputs of metrics that say nothing: those of tokens, where a prompt has one vector.
 
     Raises
     ------
@@ -430,6 +432,7 @@ class Activations:
         self.model = str(self.attributes["model"])
         self.revision = str(self.attributes["revision"])
         self.corpus = str(self.attributes["corpus"])
+        self.lacks = frozenset(str(self.attributes.get("lacks", "")).split())
         with hdf5.readable(path):
             self.protocols: tuple[str, ...] = tuple(self._file["protocol"].asstr()[:])
             self.tokens: tuple[str, ...] = tuple(self._file["tokens"].asstr()[:])

@@ -246,6 +246,7 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
         output = part.groupby(subset)["output_score"].first().astype(float)
         output = output.groupby(level=TASK).agg(lambda score: score.mean(skipna=False))
         names = whole.index.get_level_values("task")
+        of_kept = part[part["task"].isin(names)]
         curves.append(
             ScoreCurves(
                 model=model,
@@ -259,7 +260,7 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
                 last_layer=last_layer_of(part),
                 values=whole.to_numpy(),
                 output=np.asarray(output.loc[whole.index]),
-                output_from=STAND_IN if (part["output_from"] == STAND_IN).any() else OUTPUT,
+                output_from=STAND_IN if (of_kept["output_from"] == STAND_IN).any() else OUTPUT,
                 left_out=tuple(map(int, left_out)),
                 tasks_left_out=tasks,
             )

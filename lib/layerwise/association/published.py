@@ -159,7 +159,8 @@ def published_metrics(table: pd.DataFrame) -> pd.DataFrame:
     if not released:
         return tidy
     named = {c: kept[c].to_numpy() for c in ("sublayer", "normed")}
-    return _with_depth(tidy.assign(**named)).dropna(axis="columns", how="all")
+    unknown = [label for label in LABELS if tidy[label].isna().all()]
+    return _with_depth(tidy.assign(**named)).drop(columns=unknown)
 
 
 def _of_release(table: pd.DataFrame) -> pd.DataFrame:

@@ -3,8 +3,12 @@
 A metric with a declared direction selects the layer at its better end; of equal layers the
 shallowest. It does not look at the scores. Beside the metrics there are the ``consensus`` (the
 best mean rank over the paper's seven metrics) and two baselines: ``model output``, which is what
-users of a model get, and ``middle layer``, l = L/2 rounded down. ``best rule of the others``
-takes, in each model, the rule that does best in the other models.
+users of a model get, and ``middle layer``, l = L/2 rounded down. ``LOES`` is the layer of highest
+isotropy, as LOES selects one layer without labels (arXiv 2605.23033): the mean over the standard
+deviation of the covariance's eigenvalues is highest where the participation ratio is.
+``best layer of the other tasks`` is selected by scores, for each task cluster by those of the
+others. ``best rule of the others`` takes, in each model, the rule that does best in the other
+models.
 
 A selection is unreliable with fewer than `layerwise.stats.FEW` prompts, or if other samples of
 prompts would select another layer. The consensus and the best rule ignore unreliable metrics.
@@ -49,6 +53,8 @@ CONSENSUS = "consensus"
 NESTED = "best rule of the others"
 OUTPUT = "model output"
 MIDDLE = "middle layer"
+LOES = "LOES"
+OTHER_TASKS = "best layer of the other tasks"
 CONSENSUS_OF = (
     "prompt_entropy",
     "dataset_entropy",
@@ -112,7 +118,11 @@ def best_layers(scores: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
                     "gain": gain.estimate[best],
                     "gain_low": gain.low[best],
                     "gain_high": gain.high[best],
-                    "gain_new_task": _gain_left_out(leads, sources),
+                    "gain_new_task": (
+                        _left_out(leads, sources).mean()
+                        if len(set(sources)) >= stats.FEWEST
+                        else np.nan
+                    ),
                 }
             )
     return pd.DataFrame(rows)
@@ -138,15 +148,13 @@ def _best(curves: ScoreCurves, group: str, tasks: Tasks) -> dict[str, Any]:
     }
 
 
-def _gain_left_out(leads: Floats, sources: Names) -> float:
-    """Mean lead on each task cluster of the layer that the other clusters select."""
-    if len(set(sources)) < stats.FEWEST:
-        return np.nan
-    found = np.empty(len(leads))
+def _left_out(values: Floats, sources: Names) -> Floats:
+    """Values on each task cluster at the column that the other clusters select, shape (tasks,)."""
+    found = np.empty(len(values))
     for source in set(sources):
         out = sources == source
-        found[out] = leads[out, leads[~out].mean(axis=0).argmax()]
-    return float(found.mean())
+        found[out] = values[out, values[~out].mean(axis=0).argmax()]
+    return found
 
 
 def select_by_metrics(
@@ -184,6 +192,12 @@ def select_by_metrics(
         why_unreliable(good[i], direction[i] * resampled[i], n[i]) for i in found.index
     ]
     rules = []
+    isotropy = is_plain(variants) & (variants["metric"] == "participation_ratio")
+    for i in np.flatnonzero(isotropy.to_numpy() & known.any(axis=1)):
+        best = layers[np.nanargmax(values[i])]
+        why = why_unreliable(np.where(known[i], values[i], -np.inf), resampled[i], n[i])
+        row = variants.iloc[i]
+        rules.append(_rule(LOES, best, row["corpus"], row["protocol"]) | {"unreliable": why})
     agree = is_plain(found) & found["metric"].isin(CONSENSUS_OF) & (found["unreliable"] == "")
     for (corpus, protocol), part in found[agree].groupby(["corpus", "protocol"]):
         if len(part) > 1:
@@ -192,7 +206,9 @@ def select_by_metrics(
     return pd.concat([found, pd.DataFrame(rules)], ignore_index=True)
 
 
-def _rule(name: str, layer: int, corpus: str = "none", protocol: str = BASELINE) -> dict[Any, Any]:
+def _rule(
+    name: str, layer: int | None, corpus: str = "none", protocol: str = BASELINE
+) -> dict[Any, Any]:
     return {
         "corpus": corpus,
         "metric": name,
@@ -264,6 +280,8 @@ def select_layers(
                 log.warning("%s, %s: too few values to select by %s", curves, group, nowhere)
             middle = curves.layers[np.abs(curves.layers - curves.last_layer // 2).argmin()]
             selected = [*found.to_dict("records"), _rule(MIDDLE, int(middle))]
+            if len(set(curves.sources[tasks])) >= stats.FEWEST:
+                selected.append(_rule(OTHER_TASKS, None))
             if np.isfinite(curves.output[tasks]).all():
                 selected.append(_rule(OUTPUT, curves.last_layer))
             rows += _against_scores(selected, curves, group, tasks, seed)
@@ -286,20 +304,24 @@ def _against_scores(
 ) -> Iterator[dict[Any, Any]]:
     """One row per selected layer: its score, its regret, and its gain over the output."""
     (_, values), sources = curves.candidates(tasks), curves.sources[tasks]
-    mean, place = values.mean(axis=0), {int(layer): i for i, layer in enumerate(curves.layers)}
+    place = {int(layer): i for i, layer in enumerate(curves.layers)}
     best = _best(curves, group, tasks)
     regrets: dict[int, tuple[float, float]] = {}
     for one in selected:
-        at = place[one["layer"]] if one["metric"] != OUTPUT else values.shape[1] - 1
+        if one["layer"] is None:
+            at, own = -1, _left_out(values, sources)
+        else:
+            at = place[one["layer"]] if one["metric"] != OUTPUT else values.shape[1] - 1
+            own = values[:, at]
         if at not in regrets:
-            regrets[at] = _regret_ci(values, at, sources, seed)
-        gain = stats.mean_ci(values[:, at] - curves.output[tasks], sources)
+            regrets[at] = _regret_ci(values, own, sources, seed)
+        gain = stats.mean_ci(own - curves.output[tasks], sources)
         yield {
             **best,
             **one,
-            "depth": one["layer"] / max(curves.last_layer, 1),
-            "score": mean[at],
-            "regret": best["best_score"] - mean[at],
+            "depth": np.nan if at < 0 else one["layer"] / max(curves.last_layer, 1),
+            "score": own.mean(),
+            "regret": best["best_score"] - own.mean(),
             "regret_low": regrets[at][0],
             "regret_high": regrets[at][1],
             "gain_over_output": gain.estimate,
@@ -308,11 +330,11 @@ def _against_scores(
         }
 
 
-def _regret_ci(values: Floats, at: int, sources: Names, seed: int) -> tuple[float, float]:
-    """Interval of the lead of the best layer over one that was selected without the scores."""
-    leads = stats.simultaneous_ci(values - values[:, [at]], sources, seed=seed)
+def _regret_ci(values: Floats, own: Floats, sources: Names, seed: int) -> tuple[float, float]:
+    """Interval of the lead of the best layer over one that was selected without these scores."""
+    leads = stats.simultaneous_ci(values - own[:, None], sources, seed=seed)
     # No layer leads by more than the selected one lies below the highest possible score.
-    room = 1 - stats.mean_ci(values[:, at], sources).low
+    room = 1 - stats.mean_ci(own, sources).low
     low, high = np.maximum(0.0, leads.low.max()), np.minimum(leads.high.max(), room)
     return float(low), float(high)
 

@@ -62,6 +62,14 @@ class PackageSource(_LocalFiles):
     """Folder in the package."""
 
 
+class StatesSource(Section):
+    """Hidden states that another program computed."""
+
+    states: str = Field(min_length=1)
+    """Path of an HDF5 or safetensors file of states; {revision} in it is replaced by the
+    revision."""
+
+
 class HubAdapter(Section):
     """An adapter on the Hugging Face hub."""
 
@@ -86,8 +94,9 @@ def is_converted(source: Section) -> bool:
 Source = Annotated[
     Annotated[HubSource, Tag("hub")]
     | Annotated[FolderSource, Tag("folder")]
-    | Annotated[PackageSource, Tag("package")],
-    one_of("hub", "folder", "package"),
+    | Annotated[PackageSource, Tag("package")]
+    | Annotated[StatesSource, Tag("states")],
+    one_of("hub", "folder", "package", "states"),
 ]
 """The source of a model."""
 
@@ -118,11 +127,22 @@ _SCHEMAS = [TypeAdapter(_Named).json_schema(), revisions.Branches.model_json_sch
 Revisions = Annotated[SomeOf[Name], WithJsonSchema({"anyOf": _SCHEMAS})]
 
 
+class Ablation(Section):
+    """What a block does not add to the residual stream."""
+
+    layer: int = Field(ge=1)
+    """Number of the block, from 1."""
+    part: Literal["mixer", "mlp"]
+    """The part of the block: attention (or the state-space mixer), or the MLP."""
+    token: Literal["first", "all"] = "first"
+    """The tokens for which its output is set to zero."""
+
+
 class Model(Section):
     """A model and its checkpoints."""
 
     source: Source
-    """Source of the model: one of hub, folder, package."""
+    """Source of the model: one of hub, folder, package, states."""
     revisions: Revisions = ("main",)
     """The checkpoints, in order of training. Of a model on the hub also the branches that match a
     pattern: {pattern: 'stage1-step{step}-tokens*', which: log}. For EleutherAI/pythia-… also 'all'
@@ -137,6 +157,8 @@ class Model(Section):
     """auto spreads a model that is larger than one GPU over all that are visible."""
     bidirectional: bool = False
     """Let a decoder's tokens attend to later ones, as in LLM2Vec."""
+    ablate: Distinct[Ablation] = ()
+    """Parts of blocks whose output is set to zero in every pass, for a causal test."""
     adapters: Distinct[Adapter] = ()
     """LoRA adapters (PEFT, safetensors), merged into the weights one after another."""
     dtype: Dtype | None = None

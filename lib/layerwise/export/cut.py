@@ -124,8 +124,8 @@ def export(
     Raises
     ------
     LayerwiseError
-        If the model lacks the layer, tokens, pooling or readout, the folder is not empty, the
-        model cannot be cut, or the saved model gives other embeddings.
+        If the model takes no texts, or lacks the layer, tokens, pooling or readout; if the folder
+        is not empty; if the model cannot be cut, or the saved model gives other embeddings.
     """
     recipe = recipe.of(loaded)
     check(loaded, recipe)
@@ -175,6 +175,7 @@ def made_up_texts(n: int = 64) -> list[str]:
 
 def check(loaded: LoadedModel, recipe: Recipe) -> None:
     """Refuse a recipe that a model cannot follow."""
+    loaded.texts  # noqa: B018
     last = loaded.anatomy.n_layers - 1
     if not 0 <= recipe.layer <= last:
         raise LayerwiseError(

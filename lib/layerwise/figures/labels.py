@@ -34,6 +34,8 @@ RULES = {
     "consensus": "Consensus of the metrics",
     "model output": "Model output",
     "middle layer": "Middle layer",
+    "LOES": "LOES (isotropy)",
+    "best layer of the other tasks": "Best layer of the other tasks",
     "best rule of the others": "Best rule of the other models",
     "layer index": "Layer index",
     "distance from the middle": "Distance from the middle",

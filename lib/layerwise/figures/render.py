@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from layerwise.association.order import Order
+from layerwise.association.order import Order, in_order
 from layerwise.association.table import ALL_MODELS
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError, printable
@@ -120,7 +120,7 @@ def draw(
         order = order or Order.of(config)
     order = order or Order()
     there = {str(m) for t in read.values() if "model" in t for m in t["model"].unique()}
-    models = [*order.models, *sorted(there - {*order.models, ALL_MODELS})]
+    models = [*order.models, *in_order(there - {*order.models, ALL_MODELS}, ())]
     data = Data(study, read, Order(models, order.revisions), better, own_texts)
     figures = drawing(study.kind)
     table = figures.table(data)

@@ -72,6 +72,8 @@ class Layer:
         self.hidden: int = reader.hidden
         self.n_views: int = reader.n_views - 1
         """Number V of augmented views."""
+        self.lacks: frozenset[str] = reader.lacks
+        """Inputs of metrics that are not there."""
         self._reader, self._at = reader, (protocol, tokens, index)
         self._rows: Any = slice(None)
         self._arrays: dict[tuple[Any, ...], npt.NDArray[Any]] = {}

@@ -193,6 +193,10 @@ class Metric:
                 f"it is defined under the protocol {' or '.join(self.protocols)}, "
                 f"not under {layer.protocol}."
             )
+        if not layer.lacks.isdisjoint(self.inputs):
+            raise UndefinedMetricError(
+                "it needs the states of tokens, the activations hold one vector of each prompt."
+            )
         if layer.n_views < self.min_views:
             raise UndefinedMetricError(
                 f"it needs {self.min_views} augmented views of each prompt, the activations hold "

@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from layerwise.config.models import FolderSource, HubAdapter, HubSource, Model, PackageSource
+from layerwise.config.models import (
+    FolderSource,
+    HubAdapter,
+    HubSource,
+    Model,
+    PackageSource,
+    StatesSource,
+)
 from layerwise.errors import LayerwiseError
 from layerwise.io.files import cached_sha256, is_file, sha256_text
 from layerwise.models.source import AnySource, locate
@@ -64,6 +71,8 @@ def _identity(source: AnySource, revision: str) -> str:
     if isinstance(source, HubAdapter | HubSource):
         return sha256_text("hub", source.hub, revision, getattr(source, "gguf_file", None) or "")
     location = locate(source, revision)
+    if isinstance(source, StatesSource):
+        return sha256_text("states", cached_sha256(Path(location.name)))
     if location.gguf_file:
         return sha256_text("gguf", cached_sha256(Path(location.name, location.gguf_file)))
     if pickled := getattr(source, "pickled", None):

@@ -14,24 +14,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerwise.config.models import Model
+from layerwise.config.models import Ablation, Model
 from layerwise.corpora.images import Picture
 from layerwise.errors import Code, LayerwiseError
 from layerwise.io.files import memory_fault
-from layerwise.models import adapters, devices, saved
+from layerwise.models import adapters, devices, hooks, saved
 from layerwise.models.architectures import Anatomy, dissect, settle
 from layerwise.models.failures import why
 from layerwise.models.images import Images, Pixels, processor_of, takes_images, tower
 from layerwise.models.probe import batched, causal, probe
 from layerwise.models.source import locate, quiet
+from layerwise.models.states import Given, States
 from layerwise.models.texts import Texts
 
 log = logging.getLogger(__name__)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
-Prompt = Pixels | Sequence[int]
-"""A prompt as a model takes it: an image, or token ids."""
+Prompt = Pixels | Given | Sequence[int]
+"""A prompt as a model takes it: an image, given states, or token ids."""
 
 # Converts the next texts to tokens while the model runs.
 AHEAD = ThreadPoolExecutor(1, thread_name_prefix="prompts")
@@ -43,7 +44,7 @@ class LoadedModel:
 
     Attributes
     ----------
-    reader : Texts or Images
+    reader : Texts, Images or States
         Converts what the model takes to its inputs.
     weights : str
         SHA-256 of the weights with merged adapters; see `weights_hash`.
@@ -58,7 +59,7 @@ class LoadedModel:
     name: str
     revision: str
     model: nn.Module
-    reader: Texts | Images
+    reader: Texts | Images | States
     anatomy: Anatomy
     dtype: str
     weights: str
@@ -83,6 +84,10 @@ class LoadedModel:
         """The longest prompt in tokens, special tokens included."""
         return self.reader.max_length
 
+    def can_give(self, inputs: Iterable[str]) -> bool:
+        """True if the inputs of a metric can be had: not all can from a user's own states."""
+        return not isinstance(self.reader, States) or self.reader.lacks.isdisjoint(inputs)
+
     @property
     def texts(self) -> Texts:
         """The reader of a model that takes texts.
@@ -90,8 +95,10 @@ class LoadedModel:
         Raises
         ------
         LayerwiseError
-            If the model takes images.
+            If the model takes images, or there are states alone.
         """
+        if isinstance(self.reader, States):
+            raise self.reader.needs_model("what asks for a tokenizer")
         if not isinstance(self.reader, Texts):
             raise self._other_kind("texts")
         return self.reader
@@ -142,6 +149,8 @@ class LoadedModel:
 
     def is_causal(self) -> bool:
         """True if no state depends on later tokens, tested with two short prompts."""
+        if isinstance(self.reader, States):
+            return False
         one, other = self.reader.halves()
         return causal(self.model, self.anatomy, on(self.device, one), on(self.device, other))
 
@@ -151,8 +160,11 @@ class LoadedModel:
         Raises
         ------
         LayerwiseError
-            If a text model has no patches, or a model has no class token.
+            If a text model has no patches, a model has no class token, or there is one vector a
+            text.
         """
+        if isinstance(self.reader, States):
+            self.reader.check_tokens(choices)
         has = {"patches": self.anatomy.prefix is not None, "class": self.anatomy.has_class}
         for name in choices:
             if not has.get(name, True):
@@ -295,7 +307,33 @@ def prepare(
         padded, alone = (on(reader.device, inputs) for inputs in neighbours)
         anatomy = batched(name, network, anatomy, states, padded, alone)
     anatomy = reader.fit(anatomy, states[0].shape[1])
+    _check_ablations(who, network, anatomy, entry.ablate, example)
     return LoadedModel(name, revision, network, reader, anatomy, entry=entry, **facts)
+
+
+@torch.inference_mode()
+def _check_ablations(
+    who: str,
+    network: Any,
+    anatomy: Anatomy,
+    ablate: Sequence[Ablation],
+    example: Mapping[str, Tensor],
+) -> None:
+    """Refuse ablations of parts that the model does not have, or does not add to its stream."""
+    for place, one in enumerate(ablate):
+        if one.layer >= anatomy.n_layers:
+            raise LayerwiseError(
+                f"{who}: ablate[{place}].layer: it has {anatomy.n_layers - 1} blocks, not "
+                f"{one.layer}.",
+                code="out_of_range",
+            )
+        if getattr(anatomy.parts[one.layer - 1], one.part) is None:
+            raise LayerwiseError(
+                f"{who}: ablate[{place}].part: its block {one.layer} has no {one.part}.",
+                code="unsupported",
+            )
+        # That its parts add up is checked in the first pass that reads them.
+        hooks.run(network, anatomy, example, lambda *_: None, sublayers=[one.part])
 
 
 def on(device: torch.device, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -11,13 +11,14 @@ from typing import Any
 from torch import nn
 from transformers import MODEL_MAPPING, PreTrainedConfig
 
-from layerwise.config.models import Model
+from layerwise.config.models import Model, StatesSource
 from layerwise.errors import LayerwiseError
 from layerwise.models import devices
 from layerwise.models.architectures import settle
 from layerwise.models.images import processor_of, takes_images
 from layerwise.models.load import LoadedModel, body, load, prepare
-from layerwise.models.source import named, quiet
+from layerwise.models.source import locate, named, quiet
+from layerwise.models.states import States
 from layerwise.section import parse
 
 
@@ -36,11 +37,11 @@ def open_model(
 
     Parameters
     ----------
-    what : str, Path, Model, PreTrainedModel or SentenceTransformer
+    what : str, Path, Model, States, PreTrainedModel or SentenceTransformer
         A folder, a hub name or ``package:NAME/path``, each with ``#file`` for a GGUF file in it;
-        an entry of a config; or a model of transformers or sentence-transformers in memory. Of
-        that we read the model below a head, the encoder of an encoder-decoder, and the image
-        tower of a model of images and texts.
+        an entry of a config; states (`States`, or a file of them); or a model of transformers or
+        sentence-transformers in memory. Of that we read the model below a head, the encoder of an
+        encoder-decoder, and the image tower of a model of images and texts.
     reader : optional
         Tokenizer or image processor of a model in memory; by default the one of the folder or
         hub name that it came from.
@@ -58,6 +59,9 @@ def open_model(
     LayerwiseError
         If there is no such model, or its layers cannot be read.
     """
+    if isinstance(what, States):
+        yield _given(what, name)
+        return
     if not isinstance(what, str | Path | Model):
         with unchanged(what) as network:
             yield _live(network, what, reader, name, max_length)
@@ -68,7 +72,37 @@ def open_model(
         source = named(str(what))
         entry = parse(Model, {"source": source.plain(), "max_length": max_length})
         name = name or getattr(source, "package", "") or str(what).rstrip("/").rpartition("/")[2]
-    yield load(name, entry, revision, device=device, dtype=dtype)
+    if isinstance(entry.source, StatesSource):
+        yield _given(States.read(Path(locate(entry.source, revision).name)), name, entry, revision)
+    else:
+        yield load(name, entry, revision, device=device, dtype=dtype)
+
+
+def _given(
+    states: States, name: str, entry: Model | None = None, revision: str = "main"
+) -> LoadedModel:
+    """Prepare states, which play a model."""
+    if entry and entry.ablate:
+        raise states.needs_model("ablate")
+    network, anatomy = states.network()
+    return LoadedModel(
+        name or states.name,
+        revision,
+        network,
+        states,
+        anatomy,
+        dtype="float32",
+        weights=states.sha256(),
+        claim=devices.Claim(states.device),
+        entry=entry or _without_source(None),
+        scales=False,
+    )
+
+
+def _without_source(max_length: int | None) -> Model:
+    """The entry of what is in memory."""
+    settings: dict[str, Any] = {"source": None, "max_length": max_length}
+    return Model.model_construct(**settings)
 
 
 def _live(network: Any, model: Any, reader: Any, name: str, max_length: int | None) -> LoadedModel:
@@ -85,13 +119,11 @@ def _live(network: Any, model: Any, reader: Any, name: str, max_length: int | No
         raise LayerwiseError(
             f"{name} comes without {what}; give it as tokenizer=.", code="missing_file"
         ) from error
-    without_source: dict[str, Any] = {"source": None, "max_length": max_length}
-    entry = Model.model_construct(**without_source)
     return prepare(
         name,
         network.eval(),
         reader,
-        entry,
+        _without_source(max_length),
         revision="live",
         dtype=str(network.dtype).removeprefix("torch."),
         weights="",

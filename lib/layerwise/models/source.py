@@ -14,6 +14,7 @@ from layerwise.config.models import (
     HubAdapter,
     HubSource,
     PackageSource,
+    StatesSource,
 )
 from layerwise.errors import LayerwiseError
 from layerwise.extras import package_folder, require
@@ -22,12 +23,15 @@ from layerwise.section import parse
 
 TIMEOUT_S = 10.0
 
-AnySource = HubSource | FolderSource | PackageSource | HubAdapter | FolderAdapter
+# Endings of files of states.
+STATES = (".h5", ".hdf5", ".safetensors")
+
+AnySource = HubSource | FolderSource | PackageSource | StatesSource | HubAdapter | FolderAdapter
 
 
 @dataclass(frozen=True)
 class Location:
-    """Location of a model for transformers: hub name or folder, revision, GGUF file."""
+    """Location of a model: hub name, folder or file of states; revision; GGUF file."""
 
     name: str
     revision: str | None
@@ -35,7 +39,7 @@ class Location:
 
     @property
     def folder(self) -> Path | None:
-        """The folder of a local model."""
+        """The folder of a local model, or the file of states."""
         return Path(self.name) if self.revision is None else None
 
     def options(self) -> dict[str, Any]:
@@ -99,6 +103,14 @@ def locate(source: AnySource, revision: str = "main") -> Location:
         if isinstance(source, HubAdapter):
             return Location(source.hub, source.revision)
         return Location(source.hub, revision, source.gguf_file)
+    if isinstance(source, StatesSource):
+        file = source.states.replace("{revision}", revision)
+        if not is_file(file):
+            raise LayerwiseError(
+                f"There is no file of states {file}; check the model's source in the config.",
+                code="missing_file",
+            )
+        return Location(file, None)
     if isinstance(source, PackageSource):
         folder = package_folder(source.package) / source.path
     else:
@@ -117,14 +129,14 @@ def locate(source: AnySource, revision: str = "main") -> Location:
     return Location(str(folder), None, gguf)
 
 
-def named(text: str) -> HubSource | FolderSource | PackageSource:
+def named(text: str) -> HubSource | FolderSource | PackageSource | StatesSource:
     """Parse a model on the command line.
 
     Parameters
     ----------
     text : str
-        An existing folder, ``package:NAME`` or ``package:NAME/path``, or a name on the hub. The
-        name of a GGUF file may follow after a ``#``.
+        An existing folder, ``package:NAME`` or ``package:NAME/path``, a file of states, or a name
+        on the hub. The name of a GGUF file may follow after a ``#``.
 
     Raises
     ------
@@ -137,6 +149,8 @@ def named(text: str) -> HubSource | FolderSource | PackageSource:
         package, _, path = where.removeprefix("package:").partition("/")
         given = {"package": package, "path": path or ".", "gguf_file": gguf}
         return parse(PackageSource, given)
+    if is_file(where) and Path(where).suffix in STATES:
+        return StatesSource(states=where)
     if where and is_folder(where):
         return FolderSource(folder=where, gguf_file=gguf)
     if re.fullmatch(r"[\w.-]+(/[\w.-]+)?", where) and not where.startswith("."):

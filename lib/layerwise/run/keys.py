@@ -35,7 +35,7 @@ VERSIONS = {
     "extract": 2,
     "metrics": 5,
     "tasks": 1,
-    "evaluate": 2,
+    "evaluate": 3,
     "associate": 6,
     "select": 5,
     "similarity": 2,
@@ -118,7 +118,7 @@ class Keys:
     @cache
     def converted(self, model: str, revision: str) -> str:
         bare = self.config.models[model].model_copy(update={"adapters": ()})
-        stage = "gguf" if bare.source.gguf_file else "pickled"
+        stage = "pickled" if getattr(bare.source, "pickled", None) else "gguf"
         return digest(stage, identity(bare, revision))
 
     @cache

@@ -1,74 +1,228 @@
-"""Memory that jobs ask a cluster for, and the size of the activations that a run writes."""
+"""What jobs ask a cluster for, and what a run takes: memory, time, disk, GPUs and downloads.
+
+Estimates are rough, on the safe side, and made before anything is downloaded: parameters come from
+the names of models (``pythia-6.9b``), lengths of tasks from mteb's own statistics.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
 from layerwise.config import Config
+from layerwise.config.models import HubSource
 from layerwise.models.source import locate
 from layerwise.names import size_of
 from layerwise.run.plan import Plan
 
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+# A model whose name has no number and that is not here.
+UNKNOWN = 1e9
 # Libraries, activations of a batch, and reading the file.
 OVERHEAD_MB = 4000
 # While weights are loaded, a part of them is in memory twice.
 LOADING = 1.25
+# Batches, beside the weights, in a GPU's memory.
+BATCHES = 1.2
+GPU_GB = 80
+"""Memory of a GPU, for the number of them that a model with device_map: auto asks for."""
+LONGEST = 240
+"""Minutes that a job asks for at most: the limit of many partitions."""
+# Starting Python, loading a model, reducing its states, as a part of the time or in minutes.
+START_MINUTES = 10
+REDUCING = 3
+# Operations per second that a job reaches at least.
+FLOPS = {"float32": 1e13, "float16": 5e13, "bfloat16": 5e13, "cpu": 5e10}
+TOKENS = 256
+"""Tokens of a prompt of unknown length."""
+CHARACTERS = 4
+"""Characters of a token."""
+# A file of text or a task that nothing is known of.
+UNKNOWN_TOKENS = 2e6
 
 
-def model_mb(config: Config, model: str) -> int:
-    """Megabytes of memory for a job that loads a model.
+class Requests:
+    """Requests of a plan's jobs, and the size of the whole.
 
-    The number of parameters is read from the name (``pythia-6.9b``) or from the size of a local
-    model's weights; a model of unknown size counts as one of a billion parameters.
+    Parameters
+    ----------
+    plan : Plan
     """
-    entry = config.models[model]
-    width = BYTES[entry.dtype or config.extract.dtype]
-    hub = getattr(entry.source, "hub", "").rpartition("/")[2]
-    weights = (size_of(hub) or size_of(model) or 0.0) * width
-    if not weights and model not in config.nano:
-        folder = locate(entry.source, entry.revisions[-1]).folder
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.config: Config = plan.config
+
+    @cache
+    def parameters(self, model: str) -> float:
+        """Number of a model's parameters: by its name, or by the size of its local weights."""
+        source = self.config.models[model].source
+        named = size_of(getattr(source, "hub", "").rpartition("/")[2]) or size_of(model)
+        if named or model in self.config.nano:
+            return named or 1e7
+        folder = locate(source, self.config.models[model].revisions[-1]).folder
         files = folder.glob("*.safetensors") if folder else ()
-        weights = sum(file.stat().st_size for file in files) or 1e9 * width
-    return OVERHEAD_MB + int(LOADING * weights / 1e6)
+        return sum(file.stat().st_size for file in files) / BYTES["float32"] or UNKNOWN
 
+    def weights_gb(self, model: str) -> float:
+        """Gigabytes of a model's weights in memory."""
+        return self.parameters(model) * BYTES[self._dtype(model)] / 1e9
 
-def describe(config: Config) -> list[str]:
-    """Gigabytes of activations by model, for models and corpora of known size."""
-    sizes: dict[str, float] = {}
-    of_tokens: dict[str, float] = {}
-    measured = Plan(config).measured
-    for model, revision, corpus in ((m, r, c) for (m, r), cs in measured.items() for c in cs):
-        shape, entry = _shape(config, model, revision), config.corpora[corpus]
-        if shape is None or entry.sample.n is None:
-            continue
-        settings = config.extraction(model, corpus)
-        variants = len(settings.tokens) * len(settings.protocols)
-        rows = entry.sample.n * (1 + entry.views.n)
-        written = shape[0] * shape[1] * rows * variants * BYTES["float32"]
-        sizes[model] = sizes.get(model, 0.0) + written
+    def memory_mb(self, model: str) -> int:
+        """Megabytes of memory of a job that loads a model."""
+        return OVERHEAD_MB + int(LOADING * self.weights_gb(model) * 1e3)
+
+    def gpus(self, model: str) -> int:
+        """GPUs of a job that runs a model; several where `device_map: auto` spreads it."""
+        if self.config.extract.device == "cpu":
+            return 0
+        if self.config.models[model].device_map is None:
+            return 1
+        return max(1, math.ceil(BATCHES * self.weights_gb(model) / GPU_GB))
+
+    def extract_minutes(self, model: str, corpus: str) -> int:
+        """Minutes of an extraction."""
+        return self._minutes(model, REDUCING * self.corpus_tokens(model, corpus))
+
+    def extract_mb(self, model: str, corpus: str) -> int:
+        """Megabytes of a file of activations, with states of tokens if they are kept."""
+        shape = self._shape(model)
+        entry, settings = self.config.corpora[corpus], self.config.extraction(model, corpus)
+        variants = len(settings.tokens) * len(settings.protocols) * (1 + len(settings.sublayers))
+        rows = (entry.sample.n or 10_000) * (1 + entry.views.n)
+        numbers = shape[0] * rows * variants * BYTES["float32"]
         if settings.token_states:
             width = BYTES["float16" if settings.token_states == "float16" else "float32"]
             layers = len(settings.layers or range(shape[0]))
-            states = 100 * entry.sample.n * layers * shape[1] * width
-            of_tokens[model] = of_tokens.get(model, 0.0) + states
-    lines = [f"{model}: {size / 1e9:.3g} GB of activations" for model, size in sizes.items()]
-    return lines + [
-        f"{model}: {size / 1e9:.3g} GB of token states for every 100 tokens of a prompt"
-        for model, size in of_tokens.items()
-    ]
+            numbers += layers * (entry.sample.n or 10_000) * TOKENS * width
+        return 1 + int(numbers * shape[1] / 1e6)
 
+    def evaluate_minutes(self, model: str, revision: str) -> int:
+        """Minutes of scoring a model's tasks."""
+        return self._minutes(model, sum(map(self.task_tokens, self.plan.tasks[model, revision])))
 
-def _shape(config: Config, model: str, revision: str) -> tuple[int, int] | None:
-    """Number of layers, the embeddings included, and width; None if they are not known here."""
-    from transformers import AutoConfig
+    def scratch_mb(self, model: str) -> int:
+        """Megabytes of local disk for vectors that wait for scoring."""
+        waiting = self.config.scoring_of(model).waiting_gb
+        return int(1000 * max(waiting, 3e-4 * self._shape(model)[0] * self._shape(model)[1]))
 
-    if model in config.nano:
-        return config.nano[model].layers + 1, config.nano[model].hidden
-    place = locate(config.models[model].source, revision)
-    gguf = {"gguf_file": place.gguf_file} if place.gguf_file else {}
-    try:
-        found = AutoConfig.from_pretrained(
-            place.name, revision=place.revision or "main", local_files_only=True, **gguf
+    @cache
+    def corpus_tokens(self, model: str, corpus: str) -> float:
+        """Tokens of a corpus with its views."""
+        entry = self.config.corpora[corpus]
+        longest = self.config.models[model].max_length or 2 * TOKENS
+        return (entry.sample.n or 10_000) * (1 + entry.views.n) * min(longest, TOKENS)
+
+    @cache
+    def task_tokens(self, task: str) -> float:
+        """Tokens of a task's texts: of mteb's statistics, or of the user's files."""
+        files = [Path(file) for file in self.plan.task_files(task)]
+        length: float = sum(file.stat().st_size for file in files if file.is_file())
+        length = length or sum(_lengths(_statistics(task)))
+        return length / CHARACTERS or UNKNOWN_TOKENS
+
+    def _dtype(self, model: str) -> str:
+        return self.config.models[model].dtype or self.config.extract.dtype
+
+    def _minutes(self, model: str, tokens: float) -> int:
+        speed = FLOPS["cpu" if not self.gpus(model) else self._dtype(model)]
+        needed = 2 * self.parameters(model) * tokens / speed / 60
+        return min(LONGEST, START_MINUTES + math.ceil(needed))
+
+    @cache
+    def _shape(self, model: str) -> tuple[int, int]:
+        """Number of layers, the embeddings included, and width; guessed if not known here."""
+        if model in self.config.nano:
+            return self.config.nano[model].layers + 1, self.config.nano[model].hidden
+        place = locate(self.config.models[model].source, self.config.models[model].revisions[-1])
+        folder = place.folder or _cached(place.name, place.revision or "main")
+        file = folder / "config.json" if folder else None
+        given = json.loads(file.read_text(encoding="utf-8")) if file and file.is_file() else {}
+        given = given.get("text_config") or given.get("vision_config") or given
+        layers = given.get("num_hidden_layers") or given.get("n_layer")
+        width = given.get("hidden_size") or given.get("n_embd")
+        if layers and width:
+            return int(layers) + 1, int(width)
+        # A transformer of width d has about 12 d² parameters in a block, and d is 64 per layer.
+        width = (64 * self.parameters(model) / 12) ** (1 / 3)
+        return int(width / 64) + 1, int(width)
+
+    def describe(self, tflops: float) -> list[str]:
+        """What a run takes, by model.
+
+        Parameters
+        ----------
+        tflops : float
+            Operations per second that a GPU reaches on this work, in units of 10¹².
+        """
+        lines, hours, download, disk = [], 0.0, 0.0, 0.0
+        kept, scores = self.config.extract.keep_activations, set(self.plan.scored)
+        revisions: dict[str, list[str]] = {}
+        for model, revision in dict.fromkeys([*self.plan.measured, *self.plan.scored]):
+            revisions.setdefault(model, []).append(revision)
+        for model, mine in revisions.items():
+            corpora = [c for r in mine for c in self.plan.measured.get((model, r), ())]
+            tokens = sum(REDUCING * self.corpus_tokens(model, corpus) for corpus in corpora)
+            tasks = [t for r in mine if (model, r) in scores for t in self.plan.tasks[model, r]]
+            tokens += sum(map(self.task_tokens, tasks))
+            parts = [f"{len(mine)} checkpoint{'s' * (len(mine) > 1)}"]
+            if count := self.gpus(model):
+                memory = BATCHES * self.weights_gb(model)
+                needed = count * 2 * self.parameters(model) * tokens / (tflops * 1e12) / 3600
+                parts.append(f"{_number(memory)} GB of GPU memory" + f" on {count}" * (count > 1))
+                parts.append(f"{_number(needed)} GPU hours")
+                hours += needed
+            if isinstance(self.config.models[model].source, HubSource):
+                size = self.parameters(model) * BYTES["float16"] * len(mine) / 1e9
+                parts.append(f"{_number(size)} GB to download")
+                download += size
+            if corpora:
+                files = [self.extract_mb(model, corpus) / 1e3 for corpus in corpora]
+                size = sum(files) if kept else max(files)
+                parts.append(f"{_number(size)} GB of activations" + " per job" * (not kept))
+                disk = disk + size if kept else max(disk, size)
+            lines.append(f"{model}: {', '.join(parts)}")
+        lines.append(
+            f"All: {_number(hours)} GPU hours at {tflops:g} TFLOP/s, {_number(download)} GB to "
+            f"download (of half precision), {_number(disk)} GB of activations at the peak"
+            + " for each job that runs at once"
+            * (not kept)
         )
-    except (OSError, ValueError):
-        return None
-    return found.num_hidden_layers + 1, found.hidden_size
+        return lines
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def _cached(name: str, revision: str) -> Path | None:
+    """The folder of a model in the hub's cache."""
+    from huggingface_hub import try_to_load_from_cache
+
+    file = try_to_load_from_cache(name, "config.json", revision=revision)
+    return Path(file).parent if isinstance(file, str) else None
+
+
+@cache
+def _statistics(task: str) -> Any:
+    """The statistics of a task's texts that come with mteb; nothing for another task."""
+    spec = find_spec("mteb")
+    for place in spec.submodule_search_locations or () if spec else ():
+        for file in Path(place, "descriptive_stats").glob(f"*/{task}.json"):
+            return json.loads(file.read_text(encoding="utf-8"))
+    return {}
+
+
+def _lengths(statistics: Any) -> Iterator[float]:
+    """All lengths of texts in a task's statistics."""
+    if isinstance(statistics, dict):
+        for key, value in statistics.items():
+            if key == "total_text_length":
+                yield float(value or 0)
+            else:
+                yield from _lengths(value)

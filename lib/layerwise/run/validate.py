@@ -10,13 +10,14 @@ from typing import Any
 from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.images import ImageCorpus
+from layerwise.config.models import StatesSource
 from layerwise.config.reading import read_yaml
 from layerwise.config.tasks import LabelledEntry, MtebEntry
 from layerwise.errors import ConfigError, LayerwiseError, closest
 from layerwise.io.files import is_file, is_folder
 from layerwise.metrics.registry import all_metrics, sections
 from layerwise.models.source import locate
-from layerwise.names import encode, step_of
+from layerwise.names import RESERVED, encode, step_of
 from layerwise.run.plan import OF_SCORES, Plan
 from layerwise.run.validate_studies import WITH_CORPORA, check_study, require_known
 from layerwise.section import Section
@@ -53,7 +54,8 @@ def validate(config: Config) -> Plan:
     ConfigError
         In one sentence: the key, what is wrong, and how to fix it.
     """
-    _check_case(config)
+    _check_results(config)
+    _check_names(config)
     for where, names, known in _references(config):
         require_known(where, names, known)
     for name, section in sections().items():
@@ -87,11 +89,27 @@ def log_unused(plan: Plan) -> None:
             log.warning("No study uses these %s: %s.", section, ", ".join(rest))
 
 
-def _check_case(config: Config) -> None:
-    """Refuse names that differ in case only: they are one file on many laptops."""
-    for section in ("models", "corpora", "published", "studies"):
+def _check_results(config: Config) -> None:
+    if Path(config.results).exists() and not is_folder(config.results):
+        problem = f"{config.results} is a file; name a folder."
+        raise ConfigError("results", problem, code="bad_name")
+
+
+def _check_names(config: Config) -> None:
+    """Refuse names that paths cannot hold, and those that would be the file of another.
+
+    Names that differ in case only are one file on many laptops.
+    """
+    for section in ("models", "corpora", "tasks", "published", "studies"):
         seen: dict[str, str] = {}
         for name in getattr(config, section):
+            try:
+                encode(name)
+            except LayerwiseError as error:
+                raise ConfigError(section, str(error), code=error.code) from None
+            if section == "corpora" and name.endswith(RESERVED):
+                problem = f"files beside a corpus end in {', '.join(RESERVED)}; rename {name!r}."
+                raise ConfigError(section, problem, code="bad_name")
             if (other := seen.setdefault(name.casefold(), name)) != name:
                 problem = f"{other!r} and {name!r} differ only in case; rename one."
                 raise ConfigError(section, problem, code="bad_name")
@@ -178,7 +196,9 @@ def _check_files(config: Config) -> None:
             for revision in model.revisions if name not in config.nano else ():
                 place = locate(model.source, revision)
                 # Before the files of the folder are hashed, which may be all of a home's.
-                if place.folder and not (place.gguf_file or is_file(place.folder / "config.json")):
+                if not place.folder or isinstance(model.source, StatesSource):
+                    continue
+                if not (place.gguf_file or is_file(place.folder / "config.json")):
                     problem = f"{place.folder} has no config.json; name the folder of a model."
                     raise LayerwiseError(problem)
             for adapter in model.adapters:

@@ -61,7 +61,8 @@ def check_study(planned: PlannedStudy) -> None:
             values["model"] = tuple(_swept(planned))
         _check_numbers(planned, values)
     for role, dimensions in study.roles.items():
-        known_dimensions = [*DIMENSIONS, *_union(config.labels().values())]
+        labels = LABELS if study.published else _union(config.labels().values())
+        known_dimensions = [*DIMENSIONS, *labels]
         require_known(f"{where}.{role}", dimensions, known_dimensions)
     try:
         _check_roles(study, values, tables)

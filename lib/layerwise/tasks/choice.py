@@ -66,6 +66,10 @@ class ChoiceTask(Task):
         """None: the form of the questions is the task's."""
         return ""
 
+    def text_of(self, item: Question) -> str:
+        """The question without its answers."""
+        return item.question
+
     def units(self, most: int) -> Iterator[Unit]:
         """At most so many different questions each."""
         asked = list(dict.fromkeys(_kept(self).asked))

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, wait
@@ -51,12 +50,6 @@ log = logging.getLogger(__name__)
 
 Place = tuple[int, int]
 """Layer and representation, by number."""
-
-
-def texts_of(task: Task) -> list[str]:
-    """Distinct texts of a task, in order of first use."""
-    units = task.units(sys.maxsize)
-    return list(dict.fromkeys(text for unit in units for _, text in unit.keys))
 
 
 def evaluate(

@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.cluster.hierarchy import DisjointSet
 
-from layerwise.activations.words import words_of
+from layerwise.activations.words import Word, words_of
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.tasks import LabelledEntry, task_type
 from layerwise.corpora.images import Picture
@@ -228,6 +228,10 @@ class _OfLabels(Task):
     def units(self, most: int) -> Iterator[Unit]:  # noqa: ARG002
         """All texts at once: probes need them together."""
         yield Unit([("", text) for text in self.data.distinct()], self.pictures())
+
+    def text_of(self, item: Any) -> str:
+        """A text, or the sentence of a word."""
+        return item.sentence if isinstance(item, Word) else str(item)
 
     def score(self, selection: None, vectors: Vectors, settings: ScoringSettings) -> Score:  # noqa: ARG002
         """Score one layer."""

@@ -46,7 +46,11 @@ def read_questions(task: ChoiceEntry) -> Questions:
     questions = _read(source, source.split if isinstance(source, HubQuestions) else source.file)
     examples = _read(source, source.examples) if task.shots and source.examples else []
     order = np.random.default_rng(task.seed).permutation(len(questions))
-    questions = [questions[place] for place in sorted(order[: task.sample])]
+    # Subjects take turns until one has no more questions.
+    subjects = pd.Series([questions[place].subject for place in order])
+    turns = subjects.groupby(subjects).cumcount()
+    drawn = order[turns.argsort(kind="stable")][: task.sample]
+    questions = [questions[place] for place in sorted(drawn)]
     n_examples = Counter(q.subject for q in examples)
     for subject in {q.subject for q in questions}:
         if n_examples[subject] < task.shots:

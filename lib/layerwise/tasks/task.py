@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -143,6 +144,27 @@ class Task(Protocol):
 
     def units(self, most: int) -> Iterator[Unit]:
         """Parts of the task of at most `most` inputs, where it can be divided."""
+
+    def texts(self) -> list[str]:
+        """Distinct texts, in order of first use.
+
+        Raises
+        ------
+        LayerwiseError
+            If the task is of images.
+        """
+        units = list(self.units(sys.maxsize))
+        if any(unit.pictures for unit in units):
+            raise LayerwiseError(
+                "The task is of images, and has no texts for a corpus; name a corpus of images.",
+                code="conflict",
+            )
+        keys = (key for unit in units for key in unit.keys)
+        return list(dict.fromkeys(self.text_of(item) for _, item in keys))
+
+    def text_of(self, item: Any) -> str:
+        """The text of an input."""
+        return str(item)
 
     def score(self, selection: Any, vectors: Vectors, settings: ScoringSettings) -> Any:
         """Score one layer on the unit with a selection."""

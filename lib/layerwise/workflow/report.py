@@ -139,7 +139,9 @@ def _range(names: Sequence[str]) -> str:
 
 def _source(plan: Plan, model: str) -> str:
     source = plan.config.models[model].source
-    names = [getattr(source, part, None) for part in ("hub", "folder", "package", "gguf_file")]
+    names = [
+        getattr(source, part, None) for part in ("hub", "folder", "package", "states", "gguf_file")
+    ]
     return ", ".join(filter(None, names))
 
 

@@ -189,9 +189,17 @@ def size_scaling(data: Data) -> pd.DataFrame:
 
 
 def _of_data_sets(data: Data) -> pd.DataFrame:
-    """Published metrics, with data sets in the place of prompts."""
+    """Published metrics, with the data sets of all models in the place of prompts.
+
+    A state after the final norm is no shoulder of a valley of states without it.
+    """
     metrics = data.tables["metrics"]
+    if "normed" in metrics:
+        metrics = metrics[~metrics["normed"]]
+        data.omit(["the last layer"], "it has the final norm, the others have not")
     table = data.metrics(metrics, data.checkpoints(metrics))
+    n_models = table.groupby("corpus")["model"].transform("nunique")
+    table = table[n_models == table["model"].nunique()]
     return data.tidy(table.assign(prompt_id=table["corpus"], corpus=""))
 
 

@@ -1,0 +1,259 @@
+"""Hidden states that another program computed, in place of a model.
+
+A `States` object plays a model: a pass hands over the given states, as if blocks had made them.
+All that reads states works; what needs a tokenizer, weights or another text is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from layerwise.errors import LayerwiseError, first_line
+from layerwise.models.architectures import Anatomy
+from layerwise.models.source import STATES
+
+KIND: Final = "states"
+
+# Inputs of metrics that are of a text's tokens.
+OF_TOKENS = ("spectra", "norms", "curvature")
+
+
+class States:
+    """States of each layer for some texts.
+
+    Parameters
+    ----------
+    states : array, shape (layers, texts, D), or sequence of arrays, shape (layers, T, D)
+        One vector a text, or the states of each text's T tokens. Layers are in order, the
+        embedding output first.
+    texts : sequence of str
+        The texts, without repetition.
+
+    Raises
+    ------
+    LayerwiseError
+        If shapes differ, values are no real numbers or not finite, or a text is there twice.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import layerwise as lw
+    >>> texts = [f"protein {n}" for n in range(40)]
+    >>> states = np.random.default_rng(0).normal(size=(3, 40, 8))
+    >>> table = lw.analyse(lw.States(states, texts), texts, metrics="rankme")
+    >>> table["layer"].tolist()
+    [0, 1, 2]
+    """
+
+    takes = "text"
+    device = torch.device("cpu")
+
+    def __init__(self, states: Any, texts: Sequence[str], *, name: str = KIND) -> None:
+        self.name, self.texts = name, list(texts)
+        self.rows = {text: row for row, text in enumerate(self.texts)}
+        if len(self.rows) < len(self.texts):
+            raise self._bad("a text is there twice")
+        whole = getattr(states, "ndim", None) == 3
+        tokens = [_array(one) for one in (np.moveaxis(_array(states), 1, 0) if whole else states)]
+        tokens = [one[:, None] if whole else one for one in tokens]
+        if len(tokens) != len(self.texts) or not tokens:
+            raise self._bad(f"{len(tokens)} texts have states, and {len(self.texts)} are named")
+        shapes = {(one.shape[0], one.shape[-1]) for one in tokens if one.ndim == 3 and one.size}
+        if len(shapes) != 1 or any(one.ndim != 3 or not one.size for one in tokens):
+            raise self._bad(
+                "expected an array (layers, texts, D), or an array (layers, T, D) for each text"
+            )
+        if any(one.dtype.kind not in "fiu" for one in tokens):
+            raise self._bad("expected real numbers")
+        if not all(np.isfinite(one).all() for one in tokens):
+            raise self._bad("some values are NaN or infinite")
+        self.tokens = tokens
+        ((self.n_layers, self.hidden),) = shapes
+        self.of_tokens = not whole
+        self.max_length = max(one.shape[1] for one in tokens)
+
+    @classmethod
+    def read(cls, path: Path) -> States:
+        """Read states from a file.
+
+        Parameters
+        ----------
+        path : Path
+            HDF5 or safetensors with ``states``, shape (layers, texts, D), and the ``texts``: a
+            data set of strings, or a JSON list in the metadata of safetensors. With ``offsets``,
+            shape (texts + 1,), ``states`` has the shape (layers, tokens, D), and text i has the
+            tokens ``offsets[i]`` up to ``offsets[i + 1]``.
+
+        Raises
+        ------
+        LayerwiseError
+            If the file is missing, of another type or damaged, or lacks one of these.
+        """
+        if path.suffix not in STATES:
+            raise _unreadable(path, f"it is no file of type {', '.join(STATES)}")
+        reader = _from_safetensors if path.suffix == ".safetensors" else _from_hdf5
+        try:
+            states, texts, offsets = reader(path)
+        except KeyError as error:
+            raise _unreadable(path, f"it has no {error.args[0]}") from error
+        except Exception as error:  # h5py and safetensors fail in many ways on damaged files
+            raise _unreadable(path, first_line(error)) from error
+        if offsets is None:
+            return cls(states, texts, name=path.name)
+        bounds = np.asarray(offsets).tolist()
+        if bounds[:1] != [0] or bounds[-1:] != [states.shape[1]] or sorted(bounds) != bounds:
+            raise _unreadable(path, "offsets have to rise from 0 to the number of tokens")
+        parts = [states[:, a:b] for a, b in pairwise(bounds)]
+        return cls(parts, texts, name=path.name)
+
+    def network(self) -> tuple[nn.Module, Anatomy]:
+        """A network whose blocks pass the given states on, and its anatomy."""
+        network = _Replay(self.n_layers)
+        blocks = tuple(network.blocks)
+        return network, Anatomy(KIND, "blocks", blocks, network.end, self.hidden, has_output=False)
+
+    def prompts(self, texts: Sequence[str]) -> tuple[list[Given], list[int]]:
+        """The states of each text, and the number of tokens cut off each: none.
+
+        Raises
+        ------
+        LayerwiseError
+            If a text has no states.
+        """
+        unknown = [text for text in texts if text not in self.rows]
+        if unknown:
+            raise LayerwiseError(
+                f"{self.name} has no states of {len(unknown)} of {len(texts)} texts (such as "
+                f"{str(unknown[0])[:60]!r}); compute them with the program that made the others, "
+                "or, if these are views, set views: {n: 0} for the corpus.",
+                code="missing",
+            )
+        return [Given(self.tokens[self.rows[text]]) for text in texts], [0] * len(texts)
+
+    def inputs(self, prompts: Sequence[Given]) -> dict[str, Tensor]:
+        """The states of a batch, shape (layers, B, T, D), padded on the right."""
+        shape = (self.n_layers, len(prompts), max(map(len, prompts)), self.hidden)
+        batch = torch.zeros(shape)
+        for number, prompt in enumerate(prompts):
+            batch[:, number, : len(prompt)] = torch.from_numpy(prompt.states.astype(np.float32))
+        return {"states": batch}
+
+    def facts(self) -> dict[str, Any]:
+        """Settings of the inputs, for the file's record."""
+        return {"max_length": self.max_length, "lacks": " ".join(sorted(self.lacks))}
+
+    @property
+    def lacks(self) -> set[str]:
+        """Inputs of metrics that these states cannot give."""
+        return {"attention"} if self.of_tokens else {"attention", *OF_TOKENS}
+
+    def check_tokens(self, choices: Iterable[str]) -> None:
+        """Refuse a selection of tokens where each text has one vector."""
+        others = [name for name in choices if name != "all"]
+        if others and not self.of_tokens:
+            raise LayerwiseError(
+                f"tokens: {self.name} has one vector a text, and {others[0]!r} needs the states "
+                "of its tokens; set tokens: [all], or give token states.",
+                code="unsupported",
+            )
+
+    def sha256(self) -> str:
+        """SHA-256 of all values, as that of a model's weights."""
+        digest = hashlib.sha256()
+        for one in self.tokens:
+            digest.update(f"{one.shape} {one.dtype};".encode())
+            digest.update(np.ascontiguousarray(one).data)
+        return digest.hexdigest()
+
+    def needs_model(self, what: str) -> LayerwiseError:
+        """The error for what cannot be had from states."""
+        return LayerwiseError(
+            f"{self.name} holds states alone; {what} needs the model itself.", code="unsupported"
+        )
+
+    def _bad(self, why: str) -> LayerwiseError:
+        return LayerwiseError(f"states: {self.name}: {why}.", code="wrong_shape")
+
+
+class Given:
+    """A text as a prompt: its states, shape (layers, T, D)."""
+
+    def __init__(self, states: npt.NDArray[Any]) -> None:
+        self.states = states
+
+    def __len__(self) -> int:
+        return int(self.states.shape[1])
+
+
+class _Replay(nn.Module):
+    """Passes given states to modules as if each had made the next."""
+
+    def __init__(self, n_layers: int) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Identity() for _ in range(n_layers - 1))
+        self.end, self.config = nn.Identity(), SimpleNamespace()
+
+    def forward(self, states: Tensor) -> None:
+        """Hand the states over, shape (layers, B, T, D)."""
+        for module, own in zip((*self.blocks, self.end), states, strict=True):
+            module(own)
+
+
+Contents = tuple[npt.NDArray[Any], list[str], npt.NDArray[Any] | None]
+
+
+def _from_hdf5(path: Path) -> Contents:
+    import h5py
+
+    with h5py.File(path) as file:
+        _require(file, "states", "texts")
+        texts = file["texts"].asstr()[:].tolist()
+        return file["states"][:], texts, file["offsets"][:] if "offsets" in file else None
+
+
+def _from_safetensors(path: Path) -> Contents:
+    from safetensors import safe_open
+
+    with safe_open(path, "pt") as file:
+        about, names = file.metadata() or {}, file.keys()
+        _require(names, "states")
+        _require(about, "texts")
+        offsets = file.get_tensor("offsets").numpy() if "offsets" in names else None
+        return _array(file.get_tensor("states")), json.loads(about["texts"]), offsets
+
+
+def _require(there: Any, *names: str) -> None:
+    for name in names:
+        if name not in there:
+            raise KeyError(name)
+
+
+def _array(states: Any) -> npt.NDArray[Any]:
+    if isinstance(states, Tensor):  # numpy has no bfloat16
+        states = states.detach().cpu()
+        states = states.float() if states.dtype == torch.bfloat16 else states
+    return np.asarray(states)
+
+
+def _unreadable(path: Path, why: str) -> LayerwiseError:
+    return LayerwiseError(
+        f"{path} cannot be read as states: {why}; write it as docs/your-states.md says.",
+        code="unreadable",
+    )
+
+
+def is_array(what: Any) -> bool:
+    """True for an array of three dimensions, or a list of them: states without their texts."""
+    first = what[0] if isinstance(what, list | tuple) and what else what
+    return getattr(first, "ndim", None) == 3

@@ -1,0 +1,52 @@
+"""The plan of a run: what its jobs ask for, and the time that planning takes."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from layerwise.config import Config
+from layerwise.run.plan import Plan
+from layerwise.run.resources import LONGEST, Requests
+
+CORPUS = {"source": {"package": "lee"}, "sample": {"n": 100}, "views": {"n": 2}}
+
+
+def plan(models: dict[str, Any], **sections: Any) -> Plan:
+    studies = {
+        "sweep": {"kind": "metrics_by_depth", "revisions": "all"},
+        "scores": {"kind": "score_by_depth", "revisions": "all"},
+    }
+    given = {"models": models, "corpora": {"c": CORPUS}, "tasks": ["STS12"], "studies": studies}
+    return Plan(Config.of(given | sections))
+
+
+def test_requests_follow_the_size_of_the_model() -> None:
+    large = {"source": {"hub": "x/jamba-52b"}, "dtype": "bfloat16", "device_map": "auto"}
+    small = {"source": {"hub": "x/pythia-14m"}}
+    asked = Requests(plan({"large": large, "small": small}, tasks=["ArxivClusteringS2S"]))
+    assert (asked.gpus("large"), asked.gpus("small")) == (2, 1)
+    assert asked.memory_mb("large") > 100_000 > 5000 > asked.memory_mb("small")
+    assert asked.extract_minutes("small", "c") < 15
+    assert asked.evaluate_minutes("small", "main") < 30
+    assert asked.evaluate_minutes("large", "main") == LONGEST
+    assert asked.scratch_mb("large") > asked.scratch_mb("small")
+    assert "at the peak" in asked.describe(30)[-1]
+
+
+def test_a_model_of_two_towers_has_a_size(tmp_path: Path) -> None:
+    tower = {"num_hidden_layers": 3, "hidden_size": 32}
+    (tmp_path / "config.json").write_text(json.dumps({"text_config": tower, "vision_config": {}}))
+    asked = Requests(plan({"clip": {"source": {"folder": str(tmp_path)}}}))
+    assert asked.extract_mb("clip", "c") == 1 + 4 * 32 * 300 * 4 // 1_000_000
+
+
+def test_ten_thousand_checkpoints_are_planned_in_linear_time() -> None:
+    steps = [f"step{n}" for n in range(10_000)]
+    many = plan({"m": {"source": {"hub": "x/m-1b"}, "revisions": steps}})
+    start = time.process_time()
+    assert len(many.swept_tables) == len(many.score_files) == len(many.tasks) == len(steps)
+    many.keys.explore()
+    assert time.process_time() - start < 5

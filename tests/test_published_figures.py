@@ -1,0 +1,213 @@
+"""presets/published.yaml: the numbers of its figures against the shipped tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import ROOT
+
+from layerwise.association.published import published_metrics, published_scores, read_table
+from layerwise.association.table import associate
+from layerwise.config import Config, read_config
+from layerwise.figures.registry import drawing
+from layerwise.figures.select import Data
+
+Frame = pd.DataFrame
+SHIPPED = ROOT / "lib/layerwise/data/published"
+
+
+@cache
+def config() -> Config:
+    return read_config(ROOT / "presets/published.yaml")
+
+
+@cache
+def published(name: str, table: str) -> Frame:
+    convert = {"metrics": published_metrics, "scores": published_scores}[table]
+    return convert(read_table(Path(getattr(config().published[name], table))))
+
+
+def table_of(name: str, **more: Frame) -> Frame:
+    """The numbers that a study of the preset draws."""
+    study = config().studies[name]
+    read = [table for table in study.reads if table in ("metrics", "scores")]
+    tables = {table: published(study.published, table) for table in read} | more
+    return drawing(study.kind).table(Data(study, tables, own_texts=config().own_texts))
+
+
+@cache
+def raw(table: str, end: str = "") -> Frame:
+    found = pd.read_parquet(SHIPPED / f"{table}{end}.parquet")
+    return found.assign(model=found["family"].astype(str) + "-" + found["size"].astype(str))
+
+
+def metric(model: str, name: str, corpus: str, layer: int, revision: str = "main") -> float:
+    """A number as it is in the shipped file."""
+    t = raw("metrics")
+    found = t[
+        (t["model"] == model)
+        & (t["metric"] == name)
+        & (t["dataset"] == corpus)
+        & (t["layer"] == layer)
+        & (t["revision"] == revision)
+    ]
+    return float(found["value"].item())
+
+
+def mean_score(model: str, layer: int, revision: str = "main", pooling: str = "mean") -> float:
+    t = raw("scores")
+    t = t[(t["model"] == model) & (t["revision"] == revision) & (t["pooling"] == pooling)]
+    by_task = t.groupby(["task", "layer"], observed=True)["main_score"].mean().unstack()
+    return float(by_task[layer].mean())
+
+
+def value(table: Frame, layer: int, **where: str) -> float:
+    for column, wanted in where.items():
+        table = table[table[column] == wanted]
+    return float(table.loc[table["layer"] == layer, "value"].item())
+
+
+BY_DEPTH = [
+    ("figure_2_architectures", "mamba-370m", "entropy_prompt", "wikitext", 47),
+    ("figure_2_architectures", "Llama3-8B", "lidar", "wikitext", 3),
+    ("figure_10_all_metrics", "Pythia-410m", "dime", "wikitext", 12),
+    ("figure_12_sizes", "Pythia-1b", "curvature", "wikitext", 9),
+    ("figure_13_finetuning", "LLM2Vec-mntp-supervised-8B", "infonce", "wikitext", 20),
+    ("figure_14_vision", "aim-huge", "entropy_prompt", "imagenet", 6),
+]
+
+
+@pytest.mark.parametrize(("study", "model", "name", "corpus", "layer"), BY_DEPTH)
+def test_metrics_by_depth(study: str, model: str, name: str, corpus: str, layer: int) -> None:
+    ours = "prompt_entropy" if name == "entropy_prompt" else name
+    found = value(table_of(study), layer, model=model, y=ours)
+    assert found == pytest.approx(metric(model, name, corpus, layer))
+
+
+def test_scores_by_depth() -> None:
+    table = table_of("figure_1_score_by_depth")
+    assert value(table, 17, model="Pythia-410m") == pytest.approx(mean_score("Pythia-410m", 17))
+    tasks = table.groupby("model")["n_tasks"].first().to_dict()
+    assert tasks == {"Pythia-410m": 32, "mamba-370m": 28, "bert-base": 25}
+    best = table[table["best"]].set_index("model")["layer"].to_dict()
+    assert best == {"Pythia-410m": 17, "mamba-370m": 17, "bert-base": 1}
+    vision = table_of("figure_14_vision")
+    assert value(vision, 12, model="vit-base", y="score") == pytest.approx(
+        mean_score("vit-base", 12)
+    )
+
+
+@pytest.mark.parametrize("study", ["figure_4_training", "figure_11_all_metrics_training"])
+def test_metrics_over_training(study: str) -> None:
+    table = table_of(study)
+    assert list(dict.fromkeys(table["revision"]))[:2] == ["step1", "step1000"]
+    for revision in ("step1", "step4000", "main"):
+        found = value(table, 12, revision=revision, y="prompt_entropy")
+        wanted = metric("Pythia-410m", "entropy_prompt", "wikitext", 12, revision)
+        assert found == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ("study", "corpus", "label"),
+    [
+        ("figure_6a_repetition", "repeated tokens 1", "repetition"),
+        ("figure_6b_randomness", "random tokens 0.89", "randomness"),
+        ("figure_6c_length", "random prompts 512", "length"),
+    ],
+)
+def test_extreme_prompts(study: str, corpus: str, label: str) -> None:
+    table = table_of(study)
+    found = table[(table["corpus"] == corpus) & (table["layer"] == 12)]
+    wanted = metric("Pythia-410m", "entropy_prompt", corpus, 12)
+    assert found["value"].item() == pytest.approx(wanted)
+    assert float(corpus.split()[-1]) == pytest.approx(float(found[label].item()))
+
+
+def test_sublayers() -> None:
+    table = table_of("figure_15_sublayers")
+    t = raw("metrics")
+    one = (t["dataset"] == "stages") & (t["layer"] == 5) & (t["revision"] == "main")
+    for sublayer in ("mlp", "block"):
+        wanted = t.loc[one & (t["sublayer"] == sublayer), "value"].item()
+        assert value(table, 5, sublayer=sublayer) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ("study", "model"),
+    [("figure_3_metric_vs_score", "Pythia-410m"), ("figure_9_bert", "bert-base")],
+)
+def test_metrics_against_scores(study: str, model: str) -> None:
+    def of_model(table: str) -> Frame:
+        whole = published("authors", table)
+        return whole[(whole["model"] == model) & (whole["revision"] == "main")]
+
+    metrics = of_model("metrics")
+    metrics = metrics[metrics["metric"].isin(["lidar", "prompt_entropy"])]
+    chosen = config().studies[study].model_copy(update={"metrics": ("lidar",)})
+    settings = config().association
+    found = associate(metrics, of_model("scores"), settings)
+    tables = {"metrics": metrics, "scores": of_model("scores"), "associations": found}
+    table = drawing(chosen.kind).table(Data(chosen, tables, own_texts=config().own_texts))
+    t = raw("metrics")
+    t = t[(t["model"] == model) & (t["revision"] == "main") & (t["metric"] == "lidar")]
+    own = t[t["dataset"].map(config().own_texts).isin(of_model("scores")["task"])]
+    if model == "Pythia-410m":  # all of whose tasks have all layers
+        assert set(table["n_tasks"]) == {29}
+        wanted = own[own["layer"] == 4]["value"].mean()
+        assert value(table, 4, metric="lidar") == pytest.approx(wanted, rel=1e-5)
+    else:
+        assert table["n_tasks"].max() < 29, "tasks without scores at all layers drop out"
+
+
+@pytest.mark.parametrize(
+    ("study", "name", "end", "gain"),
+    [
+        ("table_2_layer_per_task", "dime", "lowest", 3.24),
+        ("table_2_layer_per_task", "dime", "highest", -2.03),
+        ("table_2_llm2vec", "lidar", "highest", 0.0),
+    ],
+)
+def test_layers_of_each_task(study: str, name: str, end: str, gain: float) -> None:
+    table = table_of(study)
+    row = table[(table["metric"] == name) & (table["end"] == end)].iloc[0]
+    assert 100 * row["gain"] == pytest.approx(gain, abs=0.01)
+    assert row["low"] <= row["gain"] <= row["high"]
+    if study == "table_2_layer_per_task" and end == "lowest":
+        assert row["gain"] == pytest.approx(by_hand(np.argmin), abs=1e-6)
+
+
+def by_hand(select: Callable[[np.ndarray], np.intp]) -> float:
+    """The gain of DiME's layers in Pythia-410m, from the shipped files."""
+    scores, metrics = raw("scores"), raw("metrics")
+    scores, metrics = (
+        t[(t["model"] == "Pythia-410m") & (t["revision"] == "main")] for t in (scores, metrics)
+    )
+    gains = []
+    for corpus, task in config().own_texts.items():
+        curve = metrics[(metrics["dataset"] == corpus) & (metrics["metric"] == "dime")]
+        score = scores[scores["task"] == task].groupby("layer")["main_score"].mean()
+        gains.append(
+            score[int(select(curve.sort_values("layer")["value"].to_numpy()))] - score[24]
+        )
+    return float(np.mean(gains))
+
+
+def test_valley_without_the_normed_last_layer() -> None:
+    table = table_of("valley_by_size")
+    curve = table[(table["what"] == "metric") & (table["model"] == "Pythia-410m")]
+    assert curve["layer"].max() == 23
+    depth = table[(table["what"] == "valley") & (table["metric"] == "prompt_entropy")]
+    assert depth.set_index("model")["value"]["Pythia-410m"] > 1
+
+
+def test_the_best_layer_over_training() -> None:
+    table = table_of("score_over_training").drop_duplicates("revision").set_index("revision")
+    assert set(table.loc[:"step2000", "best_layer"]) == {0}
+    assert table.loc["step4000":, "best_layer"].min() >= 17
+    gain = mean_score("Pythia-410m", 17) - mean_score("Pythia-410m", 24)
+    assert table.loc["main", "gain"] == pytest.approx(gain)
