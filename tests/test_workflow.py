@@ -13,7 +13,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from project import Project, assert_drawn_alike
+from conftest import ROOT
+from project import Project, assert_drawn_alike, snakemake
 from refused import refused
 
 import layerwise as lw
@@ -166,18 +167,24 @@ def test_another_config_writes_to_its_own_folder(done: Project) -> None:
     assert done.jobs() == {}
 
 
-def test_the_workflow_can_be_used_as_a_module(done: Project) -> None:
-    outer = done.folder.parent / "outer"
+@pytest.mark.parametrize("from_git", [False, True])
+def test_a_job_of_the_workflow_as_a_module_runs(from_git: bool, tmp_path: Path) -> None:
+    checkout, outer = tmp_path / "checkout", tmp_path / "outer"
     outer.mkdir()
-    for name in ("models", "mine.txt", "topic.csv"):
-        (outer / name).symlink_to(done.folder / name)
-    (outer / "mine.yaml").write_text(yaml.safe_dump({**done.config, "results": "mine"}))
+    for part in ("workflow", "scripts", "envs"):
+        shutil.copytree(ROOT / part, checkout / part)
+    snakefile = f'"{checkout}/workflow/Snakefile"'
+    if from_git:
+        who = ("-c", "user.name=me", "-c", "user.email=me@example.org")
+        for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"], ["tag", "v1"]):
+            subprocess.run(["git", "-C", checkout, *who, *words], check=True)
+        snakefile = f'gitfile("{checkout}", path="workflow/Snakefile", tag="v1")'
     (outer / "Snakefile").write_text(
         f"""
-configfile: "mine.yaml"
+config = {{"results": "mine", "studies": {{"law": {{"kind": "power_law"}}}}}}
 
 module layerwise:
-    snakefile: {str(done.folder / "workflow/Snakefile")!r}
+    snakefile: {snakefile}
     config: config
 
 use rule * from layerwise as layerwise_*
@@ -187,15 +194,14 @@ rule figure_of_mine:
     input: "mine/figures/law.png"
 """
     )
-    inside = Project.__new__(Project)
-    inside.folder = outer
-    try:
-        assert inside.jobs("--snakefile", "Snakefile") == {
-            "layerwise_figure": 1,
-            "figure_of_mine": 1,
-        }
-    finally:
-        shutil.rmtree(outer)
+    snakemake(outer, PYTHONPATH=str(ROOT / "lib"))
+    assert (outer / "mine/tables/law.csv").is_file()
+
+
+def test_another_path_of_the_checkout_reruns_nothing(done: Project, tmp_path: Path) -> None:
+    for part in ("workflow", "scripts", "envs", "lib"):
+        shutil.copytree(done.folder / part, tmp_path / part)
+    assert done.jobs("--snakefile", str(tmp_path / "workflow/Snakefile")) == {}
 
 
 def test_a_dry_run_writes_nothing(done: Project) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,9 +13,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from layerwise.activations import batches, eigen, forward, store
-from layerwise.activations.attention import first_token_attention
+from layerwise.activations.attention import FirstTokenAttention
 from layerwise.activations.reduce import Needs, Reduced, decompose
 from layerwise.activations.representation import Packed
 from layerwise.config.corpora import Perturb
@@ -78,10 +80,10 @@ def extract(
     if perturb is not None:
         ids = [*_perturbed(loaded, ids, prompts, perturb)]
         attributes = {**attributes, "perturb": perturb.model_dump_json()}
+    n, rank = len(prompts), max(map(len, ids), default=0)
     attention = None
     if settings.attention and _causal(loaded, "attention to the first token"):
-        attention = first_token_attention(loaded, ids, settings.batch_tokens)
-    n, rank = len(prompts), max(map(len, ids), default=0)
+        attention = FirstTokenAttention(loaded, n)
     kept = _token_states(loaded, settings, ids)
     labels = store.labels(
         protocols=settings.protocols,
@@ -120,8 +122,6 @@ def extract(
         Progress(n * len(views), f"{loaded.name} {loaded.revision}", loaded.reader.takes) as bar,
         ThreadPoolExecutor(1, thread_name_prefix="write") as writer,
     ):
-        if attention is not None:
-            store.add_attention(file, attention)
         if kept is not None:
             store.add_token_states(file, kept)
         written: Future[None] | None = None
@@ -129,25 +129,29 @@ def extract(
             if view > 0:
                 ids, n_cut = next(coming)
             total_cut += sum(n > 0 for n in n_cut)
-            for part in batches.windows(n, window):
-                results = store.Window(labels, inner, part, view, kept)
-                forward.run(
-                    loaded,
-                    [ids[i] for i in part],
-                    partial(Batch, reduction, results),
-                    sublayers=inner,
-                    output=reduction.with_output,
-                    budget=settings.batch_tokens,
-                )
-                reduction.wait()
-                # One is written while the next is filled; no third is in memory.
-                if written is not None:
-                    written.result()
-                written = writer.submit(results.write, file)
-                del results
-                bar.update(len(part))
+            seen = attention if view == 0 else None
+            with seen or nullcontext():
+                for part in batches.windows(n, window):
+                    results = store.Window(labels, inner, part, view, kept)
+                    forward.run(
+                        loaded,
+                        [ids[i] for i in part],
+                        partial(Batch, reduction, results, seen),
+                        sublayers=inner,
+                        output=reduction.with_output,
+                        budget=settings.batch_tokens,
+                    )
+                    reduction.wait()
+                    # One is written while the next is filled; no third is in memory.
+                    if written is not None:
+                        written.result()
+                    written = writer.submit(results.write, file)
+                    del results
+                    bar.update(len(part))
         if written is not None:
             written.result()
+        if attention is not None and (values := attention.values()) is not None:
+            store.add_attention(file, values)
     if total_cut:
         log.warning(
             "%d of %d texts are longer than %s takes (%d tokens) and were cut",
@@ -235,14 +239,30 @@ class Reduction:
 class Batch:
     """One batch, reduced layer by layer while the model runs."""
 
-    def __init__(self, reduction: Reduction, results: store.Window, rows: list[int]) -> None:
+    def __init__(
+        self,
+        reduction: Reduction,
+        results: store.Window,
+        attention: FirstTokenAttention | None,
+        rows: list[int],
+    ) -> None:
         self.reduction, self.results, self.rows = reduction, results, rows
+        self.attention = attention
+        self.means: list[tuple[int, Tensor]] = []
+        if attention:
+            attention.start()
         self.reduced: list[tuple[int, str, Reduced]] = []
         self.waiting: list[tuple[int, str, Reduced]] = []
 
     def take(self, layer: int, sublayer: str, packed: Packed, /) -> None:
         """Reduce one layer's states."""
         own = self.reduction
+        if (
+            self.attention
+            and sublayer == BLOCK
+            and (means := self.attention.take(packed)) is not None
+        ):
+            self.means.append((layer, means))
         for readout, needs in own.needs_of(layer, sublayer, self.results.view).items():
             states = forward.read(own.loaded, packed, readout)
             if needs.norms:
@@ -292,6 +312,10 @@ class Batch:
             found = {name: values.cpu().numpy() for name, values in reduced.arrays.items()}
             part = BLOCK if sublayer == OUTPUT else sublayer
             self.results.put(part, layer, self.rows, places, found)
+        if self.attention:
+            prompts = [self.results.part[row] for row in self.rows]
+            for layer, means in self.means:
+                self.attention.put(layer, prompts, means.cpu().numpy())
 
     def _check(self) -> None:
         """Refuse states that are not finite; of several layers at once, as the device waits."""

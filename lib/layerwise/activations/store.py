@@ -130,7 +130,7 @@ ARRAYS = {
         ("prompt", "prefix"),
     ),
 }
-# Filled at once, before the windows.
+# Filled at once, after the windows.
 ATTENTION = ArraySpec(
     ("layer", "prompt", "head"),
     "f4",

@@ -29,7 +29,7 @@ class ExtractSettings(Section):
     """Keep the spectra of each prompt's first t tokens for t = 1, 2, 3, 4, 6, 8, 11, 16, …, which
     prefix_entropy needs. Causal models only."""
     attention: bool = False
-    """Keep each head's mean attention to the first token, which sink_rate needs: one more pass,
+    """Keep each head's mean attention to the first token, which sink_rate needs: prompts then run
     with eager attention. Causal models only."""
     sink_ratio: float = Field(SINK_RATIO, gt=1, le=1_000_000)
     """drop_sinks drops tokens whose norm is more than this many times the median norm of the

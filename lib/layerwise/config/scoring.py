@@ -25,5 +25,8 @@ class ScoringSettings(Section):
     """Scoring processes of a job."""
     waiting_gb: Annotated[float, Field(gt=0, le=1e6)] = 4.0
     """Limit, in gigabytes of local disk, on embeddings that wait for scoring."""
+    sub_scores: bool = False
+    """Keep all scores that mteb computes (F1, nDCG at other ranks), for `layerwise export-scores`.
+    Scoring takes up to half as long again."""
     seed: Seed = 0
     """Seed of resampling; mteb's own seeds do not change."""

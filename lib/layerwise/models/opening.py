@@ -82,6 +82,8 @@ def _given(
     states: States, name: str, entry: Model | None = None, revision: str = "main"
 ) -> LoadedModel:
     """Prepare states, which play a model."""
+    if entry and entry.ablate:
+        raise states.needs_model("ablate")
     network, anatomy = states.network()
     return LoadedModel(
         name or states.name,
