@@ -157,6 +157,10 @@ def test_a_metric_selects_no_layer_that_the_first_token_decides() -> None:
         study = {"metrics": ("curvature",), "tokens": ("all",)}
         table = made("metrics_by_depth", {"metrics": pd.concat(each)}, **study).table
         assert directions()["curvature"] == -1
+        # A metric of all tokens alone is drawn beside it.
+        norms = tidy_metrics({"largest_norm": falls})
+        study = {**study, "metrics": ("curvature", "largest_norm")}
+        assert made("metrics_by_depth", {"metrics": pd.concat([*each, norms])}, **study)
         assert table["best"].tolist() == best
 
 
