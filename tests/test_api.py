@@ -530,6 +530,26 @@ class TestCallback:
             values[-1][1][f"rankme/layer_{layer:02d}"] for layer in range(4)
         ]
 
+    def test_another_loop_logs_to_tensorboard(self, folder: Path, tmp_path: Path) -> None:
+        """Values of metrics and probes, which are those of `analyse`, from TensorBoard's file."""
+        pytest.importorskip("tensorboard")
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        from torch.utils.tensorboard import SummaryWriter
+
+        network = hf.AutoModelForCausalLM.from_pretrained(folder / "llama").train()
+        tokenizer = hf.AutoTokenizer.from_pretrained(folder / "llama")
+        callback = lw.LayerMetrics(TEXTS, metrics=["rankme"], labels=LABELS)
+        with SummaryWriter(str(tmp_path)) as writer:
+            for name, value in callback.values(network, tokenizer).items():
+                writer.add_scalar(name, value, 7)
+        assert network.training
+        events = EventAccumulator(str(tmp_path)).Reload()
+        table = lw.analyse(network, TEXTS, tokenizer, "rankme", labels=LABELS)
+        assert len(events.Tags()["scalars"]) == 3 * 4
+        for metric, layer, value in table[["metric", "layer", "value"]].itertuples(index=False):
+            (event,) = events.Scalars(f"{metric}/layer_{layer:02d}")
+            assert event.step == 7 and event.value == pytest.approx(value, rel=1e-6)
+
 
 def test_a_missing_extra_is_named() -> None:
     with pytest.raises(LayerwiseError, match=r"pip install 'layerwise\[tasks\]'"):
