@@ -159,7 +159,9 @@ def test_metrics_page_lists_every_metric() -> None:
 
 PICTURES = [*sorted(ROOT.glob("docs/figures/*.png")), ROOT / "docs" / "explorer.png"]
 # Texts that the code makes from numbers and the names of a config.
-MADE = re.compile(r"α = [\d.∞]+|n < \d+: rough interval|step\d+|main|[a-z]+\d*-[\w-]+|Pythia-\d+[mb]")
+MADE = re.compile(
+    r"α = [\d.∞]+|n < \d+: rough interval|step\d+|main|[a-z]+\d*-[\w-]+|Pythia-\d+[mb]"
+)
 
 
 @pytest.mark.parametrize("path", PICTURES, ids=lambda p: p.stem)
