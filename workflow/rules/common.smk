@@ -25,7 +25,7 @@ from layerwise.names import decode, encode
 from layerwise.project import ROOT, export_library
 from layerwise.run.plan import Plan
 from layerwise.run.resources import LONGEST, Requests
-from layerwise.run.stale import files_in, marker
+from layerwise.run.stale import files_in, marker, newer_file
 from layerwise.run.validate import log_unused, read_valid
 from layerwise.workflow.snapshot import Snapshot
 
@@ -68,6 +68,7 @@ wildcard_constraints:
     study=one_of(CONFIG.studies),
     published=one_of(CONFIG.published),
     part="[0-9]+",
+    task="[^/]+",
 
 
 def names(wildcards):
@@ -116,6 +117,11 @@ def stale(stage, path):
         return marker(Path(file), key(stage)(wildcards))
 
     return of
+
+
+def always(wildcards):
+    """A file that is newer than any output."""
+    return [newer_file()] if workflow.is_main_process else []
 
 
 def model_files(wildcards):

@@ -31,12 +31,12 @@ def files_in(folder: str) -> Iterator[str]:
 
 def marker(path: Path, key: str) -> list[str]:
     """A file newer than any result if a file exists and carries another key, else nothing."""
-    return [_marker()] if path.is_file() and key_of(path) != key else []
+    return [newer_file()] if path.is_file() and key_of(path) != key else []
 
 
 @cache
-def _marker() -> str:
-    """A file of this process, since a dry run must leave none behind."""
+def newer_file() -> str:
+    """A file newer than any result, of this process alone: a dry run must leave none behind."""
     file = tempfile.NamedTemporaryFile(prefix="layerwise.stale.")  # noqa: SIM115
     # Snakemake compares contents as well as times.
     file.write(str(time.time_ns()).encode())
