@@ -420,6 +420,17 @@ def compare(
     _say(*compare.described(found))
 
 
+@app.command()
+def claims() -> None:
+    """Print the claims of the paper beside the numbers that its authors released.
+
+    Example: layerwise claims > docs/claims.md
+    """
+    from layerwise.association.claims import page
+
+    typer.echo(page(), nl=False)
+
+
 @app.command(context_settings=EXTRA)
 def run(
     context: typer.Context,
