@@ -49,6 +49,7 @@ def test_from_texts(folder: Path, tmp_path: Path) -> None:
     assert said.startswith(
         "Use layer 1 of 3.\nIn 5 published base decoders, the middle layer loses"
     )
+    assert "points (95% CI 0.4 to 13.7); the difference (-3.6 to 12.4) is not significant." in said
     assert "110 of 120 texts" in said and "tokens: drop_first" in said
     command = f"layerwise export {folder} llama-1 --layer 1 --tokens drop_first --pooling mean"
     assert said.strip().endswith(f"To save it: {command}")
@@ -94,7 +95,11 @@ def test_kinds_of_models(folder: Path, tmp_path: Path) -> None:
     bert = tiny.save("bert", tmp_path / "bert")
     for path, kind in ((folder, evidence.DECODER), (bert, evidence.ENCODER)):
         assert choose.kind_of_model(load("m", tiny.entry(path), "main", device="cpu")) == kind
-    (bert / "modules.json").write_text("[]")
+    loaded = load("m", tiny.entry(folder), "main", device="cpu")
+    loaded.texts.tokenizer.chat_template = "{{ messages }}"
+    assert choose.kind_of_model(loaded) == choose.CHAT
+    advised = choose.choose(loaded, tiny.texts(60))
+    assert advised.layer == 3 and "no published scores of a model of this kind" in advised.reason
     (bert / "modules.json").write_text('[{"type": "sentence_transformers.models.Pooling"}]')
     loaded = load("m", tiny.entry(bert), "main", device="cpu")
     assert choose.kind_of_model(loaded) == evidence.EMBEDDING
