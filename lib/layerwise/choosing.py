@@ -168,8 +168,8 @@ def choose(
         return choose_by_evidence(loaded, data, tokens, threads, seed)
     if n := count_near_copies(data):
         log.warning(
-            "%d of %d rows are near-copies of others; many of them make scores too high and intervals "
-            "too narrow.",
+            "%d of %d rows are near-copies of others; many of them make scores too high and "
+            "intervals too narrow.",
             n,
             len(data.labels),
         )
