@@ -10,6 +10,8 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
+from layerwise.metrics.source import normalised
+
 PACKAGES = {
     "wikipedia": ("corpora",),
     "corpus": ("corpora",),
