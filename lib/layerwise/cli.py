@@ -233,8 +233,7 @@ def choose(
         choice = choosing.choose(
             loaded, data, tokens=tokens, within=within, threads=threads, seed=seed
         )
-    score = [choice.score[0].lower() + choice.score[1:]] if choice.score else []
-    about = [model, used, *score, f"tokens: {choice.tokens}"]
+    about = [model, used, *filter(None, [choice.score]), f"tokens: {choice.tokens}"]
     _say(choice.advice, choice.reason, f"({', '.join(about)})")
     if verbose:
         _say(choice.table.round(3).to_string(index=False, na_rep="–"))
@@ -281,10 +280,16 @@ def export(
     from layerwise.activations.extract import set_threads
     from layerwise.analysis import prompts_of
     from layerwise.export import Recipe, cut
-    from layerwise.models.opening import open_model
+    from layerwise.models.opening import depth_of, open_model
 
     recipe = Recipe(layer, tokens, pooling, readout, normalize)
+    # What can be checked is checked before the model is loaded, which may take minutes.
+    cut.check_words(recipe)
     cut.check_target(out)
+    n_blocks = depth_of(model, revision)
+    if n_blocks is not None and layer > n_blocks:
+        problem = f"--layer: {model} has the layers 0 to {n_blocks}, got {layer}."
+        raise LayerwiseError(problem, code="out_of_range")
     checked_with = prompts_of(texts) if texts else cut.made_up_texts()
     set_threads(threads)
     place: Any = {"revision": revision, "device": device, "dtype": dtype}

@@ -67,6 +67,7 @@ wildcard_constraints:
     corpus=one_of(CONFIG.corpora),
     study=one_of(CONFIG.studies),
     published=one_of(CONFIG.published),
+    part="[0-9]+",
     task="[^/]+",
 
 
@@ -162,6 +163,15 @@ def extract_minutes(wildcards, attempt):
 def evaluate_minutes(wildcards, attempt):
     """The time of scoring. A job that is cut off at the limit goes on in the next attempt."""
     return min(LONGEST, attempt * REQUESTS.evaluate_minutes(**names(wildcards)))
+
+
+def score_parts(wildcards):
+    """The tables of the jobs that share a model's tasks, if there are several."""
+    n_parts = len(REQUESTS.parts(**names(wildcards)))
+    folder = f"{CONFIG.results}/scores/{wildcards.model}/{wildcards.revision}/parts"
+    return (
+        [f"{folder}/{part}.parquet" for part in range(n_parts)] if n_parts > 1 else []
+    )
 
 
 def script(name):

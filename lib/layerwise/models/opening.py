@@ -17,7 +17,7 @@ from layerwise.models import devices
 from layerwise.models.architectures import settle
 from layerwise.models.images import processor_of, takes_images
 from layerwise.models.load import LoadedModel, body, load, prepare
-from layerwise.models.source import locate, named, quiet
+from layerwise.models.source import STATES, locate, named, quiet
 from layerwise.models.states import States
 from layerwise.section import parse
 
@@ -76,6 +76,19 @@ def open_model(
         yield _given(States.read(Path(locate(entry.source, revision).name)), name, entry, revision)
     else:
         yield load(name, entry, revision, device=device, dtype=dtype)
+
+
+def depth_of(model: str, revision: str) -> int | None:
+    """Number of blocks of a model that is not loaded; None where it cannot be read."""
+    location = locate(named(model), revision)
+    if location.gguf_file or location.name.endswith(STATES):
+        return None
+    try:
+        found, _ = PreTrainedConfig.get_config_dict(location.name, **location.options())
+    except (OSError, ValueError):  # loading says why
+        return None
+    depth = found.get("num_hidden_layers")
+    return depth if isinstance(depth, int) else None
 
 
 def _given(
