@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -80,6 +81,17 @@ def test_words_and_formatting_rerun_nothing(done: Project) -> None:
     for module in (done.folder / "lib" / "layerwise").rglob("*.py"):
         module.write_text(module.read_text() + "\n# A comment.\n")
     assert done.jobs() == {}
+
+
+def test_files_of_other_code_are_kept_and_named_once(done: Project) -> None:
+    module = done.folder / "lib/layerwise/activations/reduce.py"
+    module.write_text(module.read_text() + "\nUNUSED = 2\n")
+    assert done.jobs() == {}
+    (done.folder / "results/tables/both.csv").unlink()
+    printed = done.snakemake("results/tables/both.csv")
+    assert printed.count("Files of another version") == 1
+    line = re.search(r"Files of another version.*", printed)[0]
+    assert all(f" of {stage}" in line for stage in ("extract", "metrics", "evaluate")), line
 
 
 def test_a_changed_formula_reruns_the_metrics(done: Project) -> None:

@@ -25,7 +25,7 @@ from layerwise.names import decode, encode
 from layerwise.project import ROOT, export_library
 from layerwise.run.plan import Plan
 from layerwise.run.resources import LONGEST, Requests
-from layerwise.run.stale import files_in, marker, newer_file
+from layerwise.run.stale import files_in, marker, mixed_code, newer_file
 from layerwise.run.validate import log_unused, read_valid
 from layerwise.workflow.snapshot import Snapshot
 
@@ -54,6 +54,11 @@ CONFIG = PLAN.config
 REQUESTS = Requests(PLAN)
 REVISIONS = {model: set(entry.revisions) for model, entry in CONFIG.models.items()}
 STUDIES = [encode(study) for study in CONFIG.studies]
+
+
+onstart:
+    if message := mixed_code():
+        logger.warning(message)
 
 
 def one_of(names):
@@ -114,7 +119,7 @@ def stale(stage, path):
         file = path.replace("<results>", CONFIG.results).format(
             **dict(wildcards.items())
         )
-        return marker(Path(file), key(stage)(wildcards))
+        return marker(Path(file), key(stage)(wildcards), stage)
 
     return of
 
