@@ -423,6 +423,11 @@ def test_poolings_are_what_they_say() -> None:
     assert str(Representation("all", "max", "final_norm")) == "all/max/final_norm"
 
 
+def test_the_first_token_alone_is_kept_in_memory() -> None:
+    pooled = pool(pack(torch.randn(2, 50, 4), torch.tensor([50, 30])), "cls")
+    assert pooled.untyped_storage().nbytes() == pooled.nbytes
+
+
 def test_drop_sinks_drops_the_huge_token_alone() -> None:
     states = torch.randn(2, 6, 8, generator=torch.Generator().manual_seed(0))
     states[0, 0] *= 100
