@@ -244,6 +244,19 @@ def test_two_prompts_under_reference_point_opposite_ways() -> None:
     assert not Layer(Arrays(middle), protocol="reference").pooled[2].any()
 
 
+def test_parts_cut_their_pairs_from_the_whole() -> None:
+    layer = layer_of(realistic(36, 40))
+    part = next(errors.parts(layer))
+    assert layer.by_pairs and len(part.pooled) == 24
+    expected = covariance_spectrum(part.pooled)
+    assert part.covariance_spectrum == pytest.approx(expected, rel=1e-8, abs=1e-9)
+    assert part.pooled_spectrum == pytest.approx(spectra.embedding_spectrum(part.pooled), rel=1e-8)
+    (aligned,) = get("cka_first").on(part)
+    assert aligned.value == pytest.approx(cka(part.pooled, part.first), rel=1e-9)
+    (dimension,) = get("two_nn").on(part)
+    assert dimension.value == pytest.approx(two_nn(part.pooled), rel=1e-8)
+
+
 def test_rows_at_once_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     views = realistic(40, 9)
     names = ("nesum", "cka_first", "anisotropy", "self_cluster", "lidar")
