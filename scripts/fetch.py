@@ -1,16 +1,38 @@
-"""Fetch all models, corpora and tasks of a config into the local caches."""
+"""Fetch a model at a revision, the data set of a corpus, or that of a task, into the caches.
+
+The record of it says its commit, or why it could not be fetched.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from layerwise.names import decode
 from layerwise.workflow import script
 
 
 def main(arguments: script.Arguments) -> None:
-    """Fetch what the config takes from the hub; what is in the caches is not fetched again."""
-    from layerwise.workflow.fetch import fetch_all
+    """Fetch one thing and record it, or list what was not fetched."""
+    from layerwise.config.tasks import MtebEntry
+    from layerwise.workflow import fetch
 
-    fetch_all(arguments.config)
+    config = arguments.config
+    if arguments.model:
+        entry = config.models[arguments.model]
+        fetch.fetched(arguments.output, lambda: fetch.fetch_model(entry, arguments.revision))
+    elif arguments.corpus:
+        source = config.corpora[arguments.corpus].source
+        fetch.fetched(arguments.output, lambda: fetch.fetch_corpus(source))
+    elif arguments.task:
+        task = config.tasks.get(arguments.task, MtebEntry())
+        fetch.fetched(arguments.output, lambda: fetch.fetch_task(arguments.task, task))
+    else:
+        fetch.summarize(list(map(Path, arguments.plan.fetched)))
 
 
 if __name__ == "__main__":
-    script.run(main, script.parser(__doc__))
+    options = script.parser(__doc__)
+    for name in ("model", "revision", "corpus", "task"):
+        options.add_argument(f"--{name}", type=decode, help=f"name of the {name} in the config")
+    options.add_argument("--output", type=Path, help="record to write")
+    script.run(main, options)

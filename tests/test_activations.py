@@ -126,7 +126,8 @@ def test_token_states_are_those_of_the_pass(
     llama: LoadedModel, tmp_path: Path, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(batches.WINDOW_BYTES, "cpu", 1)  # several windows
-    asked = {"token_states": kind, "layers": (3, 1), "readout": "output"}
+    readout, last = ("residual", "block") if kind is True else ("output", "output")
+    asked = {"token_states": kind, "layers": (3, 1), "readout": readout}
     path = extracted(llama, tmp_path / "a.h5", [TEXTS, TEXTS[::-1]], **asked)
     ids, _ = llama.texts.prompts(TEXTS)
     states = passed(llama)
@@ -137,7 +138,7 @@ def test_token_states_are_those_of_the_pass(
         for n, prompt in enumerate(ids):
             part = slice(offsets[n], offsets[n + 1])
             assert file["token"][part].tolist() == list(prompt)
-            for place, source in enumerate([(3, "output"), (1, "block")]):
+            for place, source in enumerate([(3, last), (1, "block")]):
                 expected = states[source][n]
                 rtol = 1e-4 if kind is True else 1e-3
                 np.testing.assert_allclose(kept[place, part], expected, rtol, atol=rtol)

@@ -21,13 +21,16 @@ import tiny
 import tiny_images
 import torch
 import transformers as hf
+import yaml
 from association_tables import tidy_scores
 from refused import refused
+from typer.testing import CliRunner
 
 import layerwise as lw
 from layerwise import vectors
 from layerwise.activations.extract import extract
 from layerwise.activations.store import Activations
+from layerwise.cli import app
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import LayerwiseError
@@ -87,6 +90,33 @@ def llama(folder: Path) -> tuple[Any, Any]:
     """A live model with a head, and its tokenizer."""
     model = hf.AutoModelForCausalLM.from_pretrained(folder / "llama")
     return model, hf.AutoTokenizer.from_pretrained(folder / "llama")
+
+
+def test_publish_writes_what_load_dataset_reads(folder: Path, tmp_path: Path) -> None:
+    from datasets import load_dataset
+
+    results, out = tmp_path / "results", tmp_path / "out"
+    shutil.copytree(folder / "results", results)
+    command = ["publish", str(results), str(out), "--licence", "cc-by-4.0"]
+    found = CliRunner().invoke(app, command)
+    assert isinstance(found.exception, LayerwiseError) and "explore.html" in str(found.exception)
+    source = {"folder": "/home/me/private/llama"}
+    document = {"models": {"llama": {"source": source}}, "studies": {"a": {"kind": "power_law"}}}
+    (results / "config.json").write_text(json.dumps(document))
+    (results / "explore.html").write_text("<html>")
+    found = CliRunner().invoke(app, command)
+    assert found.exit_code == 0, found.exception
+    assert "hf upload OWNER/NAME" in found.output
+    card = (out / "README.md").read_text()
+    head = yaml.safe_load(card.split("---")[1])
+    names = [one["config_name"] for one in head["configs"]]
+    assert names == ["metrics", "prompts", "scores"] and head["license"] == "cc-by-4.0"
+    for name in names:
+        rows = load_dataset(str(out), name, split="train").to_pandas()
+        kept = lw.open(results).table(name, tokens=None)
+        assert len(rows) >= len(kept) and {"model", "layer", "tokens"} <= set(rows)
+    assert "/home/me" not in card and "transformers" in card and (out / "index.html").is_file()
+    assert "not an empty folder" in str(CliRunner().invoke(app, command).exception)
 
 
 class TestRun:
@@ -499,6 +529,26 @@ class TestCallback:
         assert trained["value"].tolist() == [
             values[-1][1][f"rankme/layer_{layer:02d}"] for layer in range(4)
         ]
+
+    def test_another_loop_logs_to_tensorboard(self, folder: Path, tmp_path: Path) -> None:
+        """Values of metrics and probes, which are those of `analyse`, from TensorBoard's file."""
+        pytest.importorskip("tensorboard")
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        from torch.utils.tensorboard import SummaryWriter
+
+        network = hf.AutoModelForCausalLM.from_pretrained(folder / "llama").train()
+        tokenizer = hf.AutoTokenizer.from_pretrained(folder / "llama")
+        callback = lw.LayerMetrics(TEXTS, metrics=["rankme"], labels=LABELS)
+        with SummaryWriter(str(tmp_path)) as writer:
+            for name, value in callback.values(network, tokenizer).items():
+                writer.add_scalar(name, value, 7)
+        assert network.training
+        events = EventAccumulator(str(tmp_path)).Reload()
+        table = lw.analyse(network, TEXTS, tokenizer, "rankme", labels=LABELS)
+        assert len(events.Tags()["scalars"]) == 3 * 4
+        for metric, layer, value in table[["metric", "layer", "value"]].itertuples(index=False):
+            (event,) = events.Scalars(f"{metric}/layer_{layer:02d}")
+            assert event.step == 7 and event.value == pytest.approx(value, rel=1e-6)
 
 
 def test_a_missing_extra_is_named() -> None:

@@ -39,7 +39,7 @@ def walks(rng: Rng, *shape: int) -> np.ndarray:
 
 
 def gaussian(rng: Rng, n: int, kind: str) -> np.ndarray:
-    """A stationary Gaussian curve with correlation e^-1 a fifth of the depth apart, or so."""
+    """A stationary Gaussian curve with a correlation length of a tenth of the depth."""
     apart = np.abs(np.subtract.outer(*2 * (np.linspace(0, 5, n),)))
     slower = np.sqrt(float(kind[-3]) if kind[0] == "m" else 1.0) * apart
     shape = {"ar": 1.0, "matern 3/2": 1 + slower, "matern 5/2": 1 + slower + slower**2 / 3}

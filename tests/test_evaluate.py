@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -20,11 +22,13 @@ import tiny
 from mteb.models.abs_encoder import AbsEncoder
 from refused import refused
 
+import layerwise as lw
 from layerwise.activations import embedding
 from layerwise.activations.representation import Representation
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.tasks import LabelledEntry
+from layerwise.export.mteb_results import export_scores
 from layerwise.io import tables
 from layerwise.models.load import LoadedModel, load
 from layerwise.tasks import catalog
@@ -77,6 +81,10 @@ def quickstart(folders: dict[str, str], *names: str) -> dict[str, Any]:
     return {name: MtebTask(name, folders[name]) for name in names or QUICKSTART}
 
 
+# What mteb writes beside scores.
+UNSCORED = {"hf_subset", "languages", "mteb_version"}
+
+
 class Plain(AbsEncoder):
     """What anyone would write for mteb: embed the texts with the model, take one layer."""
 
@@ -102,7 +110,8 @@ def test_scores_are_those_of_mteb_run_by_itself(
     normalize: bool | None,
 ) -> None:
     names = list(QUICKSTART) if normalize else ["PangLeePolarity"]
-    table = run(quickstart(folders, *names), normalize=normalize)
+    table = run(quickstart(folders, *names), normalize=normalize, sub_scores=bool(normalize))
+    assert table["sub_scores"].notna().all() == bool(normalize)
     for name in names:
         task = catalog.get_task(name, folders[name])
         with warnings.catch_warnings():
@@ -119,6 +128,33 @@ def test_scores_are_those_of_mteb_run_by_itself(
         assert row["main_score"] == pytest.approx(scores["main_score"], abs=2e-3), name
         runs = scores.get("v_measures") or scores.get("scores_per_experiment") or [0]
         assert row["n_runs"] == len(runs)
+        if normalize:
+            assert set(scores) - set(json.loads(row["sub_scores"])) <= UNSCORED
+
+
+def test_mteb_reads_the_scores_of_each_layer(
+    run: Any, folders: dict[str, str], tmp_path: Path
+) -> None:
+    names = ["PangLeePolarity", "WikipediaArticleClustering"]
+    table = run(quickstart(folders, *names), sub_scores=True)
+    (tmp_path / "r/scores/m").mkdir(parents=True)
+    shutil.copy(tmp_path / "main.parquet", tmp_path / "r/scores/m")
+    assert export_scores(lw.open(tmp_path / "r"), tmp_path / "out") == 8
+    cache = mteb.ResultCache(tmp_path / "out")
+    paths = cache.get_cache_paths(load_experiments="match_name")
+    assert {path.parent.name for path in paths} == {f"layer_{layer}" for layer in range(4)}
+    for path in paths:
+        result = mteb.TaskResult.from_disk(path)
+        layer = int(path.parent.name.removeprefix("layer_"))
+        row = table[(table["task"] == result.task_name) & (table["layer"] == layer)].iloc[0]
+        (scores,) = result.scores["test"]
+        assert scores["main_score"] == pytest.approx(row["main_score"], abs=1e-6)
+        assert {"f1", "v_measures"} & set(scores)
+    plain = run(quickstart(folders, *names), keys=dict.fromkeys(names, "2"))
+    pd.testing.assert_series_equal(plain["main_score"], table["main_score"])
+    shutil.copy(tmp_path / "main.parquet", tmp_path / "r/scores/m")
+    with refused("missing"):
+        export_scores(lw.open(tmp_path / "r"), tmp_path / "out")
 
 
 def test_processes_and_divided_tasks_change_nothing(

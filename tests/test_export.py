@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ import yaml
 from refused import refused
 from transformers import AutoModel, AutoTokenizer
 
+from layerwise import cli
 from layerwise.config.models import HubSource, Model
 from layerwise.errors import Code
 from layerwise.export import Recipe, cut, export
@@ -112,6 +114,18 @@ def test_plain_transformers_loads_it(tmp_path: Path) -> None:
     with torch.no_grad():
         states = model(**tokenizer(TEXTS[0], return_tensors="pt")).hidden_states[2]
     np.testing.assert_allclose(states[0].mean(dim=0), wanted[0], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"), [({"layer": 4}, "out_of_range"), ({"pooling": "means"}, "unknown_name")]
+)
+def test_the_shell_refuses_before_it_loads(
+    wrong: dict[str, Any], code: Code, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tiny.save("llama", tmp_path / "m")
+    monkeypatch.setattr("layerwise.models.opening.load", lambda *_, **__: pytest.fail("loaded"))
+    with refused(code):
+        cli.export(str(folder), tmp_path / "out", **{"layer": 1, **wrong})
 
 
 @pytest.mark.parametrize(

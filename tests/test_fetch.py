@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from refused import refused
 from test_models_load import in_cache
 
 from layerwise.config import Config
-from layerwise.workflow.fetch import fetch_all
+from layerwise.run.plan import Plan
+from layerwise.workflow.fetch import fetch_model, fetched, summarize
 
 
 def config(*revisions: str) -> Config:
@@ -26,25 +28,69 @@ def config(*revisions: str) -> Config:
     )
 
 
-def test_models_in_the_cache_are_fetched_without_network(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def record(place: Path, revision: str) -> Path:
+    return place / f"results/fetched/models/tiny/{revision}.json"
+
+
+def fetch(place: Path, *revisions: str) -> list[Path]:
+    """The records of a model's revisions, fetched one by one."""
+    entry = config(*revisions).models["tiny"]
+    for revision in revisions:
+        fetched(record(place, revision), lambda r=revision: fetch_model(entry, r))
+    return [record(place, revision) for revision in revisions]
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache of the hub, with two revisions."""
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("layerwise.workflow.fetch.PAUSE_S", 0.0)
     folders = {name: tiny.save("gpt_neox", tmp_path / name) for name in ("step0", "step1")}
     in_cache(tmp_path / "hub", "EleutherAI/pythia-tiny", folders)
-    caplog.set_level("INFO")
-    fetch_all(config("step0", "step1"))
-    assert [r.args[1] for r in caplog.records if r.name.endswith("fetch")] == ["step0", "step1"]
-    with refused("unreadable"):
-        fetch_all(config("step0", "step2"))
+    return tmp_path / "hub"
 
 
-def test_a_model_without_safetensors_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_all_that_fails_is_listed_at_the_end(
+    hub: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    folder = tiny.save("gpt_neox", tmp_path / "step0")
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    in_cache(tmp_path / "hub", "EleutherAI/pythia-tiny", {"step0": folder})
-    with refused("unsafe"):
-        fetch_all(config("step0"))
+    summarize(fetch(tmp_path, "step0", "step1"))
+    records = fetch(tmp_path, "step0", "step2", "step3")
+    assert caplog.text.count("Attempt 3 of 3") == 2
+    with refused("unreadable") as caught:
+        summarize(records)
+    assert "2 of 3 were not fetched" in str(caught.value)
+    assert "'step2'" in str(caught.value) and "'step3'" in str(caught.value)
+
+
+def test_a_model_without_safetensors_is_refused(hub: Path, tmp_path: Path) -> None:
+    for file in hub.glob("*/snapshots/*/model.safetensors"):
+        file.rename(file.with_name("pytorch_model.bin"))
+    (path,) = fetch(tmp_path, "step0")
+    assert "has no safetensors" in json.loads(path.read_text())["error"]
+
+
+def test_a_fetched_commit_is_part_of_the_keys(
+    hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def keys() -> list[str]:
+        made = Plan(config("step0", "step1")).keys
+        return [made.extract("tiny", revision, "news") for revision in ("step0", "step1")]
+
+    before = keys()
+    fetch(tmp_path, "step0")
+    after = keys()
+    assert after[0] != before[0] and after[1] == before[1]
+    moved = json.dumps({"commit": "f" * 40})
+    record(tmp_path, "step0").write_text(moved)
+    assert keys()[0] not in (before[0], after[0])
+    fetched(record(tmp_path, "step0"), lambda: fetch_model(config("gone").models["tiny"], "gone"))
+    assert json.loads(record(tmp_path, "step0").read_text())["commit"] == "f" * 40
+
+
+def test_what_the_hub_has_is_fetched_job_by_job() -> None:
+    assert Plan(config("step0", "step1")).fetched == [
+        "results/fetched/models/tiny/step0.json",
+        "results/fetched/models/tiny/step1.json",
+    ]

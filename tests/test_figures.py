@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -140,6 +141,15 @@ def test_the_example_of_a_kind_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None
     assert sum(bar.get_height() for bar in figure.axes[0].patches) == len(table) == 24
 
 
+@pytest.mark.parametrize("kind", ["score_by_depth", "checkpoint_heatmap", "task_heatmap"])
+def test_a_single_panel_is_drawn_on_the_callers_axes(kind: str) -> None:
+    figure, (own, other) = plt.subplots(1, 2)
+    study = Study(kind=kind, models=("nano-1m",), tokens=("all",), metrics=("prompt_entropy",))
+    assert draw(study, tables(), ORDER, ax=own).figure is figure
+    assert own.has_data() and not other.has_data()
+    plt.close(figure)
+
+
 def test_title_is_the_studys_or_none() -> None:
     given = {"scores": tidy_scores(SCORES)}
     assert made("score_by_depth", given, title="Mine").title == "Mine"
@@ -157,6 +167,10 @@ def test_a_metric_selects_no_layer_that_the_first_token_decides() -> None:
         study = {"metrics": ("curvature",), "tokens": ("all",)}
         table = made("metrics_by_depth", {"metrics": pd.concat(each)}, **study).table
         assert directions()["curvature"] == -1
+        # A metric of all tokens alone is drawn beside it.
+        norms = tidy_metrics({"largest_norm": falls})
+        study = {**study, "metrics": ("curvature", "largest_norm")}
+        assert made("metrics_by_depth", {"metrics": pd.concat([*each, norms])}, **study)
         assert table["best"].tolist() == best
 
 

@@ -15,7 +15,10 @@ import transformers as hf
 from kept_states import States, assert_near, states_of
 from refused import refused
 
-from layerwise.models.load import LoadedModel
+from layerwise.config.models import Ablation
+from layerwise.errors import Code
+from layerwise.models.devices import Claim
+from layerwise.models.load import LoadedModel, prepare
 from layerwise.models.opening import open_model
 from layerwise.models.probe import probe
 from layerwise.vocabulary import OUTPUT, SUBLAYERS
@@ -233,6 +236,48 @@ def test_a_model_in_memory_is_left_as_it_was(loaded: LoadedModel, tmp_path: Path
     assert tiny.facts(network) == before and tokenizer.pad_token is None
     for where, states in passed(loaded).items():
         assert_near(ours[where][0], states[0], where)
+
+
+def ablated(loaded: LoadedModel, **settings: Any) -> LoadedModel:
+    entry = loaded.entry.model_copy(update={"ablate": (Ablation(**settings),)})
+    return prepare("m", loaded.model, loaded.texts.tokenizer, entry, revision="main", **FACTS)
+
+
+FACTS: dict[str, Any] = {"dtype": "float32", "weights": "", "claim": Claim(torch.device("cpu"))}
+
+
+@pytest.mark.parametrize(
+    "loaded", tiny.families(["llama", "gpt_neox", "mpt", "bert"]), indirect=True
+)
+@pytest.mark.parametrize("token", ["first", "all"])
+@pytest.mark.parametrize("part", ["mixer", "mlp"])
+def test_an_ablated_part_adds_nothing(loaded: LoadedModel, part: str, token: str) -> None:
+    inner = ("mixer", "mixer_residual", "mlp")
+    whole = passed(loaded, sublayers=inner)
+    without = ablated(loaded, layer=2, part=part, token=token)
+    found = passed(without, sublayers=inner)
+    alone = passed(without, sublayers=inner, budget=1)
+    for n, states in enumerate(found[2, part]):
+        silent = slice(1) if token == "first" else slice(None)
+        assert not states[silent].any() and (token == "all" or states[1:].any())
+        assert_near(found[1, "block"][n], whole[1, "block"][n], "before")
+        assert_near(found[3, "block"][n], alone[3, "block"][n], "alone")
+        if part == "mlp" and loaded.anatomy.kind not in POST_NORM:
+            left = found[2, "mixer_residual"][n][silent]
+            assert_near(found[2, "block"][n][silent], left, "block")
+        if (part, token) == ("mlp", "first"):
+            assert_near(found[2, "block"][n][1:], whole[2, "block"][n][1:], "other tokens")
+        assert np.abs(found[3, "block"][n] - whole[3, "block"][n]).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("loaded", "layer", "code"),
+    [("llama", 4, "out_of_range"), ("mamba2", 1, "unsupported"), ("albert", 1, "unsupported")],
+    indirect=["loaded"],
+)
+def test_ablations_that_cannot_be(loaded: LoadedModel, layer: int, code: Code) -> None:
+    with refused(code):
+        ablated(loaded, layer=layer, part="mlp")
 
 
 @pytest.mark.parametrize("loaded", ["xlm"], indirect=True)

@@ -16,7 +16,7 @@ from refused import refused
 from typer.testing import CliRunner
 
 from layerwise import data
-from layerwise.association import compare, evidence, release
+from layerwise.association import claims, compare, evidence, release
 from layerwise.association.published import published_metrics, published_scores, read_table
 from layerwise.cli import app
 from layerwise.errors import Code, LayerwiseError
@@ -138,6 +138,16 @@ def test_evidence_of_selection_rules_by_kind_of_model() -> None:
     assert output["low"].notna().tolist() == (output["n_models"] > 2).tolist()
     assert output.loc[evidence.DECODER, "loss"] == pytest.approx(7.07, abs=0.01)
     assert evidence.kind_of("berta-base") is None
+
+
+def test_the_page_of_claims_is_what_the_tables_say() -> None:
+    page = (ROOT / "docs/claims.md").read_text(encoding="utf-8")
+    assert claims.page() == page, "write it again: layerwise claims > docs/claims.md"
+    assert len(claims.CLAIMS) >= 15
+    for words in ("16.5 (8.7 to 24.2)", "1.5 (0.6 to 2.4)", "3.863 at step 1, 2.598 at the end"):
+        assert words in page
+    assert claims.Found("", (True, False)).verdict == "mixed"
+    assert claims.Found("", (False,)).verdict == "not reproduced"
 
 
 @pytest.mark.parametrize("name", ["scores", "metrics"])

@@ -74,7 +74,8 @@ def test_every_layer_is_scored_on_the_same_draws(
     task, vectors = named.task, Vectors(np.zeros((1, 2), np.float32), {})
 
     def drawn(*_: Any, **__: Any) -> dict[str, Any]:
-        draws = random.random(), task.rng_state.random(), task.np_rng.random()
+        legacy = np.random.rand()  # noqa: NPY002
+        draws = random.random(), task.rng_state.random(), task.np_rng.random(), legacy
         return {"default": {"main_score": sum(draws)}}
 
     monkeypatch.setattr(task, "evaluate", drawn)

@@ -1,4 +1,4 @@
-"""Metrics of every layer while a model is trained with transformers' Trainer."""
+"""Metrics and probes of every layer while a model is trained."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.integrations import get_reporting_integration_callbacks
 
-from layerwise.analysis import measure, prompts_of
+from layerwise.analysis import labels_of, measure, prompts_of, score_labels
 from layerwise.models.opening import open_model
 
 METRICS = ("prompt_entropy", "curvature", "rankme")
@@ -17,7 +17,10 @@ METRICS = ("prompt_entropy", "curvature", "rankme")
 class LayerMetrics(TrainerCallback):  # type: ignore[misc]
     """Log metrics of every layer to whatever the Trainer reports to.
 
-    Values are named ``prompt_entropy/layer_03``, also in ``trainer.state.log_history``.
+    Values are named ``prompt_entropy/layer_03``, also in ``trainer.state.log_history``. The
+    Trainer reports to TensorBoard, Weights & Biases and others by its ``report_to``. In another
+    loop, such as Lightning's, log what `values` returns.
+
     The model is read on its own device between two steps, in evaluation mode, and is left as it
     was: training is the same with and without the callback. Models that are sharded over
     processes (FSDP, DeepSpeed ZeRO-3) cannot be read.
@@ -32,6 +35,9 @@ class LayerMetrics(TrainerCallback):  # type: ignore[misc]
     every : int
         Steps between two measurements. The first is before training.
     metrics : sequence of str
+    labels : sequence, optional
+        A label of each text. Adds ``linear_probe`` and ``neighbours``: the scores of a linear
+        probe and of nearest neighbours on held-out texts, as in a workflow's task.
     tokenizer : optional
         By default the Trainer's ``processing_class``.
     tokens : str
@@ -52,14 +58,27 @@ class LayerMetrics(TrainerCallback):  # type: ignore[misc]
         every: int = 500,
         metrics: Sequence[str] = METRICS,
         *,
+        labels: Sequence[Any] | None = None,
         tokenizer: Any = None,
         tokens: str = "all",
         column: str = "text",
     ) -> None:
         self.prompts = prompts_of(texts, column)
+        self.labels = None if labels is None else labels_of(self.prompts, labels)
         self.every, self.metrics = every, tuple(metrics)
         self.tokenizer, self.tokens = tokenizer, tokens
         self.reporters: list[TrainerCallback] | None = None
+
+    def values(self, model: Any, tokenizer: Any = None) -> dict[str, float]:
+        """Metrics and probes of a model by name, such as ``prompt_entropy/layer_03``."""
+        with open_model(model, self.tokenizer or tokenizer) as loaded:
+            table, _ = measure(loaded, [self.prompts], metrics=self.metrics, tokens=self.tokens)
+            scores = score_labels(loaded, self.labels, self.tokens) if self.labels else []
+        rows = [*table[["metric", "layer", "value"]].itertuples(index=False, name=None)]
+        for layer, score in enumerate(scores):
+            rows.append(("linear_probe", layer, score.main_score))
+            rows.append(("neighbours", layer, score.neighbours))
+        return {f"{name}/layer_{layer:02d}": value for name, layer, value in rows}
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **parts: Any
@@ -83,13 +102,7 @@ class LayerMetrics(TrainerCallback):  # type: ignore[misc]
         from accelerate.utils import extract_model_from_parallel
 
         network = extract_model_from_parallel(parts["model"], keep_torch_compile=False)
-        reader = self.tokenizer or parts.get("processing_class")
-        with open_model(network, reader) as loaded:
-            table, _ = measure(loaded, [self.prompts], metrics=self.metrics, tokens=self.tokens)
-        logs = {
-            f"{metric}/layer_{layer:02d}": value
-            for metric, layer, value in table[["metric", "layer", "value"]].itertuples(index=False)
-        }
+        logs = self.values(network, parts.get("processing_class"))
         state.log_history.append({**logs, "step": state.global_step})
         # A callback does not see the Trainer's own reporters; these join their runs.
         if self.reporters is None:

@@ -50,13 +50,14 @@ ADDED_VARIANCE = {"classification": 0.8, "tags": 0.8, "regression": 2.4}
 Simulated (docs/statistics.md); R² takes more, as its penalty varies between splits."""
 OWN_CORPORA = (OWN_TEXTS, "imagenet")
 """Corpora of the published metrics that are like a user's own texts and images."""
+CHAT = "chat model"
 TEXTS_TIMED = 64
 TAGGED = (".conll", ".conllu")
 SCORES = {
-    "classification": "Accuracy of a linear probe",
+    "classification": "accuracy of a linear probe",
     "regression": "R² of a linear probe",
     "pairs": "Spearman's correlation with the cosine",
-    "tags": "Accuracy of a linear probe on words",
+    "tags": "accuracy of a linear probe on words",
 }
 
 
@@ -167,8 +168,8 @@ def choose(
         return choose_by_evidence(loaded, data, tokens, threads, seed)
     if n := count_near_copies(data):
         log.warning(
-            "%d of %d rows are near-copies of others, which makes the scores too high and the "
-            "intervals too narrow; leave copies out.",
+            "%d of %d rows are near-copies of others; many of them make scores too high and "
+            "intervals too narrow.",
             n,
             len(data.labels),
         )
@@ -181,13 +182,15 @@ def choose(
 
 
 def kind_of_model(loaded: LoadedModel) -> str:
-    """Kind of a model, as in `layerwise.association.evidence`."""
+    """Kind of a model, as in `layerwise.association.evidence`, or `CHAT`."""
     if isinstance(loaded.reader, Images):
         return evidence.VISION
     source = loaded.entry.source
     if loaded.scales or (source and saved.read(locate(source, loaded.revision), saved.MODULES)):
         return evidence.EMBEDDING
-    return evidence.DECODER if loaded.is_causal() else evidence.ENCODER
+    if not loaded.is_causal():
+        return evidence.ENCODER
+    return CHAT if loaded.texts.tokenizer.chat_template else evidence.DECODER
 
 
 def choose_by_evidence(
@@ -196,8 +199,8 @@ def choose_by_evidence(
     """Choose by the rule that loses least in the published models of this kind.
 
     The rule is the model's output or the middle layer, whichever loses less on average over
-    `layerwise.stats.FEWEST` models or more. A metric replaces it if it loses significantly less in
-    the same models; other metrics are not computed.
+    `layerwise.stats.FEWEST` models or more; the reason says how certain that is. A metric replaces
+    it if it loses significantly less in the same models; other metrics are not computed.
     """
     kind, last = kind_of_model(loaded), loaded.anatomy.n_layers - 1
     table = evidence.expected_losses()
@@ -269,6 +272,12 @@ def _reason_of_evidence(losses: Losses, kind: str, rule: str, *, computed: bool)
     said = ", ".join(
         f"the {name} {_loss(losses[name])}" for name in (OUTPUT, MIDDLE) if name != rule
     )
+    if rule == MIDDLE:
+        known = evidence.losses()
+        known = known[known["kind"] == kind].pivot_table("loss", "model", "rule")
+        more = stats.paired_difference(known[OUTPUT], known[MIDDLE])
+        certain = "significant" if more.low > 0 else "not significant"
+        said += f"; the difference ({more.low:.1f} to {more.high:.1f}) is {certain}"
     models = f"{n_models} published {kind}s" if n_models > 1 else f"the one published {kind}"
     name = rule if rule not in (OUTPUT, MIDDLE) else f"the {rule}"
     metrics = "" if computed else " No metric selects significantly better layers."
@@ -490,8 +499,8 @@ def _conclusion(table: pd.DataFrame, guessing: float) -> tuple[int, str]:
         return last, f"All {len(tied)} layers score {score}: these labels are too easy."
     name = f"Layer {tied[0]}" if len(tied) == 1 else f"Layers {', '.join(map(str, tied))} (tie)"
     if output["layer"] in tied:
-        other = "no other layer scores higher" if len(tied) == 1 else f"as {name}"
-        return last, f"It scores {score}, {other}."
+        other = ", and no other layer scores higher" if len(tied) == 1 else f", as {name}"
+        return last, f"It scores {score}{other}."
     lead = (
         f"{100 * best['difference']:.1f} points above the output "
         f"({100 * best['difference_low']:.1f} to {100 * best['difference_high']:.1f})"
@@ -596,7 +605,7 @@ def plot(choice: Choice, path: Path) -> None:
             ax.plot(last["layer"], last["score"], **marks.output(ink))
             if best["layer"] != last["layer"]:
                 ax.plot(best["layer"], best["score"], **marks.best(ink))
-            ax.set_ylabel(choice.score.capitalize())
+            ax.set_ylabel(choice.score[0].upper() + choice.score[1:])
             handles = [("best layer", marks.best()), ("model output", marks.output())]
             ax.legend(handles=[marks.entry(name, **style) for name, style in handles])
         else:

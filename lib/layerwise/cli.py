@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -232,8 +233,7 @@ def choose(
         choice = choosing.choose(
             loaded, data, tokens=tokens, within=within, threads=threads, seed=seed
         )
-    score = [choice.score[0].lower() + choice.score[1:]] if choice.score else []
-    about = [model, used, *score, f"tokens: {choice.tokens}"]
+    about = [model, used, *filter(None, [choice.score]), f"tokens: {choice.tokens}"]
     _say(choice.advice, choice.reason, f"({', '.join(about)})")
     if verbose:
         _say(choice.table.round(3).to_string(index=False, na_rep="–"))
@@ -280,10 +280,16 @@ def export(
     from layerwise.activations.extract import set_threads
     from layerwise.analysis import prompts_of
     from layerwise.export import Recipe, cut
-    from layerwise.models.opening import open_model
+    from layerwise.models.opening import depth_of, open_model
 
     recipe = Recipe(layer, tokens, pooling, readout, normalize)
+    # What can be checked is checked before the model is loaded, which may take minutes.
+    cut.check_words(recipe)
     cut.check_target(out)
+    n_blocks = depth_of(model, revision)
+    if n_blocks is not None and layer > n_blocks:
+        problem = f"--layer: {model} has the layers 0 to {n_blocks}, got {layer}."
+        raise LayerwiseError(problem, code="out_of_range")
     checked_with = prompts_of(texts) if texts else cut.made_up_texts()
     set_threads(threads)
     place: Any = {"revision": revision, "device": device, "dtype": dtype}
@@ -298,6 +304,24 @@ def export(
         f"Load it with SentenceTransformer({str(out)!r}"
         + (", trust_remote_code=True)" if recipe.needs_code else ")"),
     )
+
+
+@app.command("export-scores")
+def export_scores(
+    results: Annotated[Path, Argument(help="Results folder of a run that kept all scores.")],
+    out: Annotated[Path, Argument(help="Folder to write, for mteb.ResultCache.")],
+) -> None:
+    """Write the scores of every layer as mteb's own result files, an experiment for each layer.
+
+    The run needs scoring: {sub_scores: true} in its config.
+
+    Example: layerwise export-scores results mteb-results
+    """
+    import layerwise
+    from layerwise.export.mteb_results import export_scores
+
+    n = export_scores(layerwise.open(results), out)
+    _say(f"Wrote {n} files. Read them: mteb.ResultCache({str(out)!r}).load_results(...)")
 
 
 @app.command()
@@ -401,6 +425,17 @@ def compare(
     _say(*compare.described(found))
 
 
+@app.command()
+def claims() -> None:
+    """Print the claims of the paper beside the numbers that its authors released.
+
+    Example: layerwise claims > docs/claims.md
+    """
+    from layerwise.association.claims import page
+
+    typer.echo(page(), nl=False)
+
+
 @app.command(context_settings=EXTRA)
 def run(
     context: typer.Context,
@@ -462,6 +497,31 @@ def plot(
     target = output or Path(f"{kind}.png")
     layerwise.open(results).plot(kind).savefig(target)
     _say(f"{target} is written.")
+
+
+@app.command()
+def publish(
+    results: Annotated[Path, Argument(help="A results folder.")],
+    out: Annotated[Path, Argument(help="Folder to write: new or empty.")],
+    licence: Annotated[
+        str, Option(help="Licence of the data set, as the hub names it, such as cc-by-4.0.")
+    ] = "other",
+) -> None:
+    """Write the tables, a card and the explorer of a run as a data set for the hub.
+
+    Nothing is uploaded.
+
+    Example: layerwise publish results my-layers --licence cc-by-4.0
+    """
+    from layerwise.export.cut import check_target
+    from layerwise.run.publish import publish as write
+
+    check_target(out)
+    names = write(results, out, licence)
+    _say(
+        f"{out} holds {', '.join(names)}, README.md and index.html.",
+        f"Upload it: hf upload OWNER/NAME {shlex.quote(str(out))} --repo-type dataset",
+    )
 
 
 @app.command()

@@ -161,7 +161,14 @@ def _forward(
         packed = pack(states, lengths.to(where), pads=pads.to(where), prefix=prefix)
         taker.take(layer, sublayer, packed)
 
-    states = hooks.run(loaded.model, loaded.anatomy, inputs, hand_over, sublayers=sublayers)
+    states = hooks.run(
+        loaded.model,
+        loaded.anatomy,
+        inputs,
+        hand_over,
+        sublayers=sublayers,
+        ablate=loaded.entry.ablate,
+    )
     if output and states is not None:
         hand_over(loaded.anatomy.n_layers - 1, OUTPUT, states)
     taker.finish()

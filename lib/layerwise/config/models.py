@@ -127,6 +127,17 @@ _SCHEMAS = [TypeAdapter(_Named).json_schema(), revisions.Branches.model_json_sch
 Revisions = Annotated[SomeOf[Name], WithJsonSchema({"anyOf": _SCHEMAS})]
 
 
+class Ablation(Section):
+    """What a block does not add to the residual stream."""
+
+    layer: int = Field(ge=1)
+    """Number of the block, from 1."""
+    part: Literal["mixer", "mlp"]
+    """The part of the block: attention (or the state-space mixer), or the MLP."""
+    token: Literal["first", "all"] = "first"
+    """The tokens for which its output is set to zero."""
+
+
 class Model(Section):
     """A model and its checkpoints."""
 
@@ -146,6 +157,8 @@ class Model(Section):
     """auto spreads a model that is larger than one GPU over all that are visible."""
     bidirectional: bool = False
     """Let a decoder's tokens attend to later ones, as in LLM2Vec."""
+    ablate: Distinct[Ablation] = ()
+    """Parts of blocks whose output is set to zero in every pass, for a causal test."""
     adapters: Distinct[Adapter] = ()
     """LoRA adapters (PEFT, safetensors), merged into the weights one after another."""
     dtype: Dtype | None = None

@@ -183,10 +183,17 @@ def check(loaded: LoadedModel, recipe: Recipe) -> None:
             f"{recipe.layer}.",
             code="out_of_range",
         )
-    check_name("tokens", recipe.tokens, ("all", "drop_first", "drop_sinks"))
-    check_name("pooling", recipe.pooling, POOLINGS)
+    check_words(recipe)
     there = [name for name in loaded.anatomy.readouts if name in SCORED_READOUTS]
     check_name("readout", recipe.readout, there)
+
+
+def check_words(recipe: Recipe) -> None:
+    """Refuse words of a recipe that no model has."""
+    check_name("tokens", recipe.tokens, ("all", "drop_first", "drop_sinks"))
+    check_name("pooling", recipe.pooling, POOLINGS)
+    if recipe.readout is not None:
+        check_name("readout", recipe.readout, SCORED_READOUTS)
 
 
 def check_target(target: Path) -> None:

@@ -237,7 +237,7 @@ def facets(
             panel = Panel(ax, parts[row, column], row, column, left, bottom)
             panels.append(panel)
             if row == of_column[0]:
-                _name_column(panel, look, int(width * 12.5))
+                _name_column(panel, look, int(width * 10))
             if column == there[-1] and len(rows) > 1 and not UNNAMED & {*look.roles["row"]}:
                 style = {"rotation": 270, "va": "center", "fontweight": "bold"}
                 ax.text(1.03, 0.5, fill(row, 26), transform=ax.transAxes, **style)

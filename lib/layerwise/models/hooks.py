@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from layerwise.config.models import Ablation
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import Anatomy
 from layerwise.vocabulary import BLOCK, SUBLAYERS
@@ -29,6 +30,7 @@ def run(
     hand_over: HandOver,
     *,
     sublayers: Sequence[str] = (),
+    ablate: Sequence[Ablation] = (),
 ) -> Tensor | None:
     """Run a batch, and hand over each layer's states as the pass reaches them.
 
@@ -36,6 +38,8 @@ def run(
     ----------
     sublayers : sequence of str
         Some of `Anatomy.sublayers`; 'block' is always handed over.
+    ablate : sequence of Ablation
+        Parts whose output is set to zero for some tokens.
 
     Returns
     -------
@@ -70,6 +74,10 @@ def run(
     with ExitStack() as stack:
         for block in dict.fromkeys(anatomy.blocks):
             stack.callback(block.register_forward_pre_hook(before, with_kwargs=True).remove)
+        # Before those of sub-layers, which so see what is left.
+        for one in ablate:
+            _silence(anatomy, one, lambda: layer, stack)
+        for block in dict.fromkeys(anatomy.blocks):
             if inner:
                 _look_inside(anatomy, block, inner, lambda: layer, give, stack)
         stack.callback(anatomy.last.register_forward_hook(after).remove)
@@ -85,6 +93,31 @@ def pass_options(model: nn.Module) -> dict[str, Any]:
     if "interpolate_pos_encoding" in inspect.signature(model.forward).parameters:
         options["interpolate_pos_encoding"] = True
     return options
+
+
+def _silence(
+    anatomy: Anatomy, ablation: Ablation, running: Callable[[], int], stack: ExitStack
+) -> None:
+    """Put hooks on a block that set what one of its parts adds to zero."""
+    block = anatomy.blocks[ablation.layer - 1]
+    part = block.get_submodule(getattr(anatomy.parts[ablation.layer - 1], ablation.part))
+    shape = torch.Size()
+
+    def enter(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        nonlocal shape
+        shape = stream(args, kwargs).shape
+
+    def leave(_: nn.Module, __: Any, output: Any) -> Any:
+        if running() != ablation.layer:  # a block may run several times
+            return output
+        states = first_tensor(output).clone()
+        # Some MLPs work on (B * T, D).
+        tokens = states.view(shape).transpose(0, 1) if anatomy.time_first else states.view(shape)
+        tokens[:, : 1 if ablation.token == "first" else None] = 0
+        return states if isinstance(output, Tensor) else (states, *output[1:])
+
+    stack.callback(block.register_forward_pre_hook(enter, with_kwargs=True).remove)
+    stack.callback(part.register_forward_hook(leave).remove)
 
 
 def _look_inside(

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerwise.config.models import Model
+from layerwise.config.models import Ablation, Model
 from layerwise.corpora.images import Picture
 from layerwise.errors import Code, LayerwiseError
 from layerwise.io.files import memory_fault
-from layerwise.models import adapters, devices, saved
+from layerwise.models import adapters, devices, hooks, saved
 from layerwise.models.architectures import Anatomy, dissect, settle
 from layerwise.models.failures import why
 from layerwise.models.images import Images, Pixels, processor_of, takes_images, tower
@@ -307,7 +307,33 @@ def prepare(
         padded, alone = (on(reader.device, inputs) for inputs in neighbours)
         anatomy = batched(name, network, anatomy, states, padded, alone)
     anatomy = reader.fit(anatomy, states[0].shape[1])
+    _check_ablations(who, network, anatomy, entry.ablate, example)
     return LoadedModel(name, revision, network, reader, anatomy, entry=entry, **facts)
+
+
+@torch.inference_mode()
+def _check_ablations(
+    who: str,
+    network: Any,
+    anatomy: Anatomy,
+    ablate: Sequence[Ablation],
+    example: Mapping[str, Tensor],
+) -> None:
+    """Refuse ablations of parts that the model does not have, or does not add to its stream."""
+    for place, one in enumerate(ablate):
+        if one.layer >= anatomy.n_layers:
+            raise LayerwiseError(
+                f"{who}: ablate[{place}].layer: it has {anatomy.n_layers - 1} blocks, not "
+                f"{one.layer}.",
+                code="out_of_range",
+            )
+        if getattr(anatomy.parts[one.layer - 1], one.part) is None:
+            raise LayerwiseError(
+                f"{who}: ablate[{place}].part: its block {one.layer} has no {one.part}.",
+                code="unsupported",
+            )
+        # That its parts add up is checked in the first pass that reads them.
+        hooks.run(network, anatomy, example, lambda *_: None, sublayers=[one.part])
 
 
 def on(device: torch.device, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:

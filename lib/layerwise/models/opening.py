@@ -17,7 +17,7 @@ from layerwise.models import devices
 from layerwise.models.architectures import settle
 from layerwise.models.images import processor_of, takes_images
 from layerwise.models.load import LoadedModel, body, load, prepare
-from layerwise.models.source import locate, named, quiet
+from layerwise.models.source import STATES, locate, named, quiet
 from layerwise.models.states import States
 from layerwise.section import parse
 
@@ -78,10 +78,25 @@ def open_model(
         yield load(name, entry, revision, device=device, dtype=dtype)
 
 
+def depth_of(model: str, revision: str) -> int | None:
+    """Number of blocks of a model that is not loaded; None where it cannot be read."""
+    location = locate(named(model), revision)
+    if location.gguf_file or location.name.endswith(STATES):
+        return None
+    try:
+        found, _ = PreTrainedConfig.get_config_dict(location.name, **location.options())
+    except (OSError, ValueError):  # loading says why
+        return None
+    depth = found.get("num_hidden_layers")
+    return depth if isinstance(depth, int) else None
+
+
 def _given(
     states: States, name: str, entry: Model | None = None, revision: str = "main"
 ) -> LoadedModel:
     """Prepare states, which play a model."""
+    if entry and entry.ablate:
+        raise states.needs_model("ablate")
     network, anatomy = states.network()
     return LoadedModel(
         name or states.name,

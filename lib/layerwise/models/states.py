@@ -135,7 +135,8 @@ class States:
         if unknown:
             raise LayerwiseError(
                 f"{self.name} has no states of {len(unknown)} of {len(texts)} texts (such as "
-                f"{str(unknown[0])[:60]!r}); compute them with the program that made the others.",
+                f"{str(unknown[0])[:60]!r}); compute them with the program that made the others, "
+                "or, if these are views, set views: {n: 0} for the corpus.",
                 code="missing",
             )
         return [Given(self.tokens[self.rows[text]]) for text in texts], [0] * len(texts)

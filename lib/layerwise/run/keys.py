@@ -48,7 +48,15 @@ VERSIONS = {
 }
 
 # Settings that say how a job runs, not what it computes.
-MACHINE = {"device", "device_map", "batch_tokens", "threads", "waiting_gb", "keep_activations"}
+MACHINE = {
+    "device",
+    "device_map",
+    "batch_tokens",
+    "threads",
+    "waiting_gb",
+    "parts",
+    "keep_activations",
+}
 # Keys of a model's entry that override `extract` and `scoring`, where they are counted.
 OVERRIDES = {"revisions", "dtype", "tokens", "poolings", "readouts", "prompts", "include_prompt"}
 
@@ -94,7 +102,7 @@ class Keys:
         elif getattr(source, "folder", None):
             data = folder_sha256(Path(source.folder))
         elif getattr(source, "hub", None):
-            data = _of_folder(source.hub)
+            data = _of_folder(source.hub) or self.plan.commit("corpora", corpus)
         elif getattr(source, "package", None) == "wikipedia":
             data = self.wikipedia()
         elif getattr(source, "task", None):
@@ -119,14 +127,21 @@ class Keys:
     def converted(self, model: str, revision: str) -> str:
         bare = self.config.models[model].model_copy(update={"adapters": ()})
         stage = "pickled" if getattr(bare.source, "pickled", None) else "gguf"
-        return digest(stage, identity(bare, revision))
+        return digest(stage, identity(bare, revision), *self._commit(model, revision))
 
     @cache
     def model(self, model: str, revision: str) -> str:
         """The identity of a model at a checkpoint: its settings and, if it is local, its files."""
         entry = self.config.models[model]
         made = self.nano(model) if model in self.config.nano else identity(entry, revision)
-        return digest("model", self._described(model), revision, made)
+        return digest(
+            "model", self._described(model), revision, made, *self._commit(model, revision)
+        )
+
+    def _commit(self, model: str, revision: str) -> list[str]:
+        """The commit of a revision of the hub, once `snakemake fetch` has recorded it."""
+        commit = self.plan.commit("models", model, revision)
+        return [commit] if commit and commit != revision else []
 
     @cache
     def _described(self, model: str) -> dict[str, Any]:
@@ -175,7 +190,8 @@ class Keys:
         else:
             data = [_hash(Path(path)) for path in self.plan.task_files(task)]
             questions = getattr(entry, "questions", None)
-            data += filter(None, [_of_folder(getattr(questions, "hub", ""))])
+            of_hub = _of_folder(getattr(questions, "hub", "")) or self.plan.commit("tasks", task)
+            data += [of_hub] if of_hub else []
         described = {} if entry is None else settings(entry, "folder", "file")
         return digest("task", task, described, data)
 
@@ -202,6 +218,11 @@ class Keys:
     @cache
     def evaluate(self, model: str, revision: str) -> str:
         return digest("evaluate", self.scores(model, revision))
+
+    @cache
+    def evaluate_part(self, model: str, revision: str, part: str) -> str:
+        n_parts = self.config.scoring_of(model).parts
+        return digest("evaluate", self.scores(model, revision), [part, n_parts])
 
     # Studies
 

@@ -6,13 +6,17 @@ those of the config.
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from functools import cache, cached_property
+from pathlib import Path
 from typing import TypeVar
 
 from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
+from layerwise.config.corpora import TaskTexts
+from layerwise.config.models import HubAdapter, HubSource
 from layerwise.config.studies import Study
 from layerwise.config.tasks import MtebEntry
 from layerwise.names import PATHS, encode, path_of
@@ -203,6 +207,32 @@ class Plan:
                     origin[table] = _distinct([*origin.get(table, ()), *study.files(table)])
         return found
 
+    @cached_property
+    def fetched(self) -> list[str]:
+        """The records of all that the run takes from the hub."""
+        config = self.config
+        sources = {name: entry.source for name, entry in config.corpora.items()}
+        found = [
+            f"models/{encode(model)}/{encode(revision)}"
+            for model, entry in config.models.items()
+            if isinstance(entry.source, HubSource)
+            or any(isinstance(adapter, HubAdapter) for adapter in entry.adapters)
+            for revision in entry.revisions
+        ]
+        found += [f"corpora/{encode(n)}" for n, source in sources.items() if _of_hub(source)]
+        of_corpora = [source.task for source in sources.values() if isinstance(source, TaskTexts)]
+        for task in dict.fromkeys([*of_corpora, *config.tasks]):
+            entry = config.tasks.get(task, MtebEntry())
+            mteb = entry == MtebEntry() and task not in QUICKSTART
+            if mteb or _of_hub(getattr(entry, "questions", None)):
+                found.append(f"tasks/{encode(task)}")
+        return [f"{config.results}/fetched/{name}.json" for name in found]
+
+    def commit(self, *names: str) -> str | None:
+        """The commit of what was fetched: of ``models``, a model and its revision, and so on."""
+        record = "/".join(map(encode, names))
+        return commit_of(Path(self.config.results, "fetched", f"{record}.json"))
+
     @cache
     def task_folder(self, task: str) -> str | None:
         """The folder of a task that the workflow makes; None for any other task."""
@@ -228,6 +258,18 @@ class Plan:
         if corpus := getattr(entry, "corpus", None):
             made.append(self.path("texts", corpus=corpus))
         return [*self.task_files(task), *made]
+
+
+def commit_of(record: Path) -> str | None:
+    """The commit in the record of a fetch, if there is one."""
+    if not record.is_file():
+        return None
+    commit: str = json.loads(record.read_text(encoding="utf-8"))["commit"]
+    return commit or None
+
+
+def _of_hub(source: object) -> bool:
+    return bool(getattr(source, "hub", None))
 
 
 def _distinct(values: Iterable[T]) -> list[T]:

@@ -9,11 +9,13 @@ Importing this imports mteb, which takes seconds.
 from __future__ import annotations
 
 import copy
+import json
 import logging
 import math
 import random
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +32,7 @@ from layerwise.corpora.images import Picture
 from layerwise.errors import LayerwiseError
 from layerwise.io.files import sha256_bytes
 from layerwise.tasks import catalog, results
-from layerwise.tasks.eager import eager_columns
+from layerwise.tasks.lean import eager_columns, main_score_only
 from layerwise.tasks.reading import Embedder
 from layerwise.tasks.results import Score
 from layerwise.tasks.task import Array, Key, Reader, Task, Unit, Vectors, keep_data
@@ -39,8 +41,8 @@ Selection = tuple[str, str, int, int]
 """Split, subset, and a range of a clustering's sets."""
 
 
-Scores = dict[tuple[str, str], tuple[float, list[float]]]
-"""By split and subset: the main score, and the values that it is the mean of."""
+Scores = dict[tuple[str, str], tuple[dict[str, Any], list[float]]]
+"""By split and subset: mteb's scores, and the values that the main score is the mean of."""
 
 NOT_FINITE = "the labels or the similarities are all alike, or some similarity is no number"
 # It logs every step of every layer.
@@ -120,21 +122,24 @@ class MtebTask(Task):
         self, selection: Selection | None, vectors: Vectors, settings: ScoringSettings
     ) -> Scores:
         """mteb's main score of one layer by split and subset."""
-        main, vectors = self.task.metadata.main_score, vectors.scaled(settings)
+        main, lookup = self.task.metadata.main_score, _Lookup(vectors.scaled(settings))
         return {
-            place: (float(found["main_score"]), results.runs(found, main))
-            for place, found in self._evaluate(_Lookup(vectors), selection).items()
+            place: (found, results.runs(found, main))
+            for place, found in self._evaluate(lookup, selection, settings.sub_scores).items()
         }
 
     def scores(self, parts: Sequence[Scores], settings: ScoringSettings) -> list[Score]:
         """One score for each split and subset."""
-        made = []
+        main, made = self.task.metadata.main_score, []
         for split, subset in dict.fromkeys(place for part in parts for place in part):
             found = [part[split, subset] for part in parts if (split, subset) in part]
             runs = [run for _, one in found for run in one]
             # A clustering's score is the mean of its sets, which may be in several units.
-            score = found[0][0] if len(found) == 1 else float(np.mean(runs))
+            whole = found[0][0] if len(found) == 1 else results.joined(runs, main)
+            score = float(whole["main_score"])
             about: dict[str, Any] = {"split": split, "subset": subset, "n_runs": len(runs) or 1}
+            if settings.sub_scores:
+                about["sub_scores"] = json.dumps(whole, default=float)
             if math.isfinite(score):
                 low, high = results.interval(runs, settings)
                 made.append(Score(round(score, results.DECIMALS), low, high, **about))
@@ -165,17 +170,24 @@ class MtebTask(Task):
         return [(s, h) for s in self.task.eval_splits for h in self.task.hf_subsets]
 
     def _evaluate(
-        self, encoder: AbsEncoder, selection: Selection | None
+        self, encoder: AbsEncoder, selection: Selection | None, sub_scores: bool = False
     ) -> dict[tuple[str, str], dict[str, Any]]:
-        """mteb's scores of an encoder by split and subset, on all data or a selection."""
+        """mteb's scores of an encoder by split and subset, on all data or a selection.
+
+        Parameters
+        ----------
+        sub_scores : bool
+            True for all scores, False for the main one.
+        """
         task, states = _loaded(self)
         # An evaluation advances the task's random states; each layer gets those of a fresh task.
         task.rng_state.setstate(states[0])
         task.np_rng.bit_generator.state = states[1]
         random.seed(task.seed)
         np.random.seed(task.seed)  # noqa: NPY002  (mteb's own seeding)
-        narrowed, scores = _narrowed(task, selection), {}
+        chosen, scores = _narrowed(task, selection), {}
         with (
+            nullcontext(chosen) if sub_scores else main_score_only(chosen) as narrowed,
             eager_columns(),
             # Vectors are finite; checking again takes a twelfth of an STS task's time.
             sklearn.config_context(assume_finite=self.task_type == "STS"),

@@ -47,6 +47,8 @@ class Score:
         Of a probe: L2 penalty, the median over splits.
     n_train : int, optional
         Of a probe: rows behind one fit.
+    sub_scores : str, optional
+        Of a task of mteb's: all of its scores as JSON, if they are asked for.
     parts : array, shape (G,), optional
         Contribution of each group of tested rows to the main score, which is their sum (of R² and
         correlations to first order). The groups are the same for all layers. Not in the table.
@@ -68,6 +70,7 @@ class Score:
     baseline: float | None = None
     penalty: float | None = None
     n_train: int | None = None
+    sub_scores: str | None = None
     parts: npt.NDArray[Any] | None = field(default=None, compare=False, repr=False)
 
 
@@ -95,6 +98,17 @@ def runs(scores: Mapping[str, Any], main_score: str) -> list[float]:
     if isinstance(values, Mapping):
         values = [value for level in values.values() for value in level]
     return [float(value) for value in values] if isinstance(values, list) else []
+
+
+def joined(runs: Sequence[float], main_score: str) -> dict[str, Any]:
+    """mteb's scores of a clustering whose sets were scored apart, from the score of each set."""
+    mean = float(np.mean(runs))
+    return {
+        "v_measures": list(runs),
+        "v_measure_std": float(np.std(runs)),
+        main_score: mean,
+        "main_score": mean,
+    }
 
 
 def interval(

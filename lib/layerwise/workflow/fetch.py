@@ -1,29 +1,31 @@
 """Fill the caches of models, corpora and tasks, on a machine that reaches the hub.
 
 Jobs on compute nodes then find everything offline. Files in the cache are not downloaded again.
+The commit of each model and data set is recorded, and is part of the keys from then on.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from layerwise.config import Config
-from layerwise.config.corpora import HubTexts, TaskTexts
+from layerwise.config.corpora import HubTexts
 from layerwise.config.images import HubImages
 from layerwise.config.models import HubAdapter, HubSource, Model
-from layerwise.config.tasks import ChoiceEntry, HubQuestions, MtebEntry, Task
+from layerwise.config.tasks import ChoiceEntry, HubQuestions, Task
 from layerwise.corpora.sources import load_hub
 from layerwise.errors import LayerwiseError
+from layerwise.io.files import replacing
 from layerwise.models import saved
 from layerwise.models.failures import why
 from layerwise.models.source import Location, locate
+from layerwise.run.plan import commit_of
 from layerwise.tasks.catalog import get_task, load
-from layerwise.tasks.names import QUICKSTART
 from layerwise.tasks.prompts import of_model
-from layerwise.tasks.questions import of_hub
 
 log = logging.getLogger(__name__)
 
@@ -32,49 +34,90 @@ MODEL_FILES: tuple[str, ...] = ("*.json", "*.safetensors", "*.txt", "*.model", "
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 
-def fetch_all(config: Config) -> None:
-    """Fetch everything that a config takes from the hub.
+ATTEMPTS = 3
+PAUSE_S = 20.0
+
+
+def fetched(path: Path, fetch: Callable[[], str]) -> None:
+    """Fetch one thing, tried several times, and record its commit, or why that failed.
+
+    The commit of an earlier fetch stays where a later one fails.
+    """
+    for attempt in range(ATTEMPTS):
+        try:
+            record = {"commit": fetch()}
+            break
+        except LayerwiseError as error:
+            log.warning("Attempt %d of %d: %s", attempt + 1, ATTEMPTS, error)
+            record = {"commit": commit_of(path) or "", "error": str(error)}
+            if error.code == "unsafe" or attempt + 1 == ATTEMPTS:
+                break
+            time.sleep(PAUSE_S * (attempt + 1))
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(record) + "\n", encoding="utf-8")
+
+
+def summarize(paths: Sequence[Path]) -> None:
+    """List what was not fetched.
 
     Raises
     ------
     LayerwiseError
-        If the hub cannot be reached, or lacks something.
+        If there is anything.
     """
-    for model in config.models.values():
-        fetch_model(model)
-    sources = [corpus.source for corpus in config.corpora.values()]
-    for source in sources:
-        if isinstance(source, HubImages | HubTexts):
-            log.info("%s: %d rows", source.hub, len(load_hub(source)[0]))
-    tasks: dict[str, Task] = {s.task: MtebEntry() for s in sources if isinstance(s, TaskTexts)}
-    for name, task in {**tasks, **config.tasks}.items():
-        if task == MtebEntry() and name not in QUICKSTART:
-            log.info("%s: %s", name, load(get_task(name)).metadata.dataset["path"])
-        elif isinstance(task, ChoiceEntry) and isinstance(task.questions, HubQuestions):
-            hub = task.questions
-            for split in [hub.split, *([hub.examples] if task.shots else [])]:
-                log.info("%s, %s: %d questions", hub.hub, split, len(of_hub(hub, split)))
+    found = {path: json.loads(path.read_text(encoding="utf-8")) for path in paths}
+    failed = [record["error"] for record in found.values() if "error" in record]
+    log.info("%d of %d were fetched.", len(found) - len(failed), len(found))
+    if failed:
+        lines = "\n".join(failed)
+        raise LayerwiseError(
+            f"{len(failed)} of {len(found)} were not fetched; start again, what is there is not "
+            f"fetched twice:\n{lines}",
+            code="unreadable",
+        )
 
 
-def fetch_model(model: Model) -> None:
-    """Fetch a model at all its revisions, and its adapters."""
+def fetch_corpus(source: HubImages | HubTexts) -> str:
+    """Fetch the data set of a corpus and return its commit."""
+    data, facts = load_hub(source)
+    log.info("%s: %d rows", source.hub, len(data))
+    return facts.get("commit", "")
+
+
+def fetch_task(name: str, entry: Task) -> str:
+    """Fetch the data set of a task and return its revision."""
+    if isinstance(entry, ChoiceEntry) and isinstance(entry.questions, HubQuestions):
+        hub = entry.questions
+        commit = ""
+        for split in [hub.split, *([hub.examples] if entry.shots else [])]:
+            data, facts = load_hub(hub.model_copy(update={"split": split}))
+            log.info("%s, %s: %d questions", hub.hub, split, len(data))
+            commit = facts.get("commit", "")
+        return commit
+    found = load(get_task(name)).metadata.dataset
+    log.info("%s: %s", name, found["path"])
+    return str(found.get("revision") or "")
+
+
+def fetch_model(model: Model, revision: str) -> str:
+    """Fetch a model at a revision, with its adapters, and return the commit."""
     for adapter in model.adapters:
         if isinstance(adapter, HubAdapter):
             _snapshot(adapter.hub, adapter.revision, ADAPTER_FILES)
     if not isinstance(model.source, HubSource):
-        return
+        return ""
     gguf = model.source.gguf_file
     patterns = ("*.json", gguf) if gguf else MODEL_FILES
     if model.trust_remote_code:
         patterns += ("*.py",)
-    for revision in model.revisions:
-        _snapshot(model.source.hub, revision, patterns)
-        # Evaluation reads a model's prompts and its Normalize module.
-        of_model(model, revision)
-        saved.normalizes(locate(model.source, revision))
+    commit = _snapshot(model.source.hub, revision, patterns)
+    # Evaluation reads a model's prompts and its Normalize module.
+    of_model(model, revision)
+    saved.normalizes(locate(model.source, revision))
+    return commit
 
 
-def _snapshot(repository: str, revision: str, patterns: Sequence[str]) -> None:
+def _snapshot(repository: str, revision: str, patterns: Sequence[str]) -> str:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
@@ -95,3 +138,4 @@ def _snapshot(repository: str, revision: str, patterns: Sequence[str]) -> None:
             code="unsafe",
         )
     log.info("%s at %s: commit %s", repository, revision, folder.name)
+    return folder.name

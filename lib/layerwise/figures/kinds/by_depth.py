@@ -44,8 +44,9 @@ def curves(data: Data) -> pd.DataFrame:
     best = _selected(table, data)
     metrics = data.tables.get("metrics")
     if metrics is not None and "drop_first" in set(metrics["tokens"]):
-        without_first = data.study.model_copy(update={"tokens": ("drop_first",)})
-        bare = replace(data, study=without_first).metrics(metrics, table)
+        all_tokens = data.study.model_copy(update={"tokens": None})
+        bare = replace(data, study=all_tokens).metrics(metrics, table)
+        bare = bare[bare["tokens"] == "drop_first"]
         same = [d for d in ("y", "model", "revision", "corpus", "sublayer", *VARIANT) if d in bare]
         keys = [*same, "layer"]
         bare = with_dimensions(bare)
