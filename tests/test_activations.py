@@ -330,6 +330,13 @@ def test_repeated_states_have_no_angle() -> None:
     np.testing.assert_allclose(found, [0, np.pi / 2, np.nan, 0], atol=1e-7)
 
 
+def test_a_zero_step_has_angle_zero_under_reference() -> None:
+    rows = torch.tensor([[[1.0, 0], [1, 0], [0, 1], [-1, 0]]]).double()
+    gram = rows @ rows.transpose(1, 2)
+    found = curvature.of_unit_rows(gram, torch.zeros(1, 4), torch.tensor([4]))
+    assert found.item() == pytest.approx(np.pi / 4), "the mean of 0 and a right angle"
+
+
 def test_a_token_repeated_has_no_rounding_for_a_value(tmp_path: Path) -> None:
     # Without absolute positions and a first token of their own all states are equal, but for
     # rounding, which differs from batch to batch.
@@ -422,6 +429,11 @@ def test_poolings_are_what_they_say() -> None:
             }[selection.pooling]
             np.testing.assert_allclose(found[row], wanted, rtol=1e-5, err_msg=str(selection))
     assert str(Representation("all", "max", "final_norm")) == "all/max/final_norm"
+
+
+def test_the_first_token_alone_is_kept_in_memory() -> None:
+    pooled = pool(pack(torch.randn(2, 50, 4), torch.tensor([50, 30])), "cls")
+    assert pooled.untyped_storage().nbytes() == pooled.nbytes
 
 
 def test_drop_sinks_drops_the_huge_token_alone() -> None:

@@ -50,7 +50,7 @@ def marker(path: Path, key: str, stage: str = "") -> list[str]:
 def mixed_code() -> str:
     """One sentence about files that other code made; empty if there are none."""
     counts = ", ".join(f"{len(files)} of {stage}" for stage, files in OTHER_CODE.items())
-    rules = " ".join(OTHER_CODE)
+    rules = " ".join("import_published" if s == "published" else s for s in OTHER_CODE)
     return counts and (
         f"Files of another version of layerwise are kept ({counts}); if their values should be "
         f"made anew, run with -R {rules}."
