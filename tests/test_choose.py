@@ -24,7 +24,7 @@ from layerwise.config.tasks import LabelledEntry
 from layerwise.errors import Code, LayerwiseError
 from layerwise.models.load import load
 from layerwise.section import parse
-from layerwise.tasks import labelled
+from layerwise.tasks import labelled, probes, several
 from layerwise.tasks.results import Score
 
 
@@ -368,6 +368,86 @@ def test_intervals_stay_in_the_range_of_the_score(kind: str) -> None:
     assert (table["score"] < table["high"] + 1e-12).all()
     low = [one.score_low for one in layers]
     assert (table["low"] < low).all()
+
+
+def of_layers(seed: int, k: int, n: int = 240) -> tuple[np.ndarray, list[list[np.ndarray]]]:
+    """Two numbers of which each row's layers 1 and 2 know one each, and the vectors of k layers.
+
+    Layer 2 knows its number with the other sign, so the mean of both is the wrong difference.
+    """
+    rng = np.random.default_rng(seed)
+    known = rng.normal(size=(2, n))
+    noise = rng.normal(size=(k, n, 3)) / 10
+    noise[1, :, 0], noise[2, :, 0] = known[0], -known[1]
+    return known, [[layer.astype(np.float32)] for layer in noise]
+
+
+def test_several_layers_know_together_what_none_knows_alone() -> None:
+    (one, other), layers = of_layers(0, 5)
+    groups = [str(row) for row in range(len(one))]
+    labels = probes.classes(list(one + other > 0))
+    data = labelled.Labels("classification", [groups], labels, groups)
+    table, said = choose.compare_several(data, layers, 2)
+    table = table.set_index("used")
+    assert table.loc["best layer", "score"] == pytest.approx(0.75, abs=0.07)
+    found = table.loc["selected 2, concatenated"]
+    assert found["layers"] == "1 2" and found["score"] > 0.95 and found["gain_low"] > 0.1
+    assert table.loc["last 2, concatenated", "layers"] == "3 4"
+    assert table.loc[["output", "last 2, concatenated"], "score"].max() < 0.6
+    assert table.loc["selected 2, averaged", "score"] < 0.85
+    assert "the selected 2, concatenated score best" in said and said.endswith("is significant.")
+    numbers = labelled.Labels("regression", [groups], one + other, groups)
+    found = choose.compare_several(numbers, layers, 2)[0].set_index("used")["score"]
+    assert found["selected 2, concatenated"] > 0.95 and found["best layer"] < 0.7
+
+
+def test_several_layers_gain_nothing_on_noise() -> None:
+    """Selection does not see the labels of test rows."""
+    rows = [str(row) for row in range(100)]
+    for seed in range(3):
+        (noise, _), layers = of_layers(seed, 4, 100)
+        noise = np.random.default_rng(seed + 100).permutation(noise)
+        data = labelled.Labels("classification", [rows], probes.classes(list(noise > 0)), rows)
+        assert not (choose.compare_several(data, layers, 2)[0]["gain_low"] > 0).any()
+        data = labelled.Labels("regression", [rows], noise, rows)
+        test = data.splits[0].test
+        other = replace(data, labels=noise.copy())
+        other.labels[test] = 9 * layers[seed][0][test, 0]
+        chosen, same = (several.combinations(each, layers, 2) for each in (data, other))
+        assert [one.layers[0] for one in chosen] == [one.layers[0] for one in same]
+
+
+def test_pairs_of_several_layers() -> None:
+    """Of pairs whose cosines in two layers are two halves of the label."""
+    rng = np.random.default_rng(0)
+    angles = rng.uniform(0, np.pi / 2, (2, 120))
+    first = np.tile(np.float32([1, 0]), (120, 1))
+    layers = [[first, np.stack([np.cos(a), np.sin(a)], axis=1)] for a in (*angles, 0 * angles[0])]
+    texts = [[f"{side}{row}" for row in range(120)] for side in "ab"]
+    data = labelled.Labels("pairs", texts, np.cos(angles).sum(axis=0), texts[0])
+    table = choose.compare_several(data, layers, 2)[0].set_index("used")
+    found = table.loc["selected 2, concatenated"]
+    assert found["layers"] == "0 1" and found["score"] > 0.99 and found["gain_low"] > 0.05
+
+
+def test_several_layers_of_a_model(folder: Path, tmp_path: Path) -> None:
+    texts = list(dict.fromkeys(tiny.texts(90)))[:80]
+    frame = pd.DataFrame({"text": texts, "label": [str(len(t) > 80) for t in texts]})
+    frame.to_csv(tmp_path / "l.csv", index=False)
+    status, said = run(folder, "--labels", tmp_path / "l.csv", "--layers", "2")
+    assert status == 0, said
+    assert "Of 2 layers together" in said and "last 2, averaged" in said
+    choice = lw.choose(folder, texts, list(frame["label"]), layers=2)
+    assert choice.several is not None and len(choice.several) == 6
+    output = choice.several.iloc[0]
+    assert output["score"] == pytest.approx(choice.table["score"].iloc[-1])
+    for given, code in ((9, "out_of_range"), (1, "out_of_range")):
+        with refused(code):
+            lw.choose(folder, texts, list(frame["label"]), layers=given)
+    with refused("conflict"):
+        lw.choose(folder, texts, layers=2)
+    status, said = run(folder, tmp_path / "l.csv", "--layers", "2")
+    assert status == 1 and "--layers needs --labels" in said
 
 
 def of_rows(right: np.ndarray) -> Score:

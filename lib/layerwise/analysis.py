@@ -100,12 +100,18 @@ def measure(
 
 
 def score_labels(
-    loaded: LoadedModel, labels: Labels, tokens: str, threads: int = 1
+    loaded: LoadedModel,
+    labels: Labels,
+    tokens: str,
+    threads: int = 1,
+    *,
+    keep_vectors: bool = False,
 ) -> list[Score]:
     """Score every layer on labels, as a config's own task is scored by default.
 
     Tokens are pooled by their mean after the model's final norm, and vectors are scaled to unit
-    length if the model is one of sentence-transformers that does so.
+    length if the model is one of sentence-transformers that does so. With `keep_vectors`, scores
+    are `layerwise.tasks.labelled.LayerScore`.
     """
     from joblib.externals.loky import get_reusable_executor  # type: ignore[import-untyped]
 
@@ -118,7 +124,7 @@ def score_labels(
     setup = set_up(loaded, parse(ExtractSettings, {"tokens": [tokens]}), ScoringSettings())
     pool = Pool(get_reusable_executor(threads), threads) if threads > 1 else None
     taken: list[TaskScores] = []
-    score(setup, {"labels": GivenLabels(labels)}, taken.append, pool)
+    score(setup, {"labels": GivenLabels(labels, keep_vectors)}, taken.append, pool)
     return [taken[0].scores[layer, 0][0] for layer in range(loaded.anatomy.n_layers)]
 
 

@@ -158,6 +158,7 @@ def choose(
     *,
     tokens: str | None = None,
     within: float | None = None,
+    layers: int | None = None,
     column: str = "text",
     revision: str = "main",
     device: str = "auto",
@@ -171,13 +172,16 @@ def choose(
         Token selection; by default ``drop_first`` for causal models, else ``all``.
     within : float, optional
         Recommend the cheapest layer that loses at most so many points against the output.
+    layers : int, optional
+        Compare so many layers together, concatenated and averaged, with the best one.
     model, texts, labels, tokenizer, column, revision, device, threads
         As for `analyse`.
 
     Returns
     -------
     Choice
-        Its `layer`, `advice`, `reason`, and a `table` of every layer.
+        Its `layer`, `advice`, `reason`, a `table` of every layer, and with `layers` the table
+        `several`.
 
     Examples
     --------
@@ -198,7 +202,9 @@ def choose(
     )
     what = States(model, prompts) if is_array(model) else model
     with open_model(what, tokenizer, revision=revision, device=device) as loaded:
-        return choosing.choose(loaded, data, tokens=tokens, within=within, threads=threads)
+        return choosing.choose(
+            loaded, data, tokens=tokens, within=within, layers=layers, threads=threads
+        )
 
 
 def plot(table: pd.DataFrame, metric: str, ax: Axes | None = None) -> Figure:

@@ -11,6 +11,7 @@ import logging
 import re
 import shlex
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,7 +38,7 @@ from layerwise.models.images import Images
 from layerwise.models.load import LoadedModel
 from layerwise.models.source import locate
 from layerwise.section import parse
-from layerwise.tasks import conll, labelled, probes
+from layerwise.tasks import conll, labelled, probes, several
 from layerwise.tasks.labelled import Labels, kind_of_labels
 from layerwise.tasks.results import Score
 
@@ -86,6 +87,8 @@ class Choice:
         corrects for selecting one; `choose_by_scores` says how. Without labels a row per rule:
         rule, layer, loss, low, high, n_models, as `layerwise.association.evidence`; `layer` is
         null for metrics that were not computed.
+    several : DataFrame, optional
+        As `compare_several`, if several layers were asked for.
     """
 
     layer: int
@@ -94,6 +97,7 @@ class Choice:
     tokens: str
     score: str
     table: pd.DataFrame = field(repr=False)
+    several: pd.DataFrame | None = field(default=None, repr=False)
 
     @property
     def sentence(self) -> str:
@@ -141,6 +145,7 @@ def choose(
     *,
     tokens: str | None = None,
     within: float | None = None,
+    layers: int | None = None,
     threads: int = 1,
     seed: int = 0,
 ) -> Choice:
@@ -155,16 +160,26 @@ def choose(
     within : float, optional
         Choose the cheapest layer that loses at most so many points (hundredths of the score)
         against the output.
+    layers : int, optional
+        Compare so many layers together with the best one, as `compare_several`.
 
     Raises
     ------
     LayerwiseError
-        If `within` is given without labels.
+        If `within` or `layers` is given without labels, or the model has too few layers.
     """
+    if layers is not None and not 2 <= layers <= loaded.anatomy.n_layers:
+        raise LayerwiseError(
+            f"layers: expected 2 to {loaded.anatomy.n_layers}, the layers of {loaded.name}, got "
+            f"{layers}.",
+            code="out_of_range",
+        )
     tokens = tokens or ("drop_first" if loaded.is_causal() else "all")
     if not isinstance(data, Labels):
         if within is not None:
             raise LayerwiseError("within needs labels; give --labels.", code="conflict")
+        if layers is not None:
+            raise LayerwiseError("layers needs labels; give --labels.", code="conflict")
         return choose_by_evidence(loaded, data, tokens, threads, seed)
     if n := count_near_copies(data):
         log.warning(
@@ -173,12 +188,67 @@ def choose(
             n,
             len(data.labels),
         )
-    choice = choose_by_scores(
-        score_labels(loaded, data, tokens, threads), data.kind, tokens, within
-    )
-    if within is None or choice.layer == loaded.anatomy.n_layers - 1:
+    scores: Any = score_labels(loaded, data, tokens, threads, keep_vectors=layers is not None)
+    choice = choose_by_scores(scores, data.kind, tokens, within)
+    if within is not None and choice.layer != loaded.anatomy.n_layers - 1:
+        choice = replace(choice, reason=f"{choice.reason} {_savings(loaded, data, choice.layer)}")
+    if layers is None:
         return choice
-    return replace(choice, reason=f"{choice.reason} {_savings(loaded, data, choice.layer)}")
+    table, said = compare_several(data, [one.columns for one in scores], layers)
+    return replace(choice, reason=f"{choice.reason} {said}", several=table)
+
+
+def compare_several(
+    data: Labels, layers: Sequence[several.Columns], k: int
+) -> tuple[pd.DataFrame, str]:
+    """Compare k layers together with the best layer, selected in the same way, and the output.
+
+    Parameters
+    ----------
+    layers : sequence
+        Vectors of every layer, as `layerwise.tasks.several.combinations`, which says how layers
+        are selected.
+
+    Returns
+    -------
+    table : DataFrame
+        The columns used, layers (those that most splits selected), score, low, high, gain (over
+        the best layer), gain_low, gain_high, over_output, over_output_low, over_output_high. The
+        95% intervals of a column hold for all rows together.
+    sentence : str
+        What the best combination gains.
+    """
+    found = [one for one in several.combinations(data, layers, k) if one.score.parts is not None]
+    parts = np.stack([np.asarray(one.score.parts) for one in found], axis=1)
+    parts *= len(parts)
+    widening = _widening(found[0].score, data.kind)
+    low, high = _interval(stats.simultaneous_ci(parts, widening=widening), data.kind)
+    table = pd.DataFrame(
+        {
+            "used": [one.name for one in found],
+            "layers": [_most_selected(one.layers) for one in found],
+            "score": parts.mean(axis=0),
+            "low": low,
+            "high": high,
+        }
+    )
+    for name, against in (("gain", 1), ("over_output", 0)):
+        more = stats.simultaneous_ci(parts - parts[:, [against]], widening=widening)
+        table[name], table[f"{name}_low"], table[f"{name}_high"] = more[:3]
+    best: Any = max(table.to_dict("records")[2:], key=lambda row: row["score"])
+    low, high = best["gain_low"], best["gain_high"]
+    certain = "significant" if low > 0 or high < 0 else "not significant"
+    return table, (
+        f"Of {k} layers together, the {best['used']} score best: {_with_ends(best)}, "
+        f"{100 * best['gain']:+.1f} points against the best layer ({100 * low:+.1f} to "
+        f"{100 * high:+.1f}), which is {certain}."
+    )
+
+
+def _most_selected(of_splits: Sequence[tuple[int, ...]]) -> str:
+    ((layers, n),) = Counter(tuple(sorted(one)) for one in of_splits).most_common(1)
+    share = "" if n == len(of_splits) else f" ({n} of {len(of_splits)} splits)"
+    return " ".join(map(str, layers)) + share
 
 
 def kind_of_model(loaded: LoadedModel) -> str:

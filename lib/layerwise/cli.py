@@ -182,6 +182,14 @@ def choose(
             "against the output.",
         ),
     ] = None,
+    layers: Annotated[
+        int | None,
+        Option(
+            min=2,
+            help="With --labels: compare so many layers together, concatenated and averaged, with "
+            "the best one.",
+        ),
+    ] = None,
     sample: Annotated[
         int, Option(min=20, max=5000, help="Read at most this many texts, rows or words.")
     ] = 1000,
@@ -204,6 +212,8 @@ def choose(
     """
     if within is not None and labels is None:
         raise LayerwiseError("--within needs --labels.", code="conflict")
+    if layers is not None and labels is None:
+        raise LayerwiseError("--layers needs --labels.", code="conflict")
     if (texts is None) == (labels is None):
         raise LayerwiseError(
             "Give either a file of texts, or labelled rows by --labels.", code="conflict"
@@ -231,12 +241,20 @@ def choose(
     place: Any = {"revision": revision, "device": device, "dtype": dtype}
     with open_model(model, name=model, max_length=max_length, **place) as loaded:
         choice = choosing.choose(
-            loaded, data, tokens=tokens, within=within, threads=threads, seed=seed
+            loaded,
+            data,
+            tokens=tokens,
+            within=within,
+            layers=layers,
+            threads=threads,
+            seed=seed,
         )
     about = [model, used, *filter(None, [choice.score]), f"tokens: {choice.tokens}"]
     _say(choice.advice, choice.reason, f"({', '.join(about)})")
     if verbose:
         _say(choice.table.round(3).to_string(index=False, na_rep="–"))
+    if choice.several is not None:
+        _say(choice.several.round(3).to_string(index=False))
     options = {} if revision == "main" else {"revision": revision}
     _say(f"To save it: {choice.export_command(model, **options)}")
     _write(choice.table, csv, json)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -199,10 +199,19 @@ def layer_score(data: Labels, columns: Sequence[Array]) -> Score:
             seed=data.seed,
             types=data.types,
         )
+    return pairs_score(data, cosines(columns))
+
+
+def cosines(columns: Sequence[Array]) -> Array:
+    """Cosine of each pair of two arrays of shape (N, D), shape (N,)."""
     first, second = map(normalized, columns)
-    cosines = np.einsum("nd,nd->n", first, second, dtype=np.float64)
+    return np.asarray(np.einsum("nd,nd->n", first, second, dtype=np.float64))
+
+
+def pairs_score(data: Labels, measure: Array) -> Score:
+    """Correlate a measure of pairs, shape (N,), with their labels."""
     texts = pd.factorize(pd.Series(data.texts[0] + data.texts[1]))[0].reshape(2, -1)
-    score = correlate(cosines, data.labels, texts)
+    score = correlate(measure, data.labels, texts)
     if score.parts is None:
         return score
     return replace(score, parts=np.bincount(pd.factorize(pd.Series(data.groups))[0], score.parts))
@@ -273,11 +282,31 @@ def _kept(task: LabelledTask) -> Labels:
     return read(task.entry, task.images)
 
 
+@dataclass(frozen=True)
+class LayerScore(Score):
+    """Score of a layer, with the vectors that it is of.
+
+    Attributes
+    ----------
+    columns : list of arrays, shape (N, D)
+        Vectors of the texts, one array for each column.
+    """
+
+    columns: Sequence[Array] = field(default=(), compare=False, repr=False)
+
+
 @dataclass(frozen=True, eq=False)
 class GivenLabels(_OfLabels):
-    """A task of labels in memory; see `layerwise.tasks.task.Task`."""
+    """A task of labels in memory; see `layerwise.tasks.task.Task`.
+
+    Attributes
+    ----------
+    keep_vectors : bool
+        Whether its scores are `LayerScore`.
+    """
 
     labels: Labels
+    keep_vectors: bool = False
 
     @property
     def task_type(self) -> str:
@@ -288,3 +317,12 @@ class GivenLabels(_OfLabels):
     def data(self) -> Labels:
         """The labels."""
         return self.labels
+
+    def score(self, selection: None, vectors: Vectors, settings: ScoringSettings) -> Score:
+        """Score one layer."""
+        score = super().score(selection, vectors, settings)
+        if not self.keep_vectors:
+            return score
+        scaled = vectors.scaled(settings)
+        columns = [scaled.of("", column) for column in self.data.texts]
+        return LayerScore(**vars(score), columns=columns)

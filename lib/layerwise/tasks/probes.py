@@ -195,7 +195,7 @@ def _parts(strata: Array, members: Array, rng: np.random.Generator) -> list[Arra
 
 
 def probe(
-    features: Array,
+    features: Array | Sequence[Array],
     labels: Array,
     splits: Sequence[Split],
     groups: Sequence[object] | None = None,
@@ -207,7 +207,7 @@ def probe(
 
     Parameters
     ----------
-    features : array, shape (N, D)
+    features : array, shape (N, D), or one for each split
     labels : array, shape (N,)
         Of `classes` or `numbers`.
     splits : sequence of Split
@@ -223,13 +223,14 @@ def probe(
     of_classes = _are_classes(labels)
     score = _accuracy if of_classes else _r2
     predicted, penalties, controls = [], [], []
-    for split in splits:
+    of_splits = [features] * len(splits) if isinstance(features, np.ndarray) else features
+    for split, x in zip(splits, of_splits, strict=True):
         fitted, test = split.fitted, split.test
         known = labels[fitted]
-        penalty = _chosen_penalty(_scaled(features, split.train), labels, split)
-        scaled = _scaled(features, fitted)
+        penalty = _chosen_penalty(_scaled(x, split.train), labels, split)
+        scaled = _scaled(x, fitted)
         linear = _linear(scaled[fitted], known)(penalty).predict(scaled[test])
-        near = _neighbours(features[fitted], known).predict(features[test])
+        near = _neighbours(x[fitted], known).predict(x[test])
         usual = np.bincount(known).argmax() if of_classes else known.mean()
         predicted.append([linear, near, np.full(len(test), usual)])
         penalties.append(penalty)
