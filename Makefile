@@ -38,6 +38,7 @@ real: $(READY)
 pictures: $(READY)
 	$(PIP) install -q nbclient ipykernel
 	snakemake --cores $(CORES) --configfile config.yaml docs/gallery.yaml
+	snakemake --cores $(CORES) --configfile docs/gallery_probes.yaml
 	snakemake --cores $(CORES) --configfile presets/published.yaml
 	python docs/pictures.py
 

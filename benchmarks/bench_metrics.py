@@ -31,6 +31,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 # Before torch: it sets what the scripts set.
 import layerwise.workflow.script  # isort: skip  # noqa: F401
@@ -264,6 +265,69 @@ def compare_states(a: argparse.Namespace, clock: Clock, rates: Rates) -> list[Ro
     ]
 
 
+def compare_errors(a: argparse.Namespace) -> list[tuple[str, float, float]]:
+    """Name, seconds of the value alone and with its standard error: processor time of one core.
+
+    Of single metrics and, as ``all``, of those of embeddings and views, at one layer.
+    """
+    from layerwise.config.metrics import MetricsSettings
+    from layerwise.metrics import errors, table
+    from layerwise.metrics.layer import Layer
+    from layerwise.metrics.registry import all_metrics
+
+    views = make_views(0, a.prompts, a.views + 1, a.hidden)
+    known = all_metrics()
+    embedded = [n for n, m in known.items() if {"pooled", "pair", "views"} & set(m.inputs)]
+
+    def seconds(names: Sequence[str]) -> float:
+        used = []
+        for _ in range(a.repeats):
+            layer = Layer(InMemory(views), MetricsSettings())
+            start = time.process_time()
+            table.compute_layer(layer, [known[name] for name in names])
+            used.append(time.process_time() - start)
+        return min(used)
+
+    groups = {n: [n] for n in ("infonce", "lidar", "dime", "rankme", "cka_last", "two_nn")}
+    with threadpool_limits(1, "blas"):
+        rows = []
+        for name, names in {**groups, "all": embedded}.items():
+            with mock.patch.object(errors, "PARTS", 0):
+                value = seconds(names)
+            rows.append((name, value, seconds(names)))
+    return rows
+
+
+class InMemory:
+    """Embeddings of views, read like an activations file."""
+
+    has_attention = False
+
+    def __init__(self, views: np.ndarray) -> None:
+        self.all_views = views
+        self.n_views, n, self.hidden = views.shape
+        self.prompts = tuple(map(str, range(n)))
+
+    def pooled(self, *at: Any) -> np.ndarray:
+        """Embeddings of one view."""
+        view: np.ndarray = self.all_views[at[3] if len(at) > 3 else 0]
+        return view
+
+    def views(self, *_: Any) -> np.ndarray:
+        """Embeddings of all views."""
+        return self.all_views
+
+    def first(self, *_: Any) -> np.ndarray:
+        """Embeddings of another layer."""
+        return self.all_views[1]
+
+    last = first
+
+    def n_tokens(self, *_: Any) -> np.ndarray:
+        """One token of each prompt."""
+        return np.ones(len(self.prompts), dtype=int)
+
+
 def whole_stage(a: argparse.Namespace, clock: Clock) -> dict[str, Any]:
     """All metrics of a file, both protocols, against a forward pass of a model of that size."""
     from layerwise.activations import store as layout
@@ -332,7 +396,9 @@ def forward_pass(a: argparse.Namespace, clock: Clock, lengths: np.ndarray) -> fl
     return seconds / (4 * mean) * int(lengths.sum()) * (a.views + 1)
 
 
-def as_text(rows: list[Row], stage: dict[str, Any] | None) -> str:
+def as_text(
+    rows: list[Row], with_errors: list[tuple[str, float, float]], stage: dict[str, Any] | None
+) -> str:
     """The table."""
     lines = [
         f"{'metric':17}{'plain s':>9}{'ours s':>9}{'faster':>8}{'wanted':>8}{'by core':>9}"
@@ -345,6 +411,8 @@ def as_text(rows: list[Row], stage: dict[str, Any] | None) -> str:
         f"  {'yes' if r.same else 'NO'}, {r.note}"
         for r in rows
     ]
+    lines += ["", f"{'value alone, with error':24}{'value s':>9}{'both s':>9}{'ratio':>8}"]
+    lines += [f"{name:24}{v:9.3f}{both:9.3f}{both / v:8.2f}" for name, v, both in with_errors]
     if stage:
         lines += [
             "",
@@ -378,13 +446,15 @@ def main() -> None:
     )
     rates = Rates(a.hidden, clock)
     rows = [*compare_views(a, clock, rates), *compare_states(a, clock, rates)]
+    with_errors = compare_errors(a)
     stage = None if a.no_stage else whole_stage(a, clock)
-    sys.stdout.write(as_text(rows, stage))
+    sys.stdout.write(as_text(rows, with_errors, stage))
     if a.output:
         record = {
             "options": {k: v for k, v in vars(a).items() if k != "output"},
             "machine": {"platform": platform.platform(), "cores": os.cpu_count()},
             "metrics": [{**asdict(r), "faster": r.faster, "by_core": r.by_core} for r in rows],
+            "errors": with_errors,
             "stage": stage,
         }
         a.output.parent.mkdir(parents=True, exist_ok=True)

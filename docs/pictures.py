@@ -20,12 +20,14 @@ DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 DPI = 110
 # Pictures of the authors' released tables, of presets/published.yaml; all others are studies of
-# config.yaml and docs/gallery.yaml by the same name.
+# config.yaml, docs/gallery.yaml and docs/gallery_probes.yaml by the same name.
 PUBLISHED = {
     "score_by_depth": "figure_1_score_by_depth",
     "metric_vs_score": "figure_3_metric_vs_score",
-    "layer_selection": "table_2_layer_selection",
-    "size_scaling": "figure_12_sizes",
+    "layer_selection": "layer_selection",
+    "scores_over_checkpoints": "score_over_training",
+    "size_scaling": "valley_by_size",
+    "task_selection": "table_2_layer_per_task",
 }
 WINDOW = "1440,900"
 
@@ -34,9 +36,11 @@ def main() -> None:
     """Draw every picture of docs/figures.md again, and the explorer."""
     results = ROOT / "results"
     own, published = layerwise.open(results), layerwise.open(results / "published")
+    probes = layerwise.open(results / "probes")
     for path in sorted((DOCS / "figures").glob("*.png")):
         study = PUBLISHED.get(path.stem, path.stem)
         run = published if path.stem in PUBLISHED else own
+        run = probes if study in probes.studies else run
         if study not in run.studies:
             sys.exit(f"{run.folder} has no study {study}; run `make pictures`.")
         figure = run.plot(study)
@@ -58,6 +62,10 @@ def notebook(path: Path) -> None:
 
     cells = nbformat.read(path, as_version=4)
     NotebookClient(cells, resources={"metadata": {"path": str(ROOT)}}).execute()
+    for cell in cells.cells:
+        if cell.cell_type == "code":  # bars and warnings are of this machine
+            cell.outputs = [out for out in cell.outputs if out.get("name") != "stderr"]
+            cell.metadata.pop("execution", None)
     nbformat.write(cells, path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from layerwise.io.files import JOB
 from layerwise.workflow import script
 
 
@@ -17,7 +18,7 @@ def main(arguments: script.Arguments) -> None:
     tables = {table: results.of_study(study, table) for table in study.needs}
     drawn = draw(study.study, tables, config=arguments.config)
     files = (arguments.png, arguments.pdf, arguments.table, arguments.caption)
-    drawn.write(*files, {"key": arguments.key})
+    drawn.write(*files, {"key": arguments.key, **JOB})
 
 
 if __name__ == "__main__":

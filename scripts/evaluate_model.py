@@ -1,14 +1,24 @@
-"""Score every layer of a model at a checkpoint on all its tasks."""
+"""Score every layer of a model at a checkpoint on all its tasks.
+
+With `scoring.parts`, other jobs have scored them, and their tables are joined.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import ExitStack
+from pathlib import Path
 
 from layerwise.workflow import script
 
 
 def main(arguments: script.Arguments) -> None:
     """Score the tasks that are not scored yet and write the table."""
+    score(arguments, arguments.plan.tasks[arguments.model, arguments.revision])
+
+
+def score(arguments: script.Arguments, tasks: Iterable[str], folder: Path | None = None) -> None:
+    """Score some tasks; parameters as of `layerwise.tasks.evaluate.evaluate`."""
     from layerwise.activations.extract import set_threads
     from layerwise.tasks.evaluate import evaluate
 
@@ -19,12 +29,13 @@ def main(arguments: script.Arguments) -> None:
     with ExitStack() as opened:
         evaluate(
             lambda: opened.enter_context(script.open_model(config, model, revision, extraction)),
-            {name: script.task_of(arguments.plan, name) for name in keys},
+            {name: script.task_of(arguments.plan, name) for name in tasks},
             extraction=extraction,
             scoring=config.scoring_of(model),
             keys=keys,
             key=arguments.key,
             output=arguments.output,
+            folder=folder,
             threads=min(arguments.threads, config.scoring.threads),
         )
 

@@ -126,7 +126,8 @@ def test_token_states_are_those_of_the_pass(
     llama: LoadedModel, tmp_path: Path, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(batches.WINDOW_BYTES, "cpu", 1)  # several windows
-    asked = {"token_states": kind, "layers": (3, 1), "readout": "output"}
+    readout, last = ("residual", "block") if kind is True else ("output", "output")
+    asked = {"token_states": kind, "layers": (3, 1), "readout": readout}
     path = extracted(llama, tmp_path / "a.h5", [TEXTS, TEXTS[::-1]], **asked)
     ids, _ = llama.texts.prompts(TEXTS)
     states = passed(llama)
@@ -137,7 +138,7 @@ def test_token_states_are_those_of_the_pass(
         for n, prompt in enumerate(ids):
             part = slice(offsets[n], offsets[n + 1])
             assert file["token"][part].tolist() == list(prompt)
-            for place, source in enumerate([(3, "output"), (1, "block")]):
+            for place, source in enumerate([(3, last), (1, "block")]):
                 expected = states[source][n]
                 rtol = 1e-4 if kind is True else 1e-3
                 np.testing.assert_allclose(kept[place, part], expected, rtol, atol=rtol)
@@ -329,6 +330,13 @@ def test_repeated_states_have_no_angle() -> None:
     np.testing.assert_allclose(found, [0, np.pi / 2, np.nan, 0], atol=1e-7)
 
 
+def test_a_zero_step_has_angle_zero_under_reference() -> None:
+    rows = torch.tensor([[[1.0, 0], [1, 0], [0, 1], [-1, 0]]]).double()
+    gram = rows @ rows.transpose(1, 2)
+    found = curvature.of_unit_rows(gram, torch.zeros(1, 4), torch.tensor([4]))
+    assert found.item() == pytest.approx(np.pi / 4), "the mean of 0 and a right angle"
+
+
 def test_a_token_repeated_has_no_rounding_for_a_value(tmp_path: Path) -> None:
     # Without absolute positions and a first token of their own all states are equal, but for
     # rounding, which differs from batch to batch.
@@ -421,6 +429,11 @@ def test_poolings_are_what_they_say() -> None:
             }[selection.pooling]
             np.testing.assert_allclose(found[row], wanted, rtol=1e-5, err_msg=str(selection))
     assert str(Representation("all", "max", "final_norm")) == "all/max/final_norm"
+
+
+def test_the_first_token_alone_is_kept_in_memory() -> None:
+    pooled = pool(pack(torch.randn(2, 50, 4), torch.tensor([50, 30])), "cls")
+    assert pooled.untyped_storage().nbytes() == pooled.nbytes
 
 
 def test_drop_sinks_drops_the_huge_token_alone() -> None:

@@ -328,10 +328,30 @@ def test_a_lead_over_a_worse_output_is_nothing_if_guessing_is_as_good() -> None:
     """Of classes of 90:10 and labels of pure noise."""
     usual = np.arange(400) < 360
     output = usual & (np.arange(400) % 10 > 0)
-    layers = [replace(of_rows(one), baseline=0.9) for one in (usual, output)]
+    layers = [replace(of_rows(one), baseline=0.88) for one in (usual, output)]
     choice = choose.choose_by_scores(layers, "classification")
     assert choice.table["difference_low"][0] > 0
-    assert choice.layer == 1 and "not better than guessing (0.90)" in choice.reason
+    assert choice.layer == 1 and "not better than guessing (0.88)" in choice.reason
+
+
+def test_splits_that_share_training_rows_widen_the_intervals() -> None:
+    rng = np.random.default_rng(0)
+    layers = [of_rows(rng.random(200) < share) for share in (0.6, 0.7, 0.65)]
+    trained = [replace(one, n_train=160) for one in layers]
+    widths = {}
+    for kind in ("classification", "regression"):
+        alone, wider = (choose.choose_by_scores(x, kind).table for x in (layers, trained))
+        ends = [(t["difference_high"] - t["difference"])[:2] for t in (wider, alone)]
+        widths[kind] = np.mean(ends[0] / ends[1])
+    assert widths == pytest.approx({"classification": 2**0.5, "regression": 2.0})
+
+
+def test_a_metric_has_to_be_significantly_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = losses_of(3.9)
+    monkeypatch.setattr(evidence, "losses", lambda: table)
+    assert choose.metrics_better_than("middle layer", evidence.DECODER) == ["curvature"]
+    table.loc[table["rule"] == "curvature", "loss"] += [3, -4, 2, -3]
+    assert choose.metrics_better_than("middle layer", evidence.DECODER) == []
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression", "pairs"])

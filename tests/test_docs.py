@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tiny
 import yaml
+from PIL import Image
 
 import layerwise.metrics
 from layerwise.activations.extract import extract
@@ -154,6 +155,28 @@ def test_metrics_page_lists_every_metric() -> None:
     assert lists.of_metrics() in text
     assert lists.of_settings() in text
     assert set(registry.all_metrics()) <= anchors(page)
+
+
+PICTURES = [*sorted(ROOT.glob("docs/figures/*.png")), ROOT / "docs" / "explorer.png"]
+# Texts that the code makes from numbers and the names of a config.
+MADE = re.compile(
+    r"α = [\d.∞]+|n < \d+: rough interval|layer of the \w+ value|step\d+|main"
+    r"|[a-z]+\d*-[\w-]+|Pythia-\d+[mb]"
+)
+
+
+@pytest.mark.parametrize("path", PICTURES, ids=lambda p: p.stem)
+def test_pictures_are_in_full_colour_and_say_what_the_code_says(path: Path) -> None:
+    code = (ROOT / "lib" / "layerwise" / "figures").rglob("*.py")
+    source = "".join(file.read_text(encoding="utf-8") for file in code)
+    source += (ROOT / "lib" / "layerwise" / "vocabulary.py").read_text(encoding="utf-8")
+    with Image.open(path) as image:
+        assert image.mode in ("RGB", "RGBA"), "run `make pictures`"
+        legend = json.loads(getattr(image, "text", {}).get("Legend", "[]"))
+    assert path.stem == "explorer" or "Legend" in image.info, "run `make pictures`"
+    for text in legend:
+        for part in re.split(" · |, ", text):
+            assert MADE.fullmatch(part) or part in source, f"{text}: run `make pictures`"
 
 
 def test_figures_page_shows_every_kind() -> None:

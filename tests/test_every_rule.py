@@ -15,6 +15,15 @@ import tiny_images
 from project import Project
 
 
+def test_rules_whose_scripts_spread_work_have_threads() -> None:
+    """Without `threads:` a job gets one, whatever the config says."""
+    root = Path(__file__).parents[1]
+    rules = "".join(p.read_text() for p in sorted((root / "workflow" / "rules").glob("*.smk")))
+    texts = dict(re.findall(r"^rule (\w+):\n(.*?)(?=^\S|\Z)", rules, re.M | re.S))
+    for rule in ("extract", "metrics", "views", "evaluate"):
+        assert re.search(r"^    threads: ", texts[rule], re.M), rule
+
+
 @pytest.mark.slow
 def test_every_rule_runs(tmp_path: Path) -> None:
     project = Project(tmp_path / "project")

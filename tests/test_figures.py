@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -138,6 +139,15 @@ def test_the_example_of_a_kind_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None
     table = figures.table(select.Data(study, tables(), ORDER))
     figure = figures.plot(table, registry.Look(found["HISTOGRAM"].roles, ORDER.models))
     assert sum(bar.get_height() for bar in figure.axes[0].patches) == len(table) == 24
+
+
+@pytest.mark.parametrize("kind", ["score_by_depth", "checkpoint_heatmap", "task_heatmap"])
+def test_a_single_panel_is_drawn_on_the_callers_axes(kind: str) -> None:
+    figure, (own, other) = plt.subplots(1, 2)
+    study = Study(kind=kind, models=("nano-1m",), tokens=("all",), metrics=("prompt_entropy",))
+    assert draw(study, tables(), ORDER, ax=own).figure is figure
+    assert own.has_data() and not other.has_data()
+    plt.close(figure)
 
 
 def test_title_is_the_studys_or_none() -> None:

@@ -15,13 +15,17 @@ from layerwise.run.plan import Plan
 CONFIG: dict[str, Any] = {
     "models": {"m": {"source": {"hub": "o/m"}}},
     "corpora": {"c": {"source": {"package": "lee"}, "sample": {"n": 40}, "views": {"n": 2}}},
-    "tasks": ["STS12"],
+    "tasks": {"STS12": {}, "own": {"file": "own.csv", "kind": "classification"}},
     "extract": {"tokens": ["all"]},
     "metrics": {},
     "scoring": {},
     "studies": {"s": {"kind": "metric_vs_score"}},
 }
-OF_TEXTS = {"corpus", "views", "extract", "metrics"}
+OF_STUDY = {"associate", "select", "figure", "explore"}
+OF_METRICS = {"metrics", *OF_STUDY}
+OF_TEXTS = {"corpus", "views", "extract", *OF_METRICS}
+OF_SCORES = {"score", "own score", "best_layers", *OF_STUDY}
+OF_MODEL = {"extract", *OF_METRICS, *OF_SCORES}
 
 
 def keys(place: str = "", value: Any = None) -> dict[str, str]:
@@ -40,6 +44,12 @@ def keys(place: str = "", value: Any = None) -> dict[str, str]:
         "extract": made.extract("m", "main", "c"),
         "metrics": made.metrics("m", "main", "c"),
         "score": made.score("m", "main", "STS12"),
+        "own score": made.score("m", "main", "own"),
+        "associate": made.associate("s"),
+        "select": made.select("s"),
+        "figure": made.figure("s"),
+        "best_layers": made.best_layers(),
+        "explore": made.explore(),
     }
 
 
@@ -50,22 +60,39 @@ def keys(place: str = "", value: Any = None) -> dict[str, str]:
         ("corpora/c/filters", {"min_tokens": 7}, OF_TEXTS),
         ("corpora/c/views", {"n": 3}, OF_TEXTS - {"corpus"}),
         ("corpora/c/views", {"n": 2, "seed": 1}, OF_TEXTS - {"corpus"}),
-        ("models/m/source", {"hub": "o/other"}, {"extract", "metrics", "score"}),
-        ("models/m/max_length", 50, {"extract", "metrics", "score"}),
-        ("extract/tokens", ["all", "drop_first"], {"extract", "metrics", "score"}),
-        ("extract/dtype", "bfloat16", {"extract", "metrics", "score"}),
-        ("extract/prefixes", True, {"extract", "metrics"}),
-        ("metrics/metrics", ["rankme"], {"metrics"}),
-        ("scoring/poolings", ["max"], {"score"}),
+        ("models/m/source", {"hub": "o/other"}, OF_MODEL),
+        ("models/m/max_length", 50, OF_MODEL),
+        ("models/m/prompts", {"query": "q: "}, OF_SCORES),
+        ("models/m/include_prompt", False, OF_SCORES),
+        ("extract/tokens", ["all", "drop_first"], OF_MODEL),
+        ("extract/dtype", "bfloat16", OF_MODEL),
+        ("extract/prefixes", True, {"extract", *OF_METRICS}),
+        ("metrics/metrics", ["rankme"], OF_METRICS),
+        ("scoring/poolings", ["max"], OF_SCORES),
+        ("tasks/own/label", "topic", OF_SCORES - {"score"}),
+        ("tasks/own/kind", "regression", OF_SCORES - {"score"}),
+        ("association/seed", 7, OF_STUDY | {"best_layers"}),
+        ("association/directions", {"rankme": -1}, OF_STUDY | {"best_layers"}),
+        ("association/text_sources", {"own": "sts"}, OF_STUDY | {"best_layers"}),
+        ("association/own_texts", {"c": "STS12"}, OF_STUDY | {"best_layers"}),
+        ("studies/s/over", "tasks", {"associate", "figure", "explore"}),
         ("extract/threads", 3, set()),
         ("extract/batch_tokens", 64, set()),
         ("scoring/waiting_gb", 3, set()),
-        ("studies/s", {"kind": "score_by_depth"}, set()),
+        ("studies/s/title", "A title", {"figure"}),
     ],
 )
 def test_keys_follow_settings(place: str, value: Any, changed: set[str]) -> None:
     before, after = keys(), keys(place, value)
     assert {name for name in before if before[name] != after[name]} == changed
+
+
+def test_a_perturbed_corpus_has_keys_of_its_own() -> None:
+    plain = {**CONFIG["corpora"]["c"], "views": {"n": 0}}
+    before = keys("corpora/c", plain)
+    after = keys("corpora/c", {**plain, "perturb": {"repetition": 0.5}})
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == OF_TEXTS - {"corpus", "views"}
 
 
 @pytest.mark.parametrize("source", ["images", "hub", "questions", "task"])

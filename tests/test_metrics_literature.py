@@ -19,9 +19,10 @@ from layerwise.metrics.catalog.cka import cka
 from layerwise.metrics.catalog.curvature import curvature, turning_angles
 from layerwise.metrics.catalog.effective_rank import effective_rank
 from layerwise.metrics.catalog.two_nn import distances, two_nn
+from layerwise.metrics.formulas import spectra
 from layerwise.metrics.formulas.arrays import UndefinedMetricError
 from layerwise.metrics.formulas.entropy import entropy
-from layerwise.metrics.formulas.spectra import covariance_spectrum
+from layerwise.metrics.formulas.spectra import covariance_spectrum, unit_centred
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, all_metrics, get
 from layerwise.metrics.table import compute_layer
@@ -241,6 +242,37 @@ def test_two_prompts_under_reference_point_opposite_ways() -> None:
     # A prompt that equals the mean has no direction.
     middle = np.vstack([X, X.mean(axis=0)])
     assert not Layer(Arrays(middle), protocol="reference").pooled[2].any()
+
+
+def test_parts_cut_their_pairs_from_the_whole() -> None:
+    layer = layer_of(realistic(36, 40))
+    part = next(errors.parts(layer))
+    assert layer.by_pairs and len(part.pooled) == 24
+    expected = covariance_spectrum(part.pooled)
+    assert part.covariance_spectrum == pytest.approx(expected, rel=1e-8, abs=1e-9)
+    assert part.pooled_spectrum == pytest.approx(spectra.embedding_spectrum(part.pooled), rel=1e-8)
+    (aligned,) = get("cka_first").on(part)
+    assert aligned.value == pytest.approx(cka(part.pooled, part.first), rel=1e-9)
+    (dimension,) = get("two_nn").on(part)
+    assert dimension.value == pytest.approx(two_nn(part.pooled), rel=1e-8)
+
+
+def test_rows_at_once_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    views = realistic(40, 9)
+    names = ("nesum", "cka_first", "anisotropy", "self_cluster", "lidar")
+    found = [values_and_errors(layer_of(views), name) for name in names]
+    monkeypatch.setattr(spectra, "ROWS_AT_ONCE", 7)
+    for name, before in zip(names, found, strict=True):
+        assert values_and_errors(layer_of(views), name) == pytest.approx(before, rel=1e-9), name
+
+
+def test_prompts_without_tokens_count_for_no_mean() -> None:
+    views = np.random.default_rng(2).normal(size=(3, 30, 6)) + 2
+    views[:, 4] = 0
+    counts = np.ones((3, 30))
+    counts[:, 4] = 0
+    layer = Layer(Arrays(views, n_tokens=counts), protocol="reference")
+    assert np.allclose(layer.pooled, unit_centred(np.delete(views[0], 4, axis=0)))
 
 
 # Every metric: what its declaration promises

@@ -73,7 +73,11 @@ def test_reference_is_what_the_released_code_computes(n: int, tmp_path: Path) ->
     # Of more tokens than features, and of one and two tokens.
     views = [tiny.texts(n - 4, seed=v, shortest=6, longest=60) for v in range(4)]
     views = [["x", "xy", "y", "yz", *own] for own in views]
+    # As many tokens as features.
+    (long,), _ = model.texts.prompts([tiny.SENTENCE * 2])
+    views[0][4] = model.texts.tokenizer.decode(long[:HIDDEN])
     ids = [model.texts.prompts(view)[0] for view in views]
+    assert HIDDEN in map(len, ids[0])
     assert {1, 2} <= set(map(len, ids[0])) and max(map(len, ids[0])) > HIDDEN > 8
     with torch.inference_mode():
         hidden = [

@@ -167,8 +167,10 @@ def test_normalisations_follow_from_raw(tables: Tables, states: list[States]) ->
     assert set(wide.columns) == set(NORMALIZATIONS)
     assert np.allclose(wide["logN"], wide["raw"] / math.log(N))
     assert np.allclose(wide["maxEntropy"], wide["raw"] / math.log(min(N, D)))
-    errors = rows.pivot(index="layer", columns="normalization", values="stderr")
-    assert np.allclose(errors["logD"], errors["raw"] / math.log(D))
+    for metric in ("dataset_entropy", "dime"):
+        own = pick(tables[0], metric=metric, protocol="paper", tokens="all", alpha=1.0)
+        errors = own.pivot(index="layer", columns="normalization", values="stderr")
+        assert np.allclose(errors["logD"], errors["raw"] / math.log(D))
     # Of prompts, each by its own length before the mean.
     rows = pick(tables[0], metric="prompt_entropy", protocol="paper", tokens="all", alpha=1.0)
     found = pick(rows, normalization="logN", layer=1)
@@ -208,6 +210,8 @@ def test_prompts_without_a_value_are_left_out_and_counted(tables: Tables) -> Non
     rows = pick(tables[0], protocol="paper", normalization="raw", layer=1)
     # One token, two tokens, all tokens equal: no angle. (Counts of a plain run.)
     assert set(pick(rows, metric="curvature", tokens="all")["n_left_out"]) == {3}
+    # A single token attends to itself alone.
+    assert set(pick(rows, metric="sink_rate", tokens="all")["n_left_out"]) == {1}
     # One and two equal tokens do have an entropy: 0.
     assert set(pick(rows, metric="prompt_entropy", tokens="all")["n_left_out"]) == {0}
     # Without its first token, the one-token prompt is gone from everything.

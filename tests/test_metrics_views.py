@@ -82,7 +82,10 @@ def test_reference_infonce_is_one_way_and_its_bound_a_share() -> None:
 
 @pytest.mark.parametrize("tau", [0.001, 0.1])
 @pytest.mark.parametrize("protocol", ["paper", "reference"])
-def test_infonce_on_parts_is_that_of_their_prompts(tau: float, protocol: str) -> None:
+def test_infonce_on_parts_is_that_of_their_prompts(
+    tau: float, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(infonce_module, "BLOCK", 7)
     views = np.stack([RNG.normal(size=(30, 6)), *two_views(30, 6)])
     views[1, 4] = 0
     settings = MetricsSettings(settings={"infonce": {"temperature": tau}})
@@ -225,6 +228,14 @@ def test_dime_is_its_formula(alpha: float, n: int, d: int) -> None:
     A, B = two_views(n, d)
     expected = mean_gap(unit(A) @ unit(A).T, unit(B) @ unit(B).T, alpha)
     assert dime(A, B, alpha) == pytest.approx(expected, abs=1e-10)
+
+
+@pytest.mark.parametrize("protocol", ["paper", "reference"])
+def test_dime_on_parts_is_that_of_their_prompts(protocol: str) -> None:
+    settings = MetricsSettings(alphas=(1.0,), settings={"dime": {"permutations": 2}})
+    views = np.stack([RNG.normal(size=(20, 30)), *two_views(20, 30)])
+    views[2, 3] = 0
+    assert_parts("dime", Layer(Arrays(views), settings, protocol))
 
 
 def test_dime_of_independent_views_is_zero_in_expectation() -> None:

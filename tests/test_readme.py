@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from layerwise.association import evidence
 from layerwise.data import published
 from layerwise.project import ROOT
 
@@ -119,6 +121,39 @@ def test_published_scores_of_pythia(page: str) -> None:
         lead = table[best] - table[last]
         assert f"ahead in {(lead > 0).sum()} of {len(table)} tasks" in words(page)
         assert f"by {points(lead.median())} points in the median task" in words(page)
+
+
+def test_correlations_with_the_norm(quickstart: pd.DataFrame) -> None:
+    rows = quickstart[quickstart["study"] == "sink_rate"]
+    wide = rows.pivot_table(index="layer", columns="metric", values="value")
+    norm = np.log(wide["largest_norm"])
+    entropy = norm.corr(wide["prompt_entropy"])
+    sinks = norm.corr(wide["sink_rate"].shift(-1))
+    assert f"entropy correlate with r = −{-entropy:.2f}" in words("FINDINGS.md")
+    assert f"sink rate with r = {sinks:.2f}" in words("FINDINGS.md")
+
+
+def test_published_selection_and_valley() -> None:
+    """Numbers that docs/claims.md has too, which is made from the tables."""
+    page, made = words("FINDINGS.md"), words("docs/claims.md")
+    assert "0.58, 0.57, 1.02, 1.18, 0.86 nats" in made
+    assert "0.58 nats deep in Pythia-14m, 0.57 in 70m, 1.02 in 160m, 1.18 in 410m and 0.86" in page
+    for both in ("16.5 (8.7 to 24.2)", "4.7 (−2.0 to 11.4)", "3.2 (0.0 to 6.4)"):
+        assert both in made
+    assert "by 16.5 points (8.7 to 24.2)" in page
+    assert "by 4.7 (−2.0 to 11.4)" in page
+    assert "gains 3.2 points over the output (0.0 to 6.4)" in page
+    assert f"{made.count('| **')} claims" in page
+    lost = evidence.losses()
+    on_wikitext = lost[lost["corpus"] == "wikitext"]
+    by_rule = on_wikitext[on_wikitext["model"] == "Pythia-410m"].set_index("rule")["loss"]
+    assert f"loses {by_rule['prompt_entropy']:.1f} points" in page
+    assert f"select the output, which loses {by_rule['lidar']:.1f}" in page
+    assert f"loses {by_rule['curvature']:.1f} (" in page
+    sizes = on_wikitext[on_wikitext["model"].str.startswith("Pythia")]
+    mean = sizes.groupby("rule")["loss"].mean()
+    assert f"curvature loses the least ({mean['curvature']:.1f} points" in page
+    assert f"the most ({mean['lidar']:.1f})" in page
 
 
 def collect(results: Path) -> pd.DataFrame:

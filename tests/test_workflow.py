@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -82,6 +83,17 @@ def test_words_and_formatting_rerun_nothing(done: Project) -> None:
     assert done.jobs() == {}
 
 
+def test_files_of_other_code_are_kept_and_named_once(done: Project) -> None:
+    module = done.folder / "lib/layerwise/activations/reduce.py"
+    module.write_text(module.read_text() + "\nUNUSED = 2\n")
+    assert done.jobs() == {}
+    (done.folder / "results/tables/both.csv").unlink()
+    printed = done.snakemake("results/tables/both.csv")
+    assert printed.count("Files of another version") == 1
+    line = re.search(r"Files of another version.*", printed)[0]
+    assert all(f" of {stage}" in line for stage in ("extract", "metrics", "evaluate")), line
+
+
 def test_a_changed_formula_reruns_the_metrics(done: Project) -> None:
     formula = done.folder / "lib/layerwise/metrics/catalog/prompt_entropy.py"
     formula.write_text(formula.read_text() + "\n_UNUSED = 2\n")
@@ -131,11 +143,16 @@ def test_a_new_metric_runs_no_model_and_leaves_the_law(done: Project) -> None:
 
 
 def test_a_new_task_is_the_only_one_that_is_scored(done: Project) -> None:
+    """Also where several jobs share the tasks of a checkpoint."""
+    done.config["scoring"]["parts"] = 2
+    done.write()
+    assert not {"evaluate", "evaluate_part"} & set(done.jobs())
     shutil.copy(done.folder / "topic.csv", done.folder / "again.csv")
     done.config["tasks"]["again"] = {"file": "again.csv", "kind": "classification"}
     done.write()
     found = done.jobs()
     assert found["evaluate"] == 2  # the checkpoints whose scores a study reads
+    assert found["evaluate_part"] == 4
     assert not {"extract", "metrics"} & set(found)
     part = done.folder / "results/scores/first/main/topic.parquet"
     before = part.stat().st_mtime_ns
@@ -143,6 +160,11 @@ def test_a_new_task_is_the_only_one_that_is_scored(done: Project) -> None:
     assert part.stat().st_mtime_ns == before
     tasks = pd.read_parquet(done.folder / "results/scores/first/main.parquet")["task"]
     assert set(tasks) == {"topic", "again"}
+    parts = (done.folder / "results/scores/first/main/parts").glob("*.parquet")
+    assert sorted(name for path in parts for name in set(pd.read_parquet(path)["task"])) == [
+        "again",
+        "topic",
+    ]
 
 
 def test_a_new_study_draws_its_figure(done: Project) -> None:

@@ -54,10 +54,10 @@ CHAT = "chat model"
 TEXTS_TIMED = 64
 TAGGED = (".conll", ".conllu")
 SCORES = {
-    "classification": "Accuracy of a linear probe",
+    "classification": "accuracy of a linear probe",
     "regression": "R² of a linear probe",
     "pairs": "Spearman's correlation with the cosine",
-    "tags": "Accuracy of a linear probe on words",
+    "tags": "accuracy of a linear probe on words",
 }
 
 
@@ -168,8 +168,8 @@ def choose(
         return choose_by_evidence(loaded, data, tokens, threads, seed)
     if n := count_near_copies(data):
         log.warning(
-            "%d of %d rows are near-copies of others, which makes the scores too high and the "
-            "intervals too narrow; leave copies out.",
+            "%d of %d rows are near-copies of others; many of them make scores too high and "
+            "intervals too narrow.",
             n,
             len(data.labels),
         )
@@ -605,7 +605,7 @@ def plot(choice: Choice, path: Path) -> None:
             ax.plot(last["layer"], last["score"], **marks.output(ink))
             if best["layer"] != last["layer"]:
                 ax.plot(best["layer"], best["score"], **marks.best(ink))
-            ax.set_ylabel(choice.score.capitalize())
+            ax.set_ylabel(choice.score[0].upper() + choice.score[1:])
             handles = [("best layer", marks.best()), ("model output", marks.output())]
             ax.legend(handles=[marks.entry(name, **style) for name, style in handles])
         else:

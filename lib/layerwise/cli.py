@@ -233,8 +233,7 @@ def choose(
         choice = choosing.choose(
             loaded, data, tokens=tokens, within=within, threads=threads, seed=seed
         )
-    score = [choice.score[0].lower() + choice.score[1:]] if choice.score else []
-    about = [model, used, *score, f"tokens: {choice.tokens}"]
+    about = [model, used, *filter(None, [choice.score]), f"tokens: {choice.tokens}"]
     _say(choice.advice, choice.reason, f"({', '.join(about)})")
     if verbose:
         _say(choice.table.round(3).to_string(index=False, na_rep="–"))

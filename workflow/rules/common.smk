@@ -25,7 +25,7 @@ from layerwise.names import decode, encode
 from layerwise.project import ROOT, export_library
 from layerwise.run.plan import Plan
 from layerwise.run.resources import LONGEST, Requests
-from layerwise.run.stale import files_in, marker, newer_file
+from layerwise.run.stale import files_in, marker, mixed_code, newer_file
 from layerwise.run.validate import log_unused, read_valid
 from layerwise.workflow.snapshot import Snapshot
 
@@ -56,6 +56,11 @@ REVISIONS = {model: set(entry.revisions) for model, entry in CONFIG.models.items
 STUDIES = [encode(study) for study in CONFIG.studies]
 
 
+onstart:
+    if message := mixed_code():
+        logger.warning(message)
+
+
 def one_of(names):
     """A pattern that matches these names alone."""
     return "|".join(re.escape(encode(name)) for name in names) or "(?!)"
@@ -67,6 +72,7 @@ wildcard_constraints:
     corpus=one_of(CONFIG.corpora),
     study=one_of(CONFIG.studies),
     published=one_of(CONFIG.published),
+    part="[0-9]+",
     task="[^/]+",
 
 
@@ -113,7 +119,7 @@ def stale(stage, path):
         file = path.replace("<results>", CONFIG.results).format(
             **dict(wildcards.items())
         )
-        return marker(Path(file), key(stage)(wildcards))
+        return marker(Path(file), key(stage)(wildcards), stage)
 
     return of
 
@@ -162,6 +168,15 @@ def extract_minutes(wildcards, attempt):
 def evaluate_minutes(wildcards, attempt):
     """The time of scoring. A job that is cut off at the limit goes on in the next attempt."""
     return min(LONGEST, attempt * REQUESTS.evaluate_minutes(**names(wildcards)))
+
+
+def score_parts(wildcards):
+    """The tables of the jobs that share a model's tasks, if there are several."""
+    n_parts = len(REQUESTS.parts(**names(wildcards)))
+    folder = f"{CONFIG.results}/scores/{wildcards.model}/{wildcards.revision}/parts"
+    return (
+        [f"{folder}/{part}.parquet" for part in range(n_parts)] if n_parts > 1 else []
+    )
 
 
 def script(name):

@@ -1,6 +1,6 @@
 # Scores of every layer on all tasks that studies read: one job per model and checkpoint. Finished
 # tasks are kept in a folder next to the table, so a killed job and an added task embed only what
-# is missing.
+# is missing. With `scoring.parts`, several jobs share the tasks, and `evaluate` joins their tables.
 
 
 localrules:
@@ -33,6 +33,7 @@ rule evaluate:
     input:
         tasks=task_data,
         model=model_files,
+        parts=score_parts,
         stale=stale("evaluate", "<results>/scores/{model}/{revision}.parquet"),
     output:
         "<results>/scores/{model}/{revision}.parquet",
@@ -58,3 +59,37 @@ rule evaluate:
         script("evaluate_model")
         + " --model {wildcards.model:q} --revision {wildcards.revision:q}"
         " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"
+
+
+rule evaluate_part:
+    input:
+        tasks=task_data,
+        model=model_files,
+        stale=stale(
+            "evaluate_part", "<results>/scores/{model}/{revision}/parts/{part}.parquet"
+        ),
+    output:
+        "<results>/scores/{model}/{revision}/parts/{part}.parquet",
+    log:
+        "<results>/logs/evaluate/{model}/{revision}/parts/{part}.log",
+    benchmark:
+        "<results>/benchmarks/evaluate/{model}/{revision}/parts/{part}.tsv"
+    priority: 15
+    conda:
+        ENVIRONMENT
+    threads: max(CONFIG.extract.threads, CONFIG.scoring.threads)
+    resources:
+        mem_mb=lambda wildcards, attempt: model_memory(wildcards, attempt)
+        + attempt * 1000 * (1 + CONFIG.scoring.threads),
+        runtime=evaluate_minutes,
+        disk_mb=lambda wildcards: REQUESTS.scratch_mb(decode(wildcards.model)),
+        gpu=gpus,
+    params:
+        key=key("evaluate_part"),
+    message:
+        "Scoring the layers of {wildcards.model} at {wildcards.revision}, part {wildcards.part}"
+    shell:
+        script("evaluate_part")
+        + " --model {wildcards.model:q} --revision {wildcards.revision:q}"
+        " --part {wildcards.part} --output {output:q} --key {params.key}"
+        " --threads {threads} --log {log:q}"

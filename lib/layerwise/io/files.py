@@ -44,6 +44,9 @@ NO_MEMORY = re.compile(
 )
 
 
+JOB: dict[str, str] = {}
+"""Facts of the job that this process does, for the provenance of all its files."""
+
 LIBRARIES = ("layerwise", "torch", "transformers", "numpy", "h5py", "mteb", "nlpaug")
 
 
@@ -238,6 +241,7 @@ def provenance(**facts: Any) -> dict[str, str]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        **JOB,
         **facts,
     }
     return {k: v if isinstance(v, str) else json.dumps(v) for k, v in record.items()}

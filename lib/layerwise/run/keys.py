@@ -48,7 +48,15 @@ VERSIONS = {
 }
 
 # Settings that say how a job runs, not what it computes.
-MACHINE = {"device", "device_map", "batch_tokens", "threads", "waiting_gb", "keep_activations"}
+MACHINE = {
+    "device",
+    "device_map",
+    "batch_tokens",
+    "threads",
+    "waiting_gb",
+    "parts",
+    "keep_activations",
+}
 # Keys of a model's entry that override `extract` and `scoring`, where they are counted.
 OVERRIDES = {"revisions", "dtype", "tokens", "poolings", "readouts", "prompts", "include_prompt"}
 
@@ -210,6 +218,11 @@ class Keys:
     @cache
     def evaluate(self, model: str, revision: str) -> str:
         return digest("evaluate", self.scores(model, revision))
+
+    @cache
+    def evaluate_part(self, model: str, revision: str, part: str) -> str:
+        n_parts = self.config.scoring_of(model).parts
+        return digest("evaluate", self.scores(model, revision), [part, n_parts])
 
     # Studies
 

@@ -102,9 +102,23 @@ class Requests:
             numbers += layers * (entry.sample.n or 10_000) * TOKENS * width
         return 1 + int(numbers * shape[1] / 1e6)
 
-    def evaluate_minutes(self, model: str, revision: str) -> int:
-        """Minutes of scoring a model's tasks."""
-        return self._minutes(model, sum(map(self.task_tokens, self.plan.tasks[model, revision])))
+    def evaluate_minutes(self, model: str, revision: str, part: str = "0") -> int:
+        """Minutes of scoring a part of a model's tasks."""
+        tasks = self.parts(model, revision)[int(part)]
+        return self._minutes(model, sum(map(self.task_tokens, tasks)))
+
+    @cache
+    def parts(self, model: str, revision: str) -> list[list[str]]:
+        """A model's tasks in `scoring.parts` parts, with about equal numbers of tokens."""
+        tasks = self.plan.tasks[model, revision]
+        n_parts = min(self.config.scoring_of(model).parts, max(len(tasks), 1))
+        parts: list[list[str]] = [[] for _ in range(n_parts)]
+        sizes = [0.0] * n_parts
+        for task in sorted(tasks, key=self.task_tokens, reverse=True):
+            least = sizes.index(min(sizes))
+            parts[least].append(task)
+            sizes[least] += self.task_tokens(task)
+        return parts
 
     def scratch_mb(self, model: str) -> int:
         """Megabytes of local disk for vectors that wait for scoring."""

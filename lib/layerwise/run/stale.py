@@ -19,7 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.io import tables
+from layerwise.run.code import code_hash
 
+OTHER_CODE: dict[str, list[str]] = {}
+"""Files that this process found to be of other code, by stage."""
 HTML_KEY = '<meta name="layerwise-key" content="{key}">'
 
 
@@ -29,9 +32,29 @@ def files_in(folder: str) -> Iterator[str]:
         yield from (f"{place}/{name}" for name in names)
 
 
-def marker(path: Path, key: str) -> list[str]:
-    """A file newer than any result if a file exists and carries another key, else nothing."""
-    return [newer_file()] if path.is_file() and key_of(path) != key else []
+def marker(path: Path, key: str, stage: str = "") -> list[str]:
+    """A file newer than any result if a file exists and carries another key, else nothing.
+
+    A file of this key that other code of its stage made is noted in `OTHER_CODE`.
+    """
+    if not path.is_file():
+        return []
+    facts = facts_of(path)
+    if facts.get("key") != key:
+        return [newer_file()]
+    if facts.get("code") and facts["code"] != code_hash(stage):
+        OTHER_CODE.setdefault(stage, []).append(str(path))
+    return []
+
+
+def mixed_code() -> str:
+    """One sentence about files that other code made; empty if there are none."""
+    counts = ", ".join(f"{len(files)} of {stage}" for stage, files in OTHER_CODE.items())
+    rules = " ".join("import_published" if s == "published" else s for s in OTHER_CODE)
+    return counts and (
+        f"Files of another version of layerwise are kept ({counts}); if their values should be "
+        f"made anew, run with -R {rules}."
+    )
 
 
 @cache
@@ -45,35 +68,34 @@ def newer_file() -> str:
     return file.name
 
 
-def key_of(path: Path) -> str | None:
-    """The key that a file carries; None if it has none or cannot be read.
+def facts_of(path: Path) -> dict[str, Any]:
+    """The key that a file carries, and the hash of the code that made it, as far as it has them.
 
     A damaged file is made again, so the error is not shown.
     """
     try:
-        key = _stored_key(path)
+        return _stored(path)
     except Exception:  # libraries raise errors of all kinds on a damaged file
-        return None
-    return None if key is None else str(key)
+        return {}
 
 
-def _stored_key(path: Path) -> Any:
+def _stored(path: Path) -> dict[str, Any]:
     if path.suffix == ".parquet":
-        return tables.facts(path).get("key")
+        return dict(tables.facts(path))
     if path.suffix == ".json":
-        return json.loads(path.read_text(encoding="utf-8"))["key"]
+        return dict(json.loads(path.read_text(encoding="utf-8")))
     if path.suffix == ".html":
         with path.open(encoding="utf-8") as file:
             found = re.search(HTML_KEY.format(key="(.+?)"), file.read(4096))
-        return found and found[1]
+        return {"key": found[1]} if found else {}
     if path.suffix == ".png":
         from PIL import Image
 
         with Image.open(path) as image:
-            return getattr(image, "text", {}).get("key")
+            return dict(getattr(image, "text", {}))
     import h5py
 
     from layerwise.io import hdf5
 
     with h5py.File(path, "r") as file:
-        return hdf5.attributes(file).get("key")
+        return dict(hdf5.attributes(file))

@@ -61,11 +61,12 @@ def evaluate(
     keys: Mapping[str, str],
     key: str,
     output: Path,
+    folder: Path | None = None,
     threads: int = 1,
 ) -> None:
     """Score all layers on all tasks and write the table of scores.
 
-    Each task has a table in the folder beside `output`. Those that have their key are not scored
+    Each task has a table in a folder. Those that have their key are not scored
     again. A task that fails does not stop the others.
 
     Parameters
@@ -80,6 +81,8 @@ def evaluate(
         Key of the table that is assembled from these.
     output : Path
         Table of scores.
+    folder : Path, optional
+        Folder of the tasks' tables; by default beside `output`, with its name.
     threads : int
         Processes that score, each with one thread; 1 scores in this process.
 
@@ -88,7 +91,7 @@ def evaluate(
     LayerwiseError
         After all tasks, if one failed: the first failure.
     """
-    folder = output.with_suffix("")
+    folder = folder or output.with_suffix("")
     paths = {name: folder / f"{encode(name)}.parquet" for name in tasks}
     due = {name: task for name, task in tasks.items() if not _is_done(paths[name], keys[name])}
     if len(due) < len(tasks):

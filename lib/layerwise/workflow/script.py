@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from layerwise.errors import LayerwiseError, printable
 from layerwise.extras import require
-from layerwise.io.files import DISK_REMEDY, disk_fault, memory_fault, replacing
+from layerwise.io.files import DISK_REMEDY, JOB, disk_fault, memory_fault, replacing
 from layerwise.names import decode, encode
 
 if TYPE_CHECKING:
@@ -133,6 +133,7 @@ def run(main: Callable[[Arguments], None], options: argparse.ArgumentParser) -> 
         From `parser`.
     """
     from layerwise.config import read_config
+    from layerwise.run.code import code_hash
     from layerwise.run.plan import Plan
 
     def job() -> None:
@@ -140,6 +141,7 @@ def run(main: Callable[[Arguments], None], options: argparse.ArgumentParser) -> 
         arguments.plan = Plan(arguments.config)
         if arguments.stage:
             arguments.key = _checked_key(arguments)
+            JOB["code"] = code_hash(arguments.stage)
         main(arguments)
 
     arguments = options.parse_args()

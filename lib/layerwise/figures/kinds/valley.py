@@ -383,6 +383,8 @@ def plot_training(table: pd.DataFrame, look: Look) -> Figure:
             )
             marks.checkpoint_axis(ax, names, offset=0.5)
             continue
+        rest = grid.table[(grid.table["column"] == panel.column) & (grid.table["row"] != "change")]
+        names = list(rest["revision"].unique())  # one axis for panels with other checkpoints
         scale = 100 if panel.row == "score" else 1
         style: dict[str, Any] = {"color": grid.colour(panel), "marker": "o", "markersize": 2.5}
         for what, one in part.groupby("what", sort=False):

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layerwise.metrics.formulas.arrays import UndefinedMetricError, check_matrix
-from layerwise.metrics.formulas.spectra import blocks, unit_rows
+from layerwise.metrics.formulas.spectra import row_blocks, unit_rows
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric
 
@@ -38,7 +38,7 @@ def anisotropy(X: npt.ArrayLike) -> float:
     """
     X = check_matrix(X)
     n, total = 0, np.zeros(X.shape[1])
-    for rows in blocks(len(X)):
+    for rows in row_blocks(len(X)):
         unit, _ = unit_rows(X[rows])
         n, total = n + len(unit), total + unit.sum(axis=0)
     if n < 2:

@@ -13,7 +13,7 @@ from layerwise.errors import LayerwiseError
 from layerwise.metrics import errors
 from layerwise.metrics.formulas.arrays import Array, Mask, UndefinedMetricError, as_numpy
 from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
-from layerwise.metrics.formulas.spectra import blocks, centred, gram, significant
+from layerwise.metrics.formulas.spectra import centred, gram, row_blocks, significant
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import NORMALIZATIONS, OnParts, Overall, metric
 from layerwise.section import Section
@@ -86,10 +86,15 @@ class Scatter:
     def __init__(
         self, groups: Iterable[Views], blocks: npt.NDArray[np.intp] | None = None
     ) -> None:
-        self.n_views, total = 0, np.zeros(())
+        self.n_views = 0
+        self.means: Array = np.empty(0)
         for group in groups:
-            self.n_views, total = self.n_views + len(group), total + group.sum(0, np.float64)
-        self.means: Array = total / self.n_views
+            if not self.n_views:
+                self.means = np.zeros(group.shape[1:])
+            self.n_views += len(group)
+            for part in row_blocks(len(self.means)):
+                self.means[part] += group[:, part].sum(axis=0, dtype=np.float64)
+        self.means /= self.n_views
         n, d = self.means.shape
         self.blocks = np.zeros(n, dtype=np.intp) if blocks is None else blocks
         self.sums: Array = np.zeros((int(self.blocks.max()) + 1, d, d))
@@ -125,7 +130,7 @@ class Scatter:
         mean = means.mean(axis=0)
         if n <= d:
             return _spectrum(gram(whitened(means, mean)))
-        products = (whitened(means[rows], mean) for rows in blocks(n))
+        products = (whitened(means[rows], mean) for rows in row_blocks(n))
         return _spectrum(sum((Y @ Y.T for Y in products), np.zeros((d, d))))
 
 

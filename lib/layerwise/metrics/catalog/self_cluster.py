@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layerwise.metrics.formulas.arrays import UndefinedMetricError, check_matrix
-from layerwise.metrics.formulas.spectra import blocks, gram, unit_rows
+from layerwise.metrics.formulas.spectra import gram, row_blocks, unit_rows
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric
 
@@ -45,7 +45,7 @@ def self_cluster(X: npt.ArrayLike) -> float:
     if n <= d:
         K = gram(unit_rows(X)[0])
     else:
-        unit = (unit_rows(X[rows])[0] for rows in blocks(len(X)))
+        unit = (unit_rows(X[rows])[0] for rows in row_blocks(len(X)))
         K = sum((some.T @ some for some in unit), np.zeros((d, d)))
     squares, expected = np.vdot(K, K), n + n * (n - 1) / d
     return float((squares - expected) / (n * n - expected))

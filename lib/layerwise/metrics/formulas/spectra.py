@@ -122,7 +122,7 @@ def double_centred(K: Array) -> Array:
     return np.asarray(K - K.mean(axis=1, keepdims=True))
 
 
-def blocks(n: int) -> Iterator[slice]:
+def row_blocks(n: int) -> Iterator[slice]:
     """Successive rows of a matrix, so many that copies of them need little memory."""
     for start in range(0, n, ROWS_AT_ONCE):
         yield slice(start, start + ROWS_AT_ONCE)
@@ -131,7 +131,7 @@ def blocks(n: int) -> Iterator[slice]:
 def cross_gram(X: Array, Y: Array) -> Array:
     """``XᵀY`` of centred rows, shape (D, E), without a copy of all of them."""
     means, found = (X.mean(axis=0), Y.mean(axis=0)), np.zeros((X.shape[1], Y.shape[1]))
-    for rows in blocks(len(X)):
+    for rows in row_blocks(len(X)):
         some = centred(X[rows], means[0])
         found += some.T @ (some if Y is X else centred(Y[rows], means[1]))
     return found
