@@ -179,8 +179,7 @@ class _Rescore:
         task = script.task_of(self.plan, self.task)
         set_threads(extraction.threads)
         with script.open_model(config, self.model, self.revision, extraction) as loaded:
-            # The first token of a causal model has not seen the text.
-            poolings = tuple(name for name in POOLINGS if name != "cls" or not loaded.is_causal())
+            poolings = tuple(name for name in POOLINGS if name != "cls" or _has_cls(loaded))
             scoring = config.scoring_of(self.model).model_copy(
                 update={"poolings": poolings, "readouts": SCORED_READOUTS}
             )
@@ -218,6 +217,12 @@ def _has(loaded: LoadedModel, tokens: str) -> bool:
     except LayerwiseError:
         return False
     return True
+
+
+def _has_cls(loaded: LoadedModel) -> bool:
+    """True unless a model's first token is one of the text, or has not seen the text."""
+    reader = loaded.reader
+    return not isinstance(reader, Texts) or reader.tokenizer.cls_token is not None
 
 
 def _changes(own: Pass, loaded: LoadedModel, task: Task) -> Iterator[Pass]:
