@@ -13,6 +13,7 @@ from layerwise.workflow import script
 
 def main(arguments: script.Arguments) -> None:
     """Fetch one thing and record it, or list what was not fetched."""
+    from layerwise.config.corpora import data_of
     from layerwise.config.tasks import MtebEntry
     from layerwise.workflow import fetch
 
@@ -21,7 +22,7 @@ def main(arguments: script.Arguments) -> None:
         entry = config.models[arguments.model]
         fetch.fetched(arguments.output, lambda: fetch.fetch_model(entry, arguments.revision))
     elif arguments.corpus:
-        source = config.corpora[arguments.corpus].source
+        source = data_of(config.corpora[arguments.corpus].source)
         fetch.fetched(arguments.output, lambda: fetch.fetch_corpus(source))
     elif arguments.task:
         task = config.tasks.get(arguments.task, MtebEntry())

@@ -21,6 +21,6 @@ def main(arguments: script.Arguments) -> None:
 
 if __name__ == "__main__":
     options = script.parser(__doc__, "corpus", stage="corpus", output="corpus to write")
-    about = "paragraphs of Wikipedia, if they are the source"
+    about = "paragraphs of Wikipedia or generated texts, if they are the source"
     options.add_argument("--texts", type=Path, nargs="?", help=about)
     script.run(main, options)

@@ -198,7 +198,8 @@ class TestPlot:
 
     def test_a_kind_with_its_defaults(self, run: lw.Results) -> None:
         figure = run.plot("score_by_depth")
-        assert [ax.get_title(loc="left") for ax in figure.axes] == ["bert", "llama"]
+        (ax,) = figure.axes  # a few models share it
+        assert len({line.get_color() for line in ax.lines if len(line.get_xdata()) > 2}) == 2
 
     def test_on_axes_of_the_caller(self, run: lw.Results) -> None:
         figure, (left, right) = plt.subplots(1, 2)
@@ -254,7 +255,7 @@ class TestPlot:
     def test_several_panels_do_not_fit_on_one(self, run: lw.Results) -> None:
         figure, ax = plt.subplots()
         with refused("ambiguous"):
-            run.plot("score_by_depth", ax=ax)
+            run.plot("score_by_depth", ax=ax, column="model")
         plt.close(figure)
 
     def test_a_kind_without_its_table(self, run: lw.Results) -> None:

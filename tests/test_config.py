@@ -125,7 +125,7 @@ extract/dtype | float23 | extract.dtype: expected float32, bfloat16 or float16, 
 models/x | {} | models.x.source: this key is missing.
 models/x | {source: {hub: 3}} | models.x.source.hub: expected text, got 3; put it in quotes.
 nano/pythia-nano/learning_rate | '1e-3' | nano.pythia-nano.learning_rate: expected a number, got '1e-3'; write 0.001.
-corpora/c | {source: {fil: a}} | corpora.c.source: expected a mapping with one of the keys hub, file, package, task, got {"fil": "a"} (did you mean 'file'?).
+corpora/c | {source: {fil: a}} | corpora.c.source: expected a mapping with one of the keys hub, file, package, task, generate, got {"fil": "a"} (did you mean 'file'?).
 studies/a | {kind: score_by_dept} | studies.a.kind: unknown value 'score_by_dept' (did you mean 'score_by_depth'?).
 extract/threads | 0 | extract.threads: expected at least 1, got 0.
 """

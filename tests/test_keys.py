@@ -95,6 +95,38 @@ def test_a_perturbed_corpus_has_keys_of_its_own() -> None:
     assert changed == OF_TEXTS - {"corpus", "views"}
 
 
+@pytest.mark.parametrize(
+    ("place", "value", "same"),
+    [
+        ("generate/max_new_tokens", 7, False),
+        ("generate/prompts/column", "question", False),
+        ("m/source", {"hub": "o/other"}, False),
+        ("m/dtype", "bfloat16", False),
+        ("m/poolings", ["max"], True),
+    ],
+)
+def test_generated_texts_have_the_key_of_model_and_prompts(
+    place: str, value: Any, same: bool
+) -> None:
+    prompts = {"hub": "o/q"}
+    source = {"generate": {"model": "m", "prompts": prompts}}
+    given = copy.deepcopy(CONFIG) | {"corpora": {"c": {"source": source, "views": {"n": 0}}}}
+    plan = Plan(Config.of(given))
+    assert plan.fetched[:2] == [
+        "results/fetched/models/m/main.json",
+        "results/fetched/corpora/c.json",
+    ]
+    before = plan.keys.generate("c"), plan.keys.corpus("c")
+    inside: Any = {**given["models"], **source}
+    *parents, last = place.split("/")
+    for part in parents:
+        inside = inside[part]
+    inside[last] = value
+    keys = Plan(Config.of(given)).keys
+    assert ((keys.generate("c"), keys.corpus("c")) == before) is same
+    assert (keys.generate("c") == before[0]) is (keys.corpus("c") == before[1])
+
+
 @pytest.mark.parametrize("source", ["images", "hub", "questions", "task"])
 def test_local_data_are_compared_by_content(tmp_path: Path, source: str) -> None:
     file = tmp_path / "a" / "train.jsonl"

@@ -27,6 +27,7 @@ SHORT = {
     "SCORING": "scoring: {poolings: [mean, max]}",
     "PUBLISHED": "published: {theirs: {metrics: pyproject.toml}}",
     "RELEASED": "published: {theirs: {metrics: released, scores: released}}",
+    "HUB": "{hub: x/questions}",
     "LONG": "m" * 151,
     "REPEATED": "{source: {package: lee}, views: {n: 0}, perturb: {repetition: [0, 1]}}",
 }
@@ -62,6 +63,8 @@ PROBLEMS = """
  | models: {LONG: TWO} | bad_name | models
  | corpora: {w: TEXTS, w.prompts: TEXTS} | bad_name | corpora
  | nano: {other: {architecture: mamba2}} | unknown_name | nano
+ | corpora: {w: {source: {generate: {model: b, prompts: HUB}}}} | unknown_name | corpora.w.source.generate.model
+ | corpora: {w: {source: {generate: {model: a, prompts: HUB}}}}, models: {a: {source: {hub: x/a}, bidirectional: true}} | conflict | corpora.w.source.generate.model
  | metrics: {metrics: [prompt_entropi]} | unknown_name | metrics.metrics
  | metrics: {settings: {lidr: {}}} | unknown_name | metrics.settings
  | metrics: {settings: {lidar: {delt: 1}}} | unknown_key | metrics.settings.lidar

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import tiny
+import transformers as hf
 import yaml
 from conftest import ROOT
 from project import Project, assert_drawn_alike, snakemake
@@ -293,6 +295,54 @@ def test_a_config_edited_while_a_job_waits(done: Project) -> None:
     assert "n: 2" in (done.folder / "config.yaml").read_text()
     assert tables.facts(made)["key"] == before
     assert len(pd.read_parquet(made)) == rows
+
+
+def test_a_model_writes_its_own_corpus(tmp_path: Path) -> None:
+    project = Project(tmp_path / "project")
+    folder = tiny.save("llama", project.folder / "models/chat", kind=hf.AutoModelForCausalLM)
+    settings = {"eos_token_id": 0, "repetition_penalty": 1.5}
+    hf.GenerationConfig(do_sample=True, **settings).save_pretrained(folder)
+    prompts = {"file": "mine.txt"}
+    project.config |= {
+        "models": {"chat": {"source": {"folder": "models/chat"}}},
+        "corpora": {
+            "own chains": {
+                "source": {"generate": {"model": "chat", "prompts": prompts, "max_new_tokens": 8}},
+                "filters": {"min_tokens": 0},
+                "views": {"n": 0},
+            }
+        },
+        "tasks": {},
+        "metrics": {"metrics": ["prompt_entropy"]},
+        "studies": {"own": {"kind": "metrics_by_depth", "metrics": ["prompt_entropy"]}},
+    }
+    project.write()
+    wanted = "results/corpora/own%20chains.parquet"
+    printed = project.snakemake(wanted, check=False)
+    assert "has no chat template" in printed
+    tokenizer = hf.AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = "{% for m in messages %}user: {{ m.content }}\n{% endfor %}a:"
+    tokenizer.save_pretrained(folder)
+    project.snakemake(wanted)
+
+    network = hf.AutoModelForCausalLM.from_pretrained(folder)
+    questions = (project.folder / "mine.txt").read_text().splitlines()
+    expected = set()
+    for question in questions:
+        chat = f"user: {question}\na:"
+        given = tokenizer(chat, return_tensors="pt", add_special_tokens=False)
+        greedy = {"do_sample": False, "repetition_penalty": 1.0, "pad_token_id": 0}
+        made = network.generate(**given, max_new_tokens=8, **greedy)[0, given.input_ids.shape[1] :]
+        expected.add((chat + tokenizer.decode(made, skip_special_tokens=True)).strip())
+    found = pd.read_parquet(project.folder / wanted)
+    assert set(found["text"]) == expected
+    assert set(found["prompt_id"]) <= {str(n) for n in range(len(questions))}
+
+    project.forget()
+    assert project.jobs(wanted) == {}
+    with (project.folder / "mine.txt").open("a") as file:
+        file.write("\none more question about an old fox")
+    assert project.jobs(wanted) == {"generate": 1, "corpus": 1}
 
 
 def test_odd_names_reach_no_shell(tmp_path: Path) -> None:

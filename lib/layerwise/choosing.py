@@ -470,8 +470,10 @@ def count_near_copies(data: Labels) -> int:
     vectorizer = HashingVectorizer(
         analyzer="char_wb", ngram_range=(5, 5), binary=True, alternate_sign=False, dtype=np.float32
     )
-    counts = [vectorizer.transform(column) for column in data.texts]
-    groups, n = pd.factorize(pd.Series(data.groups))[0], 0
+    # A lone surrogate has no UTF-8; the tokenizer replaces it too.
+    texts = ([t.encode("utf-8", "replace").decode() for t in column] for column in data.texts)
+    counts = [vectorizer.transform(column) for column in texts]
+    groups, n = pd.factorize(np.array(data.groups, dtype=object))[0], 0
     for start in range(0, len(groups), 1000):
         part = slice(start, start + 1000)
         alike = [(c[part] @ c.T).toarray() >= SHARE_OF_NEAR_COPIES for c in counts]

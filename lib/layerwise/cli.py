@@ -423,17 +423,31 @@ def compare(
     ] = None,
     output: Annotated[
         Path | None,
-        Option(help="CSV of all tasks and layers (default: print it).", callback=_output),
+        Option(
+            help="CSV of all tasks and layers, or of all variants (default: print it).",
+            callback=_output,
+        ),
+    ] = None,
+    explain: Annotated[
+        str | None,
+        Option(
+            help="A task of the run to score again, in the token selections, poolings, readouts, "
+            "prefix tokens, maximum lengths and precisions that people differ in."
+        ),
     ] = None,
 ) -> None:
     """Compare a model's task scores with those of another run or with the published ones.
 
     Scores are of all tokens, mean pooling and the final norm, as in presets/as_released.yaml.
+    With --explain, print the variants whose scores of a task are nearest to the other ones.
 
-    Example: layerwise compare results/as_released published pythia-410m
+    Example: layerwise compare results/as_released published pythia-410m --explain STS12
     """
     from layerwise.association import compare
 
+    if explain is not None:
+        _explain(results, compare.read_scores(other, model), model, explain, revision, output)
+        return
     first = compare.read_scores(str(results), model, revision)
     found = compare.differences(first, compare.read_scores(other, model))
     if output:
@@ -441,6 +455,26 @@ def compare(
     else:
         _say(compare.by_task_and_layer(found))
     _say(*compare.described(found))
+
+
+def _explain(
+    results: Path, other: Any, model: str, task: str, revision: str | None, output: Path | None
+) -> None:
+    """Print the variants of a run whose scores of a task are nearest to others."""
+    from layerwise.run.results import Results
+    from layerwise.workflow import explain
+
+    plan = Results(results).plan
+    if plan is None:
+        raise LayerwiseError(
+            f"{results} has no config.json; name the results folder of a run.", code="missing_file"
+        )
+    found = explain.explain(plan, model, task, other, revision)
+    if output:
+        found.to_csv(output, index=False)
+    else:
+        _say(found.head(10).to_string(index=False))
+    _say(explain.described(found, task))
 
 
 @app.command()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import compute
 import pytest
 import tables
-from of_tables import drawn
+from of_tables import STUDIES, drawn
 
 from layerwise.config.kinds import KINDS
 
@@ -24,7 +24,12 @@ def test_every_golden_table_has_a_case() -> None:
     assert {path.stem for path in tables.FOLDER.glob("*.csv")} <= set(compute.CASES)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_has_a_study() -> None:
+    # The layers of each task come from its own texts: tests/test_published_figures.py.
+    assert set(KINDS) - set(STUDIES) == {"task_selection"}
+
+
+@pytest.mark.parametrize("kind", STUDIES)
 def test_each_kind_is_drawn(kind: str) -> None:
     figure = drawn(kind)
     assert len(figure.table) > 0

@@ -27,6 +27,7 @@ from datasets.naming import camelcase_to_snakecase
 from peft import LoraConfig, get_peft_model
 
 from layerwise.config import Config
+from layerwise.config.corpora import data_of
 from layerwise.config.images import ImageCorpus
 from layerwise.config.tasks import ChoiceEntry, HubQuestions, MtebEntry
 from layerwise.corpora.packages import gensim_file, news
@@ -81,10 +82,11 @@ def fill(home: Path, config: Config) -> None:
         for adapter in model.adapters:
             add_adapter(home, adapter.hub)
     for corpus in config.corpora.values():
-        if hasattr(corpus.source, "hub"):
+        source = data_of(corpus.source)
+        if hasattr(source, "hub"):
             add = add_images if isinstance(corpus, ImageCorpus) else add_texts
-            split, _, _ = corpus.source.split.partition("[")
-            add(home, corpus.source.hub, corpus.source.name, split)
+            split, _, _ = source.split.partition("[")
+            add(home, source.hub, source.name, split)
     for name in [*config.tasks, *config.own_texts.values()]:
         task = config.tasks.get(name, MtebEntry())
         if isinstance(task, ChoiceEntry) and isinstance(task.questions, HubQuestions):

@@ -131,6 +131,11 @@ def smaller(config: dict[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
         if "length" in entry.get("perturb", {}):
             entry["perturb"]["length"] = [4, 8]
             entry["filters"]["min_tokens"] = 8
+        if generation := entry.get("source", {}).get("generate"):
+            generation["max_new_tokens"] = PROMPTS
+            asked = generation["prompts"]  # which several corpora may share
+            generation["prompts"] = {**asked, "split": f"{asked['split']}[:{PROMPTS}]"}
+            entry["filters"] = {**entry["filters"], "longer": "cut"}
         least = entry["filters"].get("min_tokens", 0)
         template = entry.get("source", {}).get("template", "")
         most = max(WORDS, 3 * least // 2) + len(template.split())

@@ -19,6 +19,7 @@ if LIBRARY.is_dir():
     sys.path.insert(0, str(LIBRARY))
 
 from layerwise.config import Config
+from layerwise.config.corpora import GeneratedTexts, data_of
 from layerwise.config.models import is_converted
 from layerwise.errors import LayerwiseError
 from layerwise.names import decode, encode
@@ -53,6 +54,11 @@ else:
 CONFIG = PLAN.config
 REQUESTS = Requests(PLAN)
 REVISIONS = {model: set(entry.revisions) for model, entry in CONFIG.models.items()}
+GENERATED = [
+    name
+    for name, entry in CONFIG.corpora.items()
+    if isinstance(entry.source, GeneratedTexts)
+]
 STUDIES = [encode(study) for study in CONFIG.studies]
 
 
@@ -131,12 +137,28 @@ def always(wildcards):
 
 def model_files(wildcards):
     """The model's folder if the workflow makes it: trained here or converted."""
-    model, revision = decode(wildcards.model), decode(wildcards.revision)
+    return folder_made(decode(wildcards.model), decode(wildcards.revision))
+
+
+def folder_made(model, revision):
+    """The marker in a model's folder if the workflow makes it."""
+    place = f"{encode(model)}/{encode(revision)}/layerwise.json"
     if model in CONFIG.nano:
-        return f"{CONFIG.results}/nano/{wildcards.model}/{wildcards.revision}/layerwise.json"
+        return f"{CONFIG.results}/nano/{place}"
     if is_converted(CONFIG.models[model].source):
-        return f"{CONFIG.results}/converted/{wildcards.model}/{wildcards.revision}/layerwise.json"
+        return f"{CONFIG.results}/converted/{place}"
     return []
+
+
+def writer_files(wildcards):
+    """As `model_files`, of the model that writes a corpus."""
+    model = writer(wildcards)
+    return folder_made(model, CONFIG.models[model].revisions[-1])
+
+
+def writer(wildcards):
+    """The model that writes a corpus."""
+    return CONFIG.corpora[decode(wildcards.corpus)].source.generate.model
 
 
 def study_tables(*tables):
@@ -218,6 +240,8 @@ def texts_of_corpus(wildcards):
     source = CONFIG.corpora[decode(wildcards.corpus)].source
     if getattr(source, "package", None) == "wikipedia":
         return f"{CONFIG.results}/texts/wikipedia.parquet"
+    if isinstance(source, GeneratedTexts):
+        return f"{CONFIG.results}/generated/{wildcards.corpus}.parquet"
     if hasattr(source, "task"):
         return PLAN.task_inputs(source.task)
     return getattr(source, "file", None) or []

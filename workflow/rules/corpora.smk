@@ -1,4 +1,5 @@
-# Prompts, which may be images, and their views: made once for all models, on CPU.
+# Prompts, which may be images, and their views: made once for all models, on CPU. Only
+# texts that a model writes itself need that model, and a GPU if it is large.
 
 
 localrules:
@@ -21,6 +22,39 @@ rule wikipedia:
     shell:
         script("unpack_wikipedia")
         + " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"
+
+
+rule generate:
+    input:
+        prompts=lambda wildcards: getattr(
+            data_of(CONFIG.corpora[decode(wildcards.corpus)].source), "file", []
+        ),
+        model=writer_files,
+        stale=stale("generate", "<results>/generated/{corpus}.parquet"),
+    output:
+        "<results>/generated/{corpus}.parquet",
+    log:
+        "<results>/logs/generate/{corpus}.log",
+    wildcard_constraints:
+        corpus=one_of(GENERATED),
+    # All that is measured on the texts waits for it.
+    priority: 20
+    conda:
+        ENVIRONMENT
+    threads: CONFIG.extract.threads
+    resources:
+        mem_mb=lambda wildcards, attempt: attempt
+        * REQUESTS.memory_mb(writer(wildcards)),
+        runtime=LONGEST,
+        gpu=lambda wildcards: REQUESTS.gpus(writer(wildcards)),
+    params:
+        key=key("generate"),
+    message:
+        "Generating the texts of {wildcards.corpus}"
+    shell:
+        script("generate_texts")
+        + " --corpus {wildcards.corpus:q} --output {output:q} --key {params.key}"
+        " --threads {threads} --log {log:q}"
 
 
 rule corpus:

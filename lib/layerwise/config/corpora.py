@@ -94,14 +94,41 @@ class TaskTexts(Section):
     """The distinct texts of this MTEB task."""
 
 
+class Generation(Section):
+    """Answers of a model to prompts."""
+
+    model: str = Field(min_length=1)
+    """A model of `models`, which writes the texts at its last checkpoint."""
+    prompts: Annotated[
+        Annotated[HubTexts, Tag("hub")] | Annotated[FileTexts, Tag("file")],
+        one_of("hub", "file"),
+    ]
+    """Source of the prompts: one of hub, file."""
+    max_new_tokens: Positive = 512
+    """Maximum number of tokens of an answer."""
+
+
+class GeneratedTexts(Section):
+    """Texts that a model writes itself, by greedy decoding."""
+
+    generate: Generation
+    """The model and its prompts. A text is a prompt in the chat template and the answer."""
+
+
 TextSource = Annotated[
     Annotated[HubTexts, Tag("hub")]
     | Annotated[FileTexts, Tag("file")]
     | Annotated[PackageTexts, Tag("package")]
-    | Annotated[TaskTexts, Tag("task")],
-    one_of("hub", "file", "package", "task"),
+    | Annotated[TaskTexts, Tag("task")]
+    | Annotated[GeneratedTexts, Tag("generate")],
+    one_of("hub", "file", "package", "task", "generate"),
 ]
 """The source of a corpus of texts."""
+
+
+def data_of(source: Any) -> Any:
+    """The data that a source reads: of generated texts those of the prompts."""
+    return source.generate.prompts if isinstance(source, GeneratedTexts) else source
 
 
 class Filters(Section):
@@ -199,7 +226,7 @@ class CorpusSettings(Kept):
     """Prompts and their views: ``corpora.<name>``."""
 
     source: TextSource
-    """Source of the texts: one of hub, file, package, task."""
+    """Source of the texts: one of hub, file, package, task, generate."""
     filters: Filters = Filters()
     """Texts to drop."""
     sample: Sample = Sample()

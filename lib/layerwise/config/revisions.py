@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-import numpy as np
 from pydantic import AfterValidator
 
 from layerwise.section import Section
@@ -69,10 +69,10 @@ def chosen(branches: Branches, names: Sequence[str]) -> tuple[str, ...]:
     if branches.which == "all" or len(found) <= LOG:
         return tuple(found)
     # Steps are shifted by one so that step 0 has a logarithm.
-    logs = np.log1p([steps[name] for name in found])
-    wanted = np.linspace(logs[0], logs[-1], LOG)
-    nearest = np.abs(logs[:, None] - wanted).argmin(axis=0)
-    return tuple(found[n] for n in dict.fromkeys(nearest.tolist()))
+    logs = [math.log1p(steps[name]) for name in found]
+    wanted = (logs[0] + (logs[-1] - logs[0]) * k / (LOG - 1) for k in range(LOG))
+    nearest = (min(range(len(logs)), key=lambda n: abs(logs[n] - log)) for log in wanted)
+    return tuple(found[n] for n in dict.fromkeys(nearest))
 
 
 def branches_of(hub: str) -> list[str]:

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from layerwise.config.corpora import (
     Columns,
     FileTexts,
+    GeneratedTexts,
     HubData,
     HubTexts,
     PackageTexts,
@@ -31,10 +32,13 @@ from layerwise.corpora.wikipedia import read_paragraphs
 from layerwise.errors import LayerwiseError, check_name, closest, first_line
 from layerwise.io import delimited, tables
 from layerwise.io.files import folder_sha256, is_file, sha256_file, sha256_text
+from layerwise.io.tables import Kind
 
 log = logging.getLogger(__name__)
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
+GENERATED = Kind("layerwise.generated", 1)
+"""Texts that a model wrote: ``id`` of the prompt, and ``text``."""
 
 
 Texts = Iterable[tuple[str, str]]
@@ -48,10 +52,10 @@ def open_texts(
 
     Parameters
     ----------
-    source : HubTexts, FileTexts, PackageTexts or TaskTexts
+    source : HubTexts, FileTexts, PackageTexts, TaskTexts or GeneratedTexts
     texts : Path or iterable of str, optional
-        The paragraphs of the package ``wikipedia`` as a file, or the texts of a task. Other
-        sources need none.
+        The paragraphs of the package ``wikipedia`` or the generated texts as a file, or the texts
+        of a task. Other sources need none.
 
     Raises
     ------
@@ -66,6 +70,12 @@ def open_texts(
         frame = read_rows(Path(source.file))
         facts = {"source_sha256": sha256_file(Path(source.file))}
         return _of_file(frame, source), facts
+    if isinstance(source, GeneratedTexts):
+        made = Path(str(texts))
+        frame = tables.read(made, "generated texts", ["id", "text"], kind=GENERATED)
+        about = tables.facts(made)
+        facts = {name: about[name] for name in ("model", "revision")}
+        return frame.itertuples(index=False, name=None), facts
     if isinstance(texts, Path):
         paragraphs, about = read_paragraphs(texts), tables.facts(texts)
         facts = {name: about[name] for name in ("source_sha256", "licence")}

@@ -14,6 +14,7 @@ from layerwise.metrics.source import normalised
 
 PACKAGES = {
     "wikipedia": ("corpora",),
+    "generate": ("models",),
     "corpus": ("corpora",),
     "views": ("corpora",),
     "extract": ("models", "activations"),

@@ -16,6 +16,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from layerwise.config.corpora import GeneratedTexts, data_of
 from layerwise.config.tasks import LabelledEntry, MtebEntry
 from layerwise.io.files import cached_sha256, folder_sha256
 from layerwise.metrics.registry import formula_hash
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 VERSIONS = {
     "wikipedia": 2,
+    "generate": 1,
     "corpus": 1,
     "images": 2,
     "views": 1,
@@ -93,9 +95,32 @@ class Keys:
         return digest("wikipedia")
 
     @cache
+    def generate(self, corpus: str) -> str:
+        generation = self.config.corpora[corpus].source.generate  # type: ignore[union-attr]
+        model = generation.model
+        return digest(
+            "generate",
+            self.model(model, self.config.models[model].revisions[-1]),
+            self.config.extraction(model).dtype,
+            generation.max_new_tokens,
+            settings(generation.prompts, "file"),
+            self._data(corpus),
+        )
+
+    @cache
     def corpus(self, corpus: str) -> str:
         entry = self.config.corpora[corpus]
         source: Any = entry.source
+        made = isinstance(source, GeneratedTexts)
+        data = self.generate(corpus) if made else self._data(corpus)
+        described = settings(entry, "views", "perturb")
+        for place in {"source", "images"} & described.keys():
+            described[place] = settings(source, "file", "folder", "generate")
+        return digest("images" if "images" in described else "corpus", corpus, described, data)
+
+    def _data(self, corpus: str) -> Any:
+        """The identity of the data that a corpus reads."""
+        source = data_of(self.config.corpora[corpus].source)
         data: Any = None
         if getattr(source, "file", None):
             data = _hash(Path(source.file))
@@ -107,10 +132,7 @@ class Keys:
             data = self.wikipedia()
         elif getattr(source, "task", None):
             data = self.task_data(source.task)
-        described = settings(entry, "views", "perturb")
-        for place in {"source", "images"} & described.keys():
-            described[place] = settings(source, "file", "folder")
-        return digest("images" if "images" in described else "corpus", corpus, described, data)
+        return data
 
     @cache
     def views(self, corpus: str) -> str:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
-from layerwise.config.corpora import TaskTexts
+from layerwise.config.corpora import TaskTexts, data_of
 from layerwise.config.models import HubAdapter, HubSource
 from layerwise.config.studies import Study
 from layerwise.config.tasks import MtebEntry
@@ -211,7 +211,7 @@ class Plan:
     def fetched(self) -> list[str]:
         """The records of all that the run takes from the hub."""
         config = self.config
-        sources = {name: entry.source for name, entry in config.corpora.items()}
+        sources = {name: data_of(entry.source) for name, entry in config.corpora.items()}
         found = [
             f"models/{encode(model)}/{encode(revision)}"
             for model, entry in config.models.items()

@@ -9,6 +9,7 @@ from typing import Any
 
 from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
+from layerwise.config.corpora import GeneratedTexts
 from layerwise.config.images import ImageCorpus
 from layerwise.config.models import StatesSource
 from layerwise.config.reading import read_yaml
@@ -61,6 +62,7 @@ def validate(config: Config) -> Plan:
     for name, section in sections().items():
         config.metrics.of(name, section)
     _check_nano(config)
+    _check_generation(config)
     _check_tasks(config)
     _check_prompts(config)
     plan = Plan(config)
@@ -120,6 +122,10 @@ def _references(config: Config) -> Iterator[tuple[str, Iterable[Any], Iterable[A
     models, tasks, metrics = config.models, config.tasks, all_metrics()
     images = [name for name, c in config.corpora.items() if isinstance(c, ImageCorpus)]
     yield "nano", config.nano, models
+    for name, corpus in config.corpora.items():
+        if isinstance(corpus.source, GeneratedTexts):
+            where = f"corpora.{name}.source.generate.model"
+            yield where, [corpus.source.generate.model], models
     yield "metrics.metrics", config.metrics.metrics or (), metrics
     yield "metrics.settings", config.metrics.settings, sections()
     for name, task in tasks.items():
@@ -152,6 +158,23 @@ def _check_nano(config: Config) -> None:
             if step is None or step > nano.train_steps:
                 problem = f"expected step0 to step{nano.train_steps}, got {revision!r}."
                 raise ConfigError(f"{where}.revisions", problem, code="unknown_name")
+
+
+def _check_generation(config: Config) -> None:
+    """Refuse to let a model write texts that has no unembedding, or is read in another way."""
+    for name, corpus in config.corpora.items():
+        if not isinstance(corpus.source, GeneratedTexts):
+            continue
+        model = corpus.source.generate.model
+        entry = config.models[model]
+        changed = entry.adapters or entry.ablate or entry.bidirectional
+        if changed or isinstance(entry.source, StatesSource):
+            where = f"corpora.{name}.source.generate.model"
+            problem = (
+                f"{model!r} writes no texts, since it has states, adapters, ablate or "
+                "bidirectional; name a model without these."
+            )
+            raise ConfigError(where, problem, code="conflict")
 
 
 def _check_tasks(config: Config) -> None:

@@ -20,6 +20,7 @@ from layerwise.names import decode, encode
 if TYPE_CHECKING:
     from layerwise.config import Config
     from layerwise.config.extraction import ExtractSettings
+    from layerwise.config.models import Model
     from layerwise.models.load import LoadedModel
     from layerwise.run.plan import Plan
 
@@ -89,15 +90,22 @@ def open_model(
     config: Config, model: str, revision: str, extraction: ExtractSettings
 ) -> AbstractContextManager[LoadedModel]:
     """Open a model of the config; a converted one from its folder."""
-    from layerwise.config.models import FolderSource, is_converted
     from layerwise.models import opening
+
+    entry = entry_of(config, model, revision)
+    device, dtype = extraction.device, extraction.dtype
+    return opening.open_model(entry, name=model, revision=revision, device=device, dtype=dtype)
+
+
+def entry_of(config: Config, model: str, revision: str) -> Model:
+    """The entry of a model of the config; of a converted one with its folder as the source."""
+    from layerwise.config.models import FolderSource, is_converted
 
     entry = config.models[model]
     if is_converted(entry.source):
         folder = f"{config.results}/converted/{encode(model)}/{encode(revision)}"
         entry = entry.model_copy(update={"source": FolderSource(folder=folder)})
-    device, dtype = extraction.device, extraction.dtype
-    return opening.open_model(entry, name=model, revision=revision, device=device, dtype=dtype)
+    return entry
 
 
 def task_of(plan: Plan, name: str) -> Any:
