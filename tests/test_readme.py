@@ -68,8 +68,7 @@ def test_leads_over_the_output(page: str, quickstart: pd.DataFrame) -> None:
     row = best.loc["smollm2-135m", "main", "all"]
     assert (
         f"layer {row['layer']} of 30 scores {points(row['score'])} and the output "
-        f"{points(row['output_score'])}, a lead of {points(row['value'])} points "
-        f"(95% CI {points(row['low'])} to {points(row['high'])})"
+        f"{points(row['output_score'])}, a lead of {points(row['value'])} points"
     ) in words(page)
     minilm = best.loc["minilm-l6", "main", "all"]
     assert minilm["layer"] == 6
@@ -78,10 +77,7 @@ def test_leads_over_the_output(page: str, quickstart: pd.DataFrame) -> None:
 
 def test_lead_without_the_first_token(quickstart: pd.DataFrame) -> None:
     row = leads(quickstart).loc["smollm2-135m", "main", "drop_first"]
-    assert (
-        f"layer {row['layer']} leads by {points(row['value'])} points "
-        f"({points(row['low'])} to {points(row['high'])})"
-    ) in words("FINDINGS.md")
+    assert (f"layer {row['layer']} leads by {points(row['value'])} points") in words("FINDINGS.md")
 
 
 @pytest.mark.parametrize("page", ["README.md", "FINDINGS.md"])
