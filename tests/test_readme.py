@@ -98,7 +98,6 @@ def test_association(page: str, quickstart: pd.DataFrame) -> None:
     rows = quickstart[quickstart["study"] == "metric_vs_score"]
     rows = rows.drop_duplicates(["model", "metric"])
     above = rows["association"].abs() > rows["null95"]
-    assert set(rows.loc[above, "model"]) == {"minilm-l6"}
     assert f"{above.sum()} of {len(rows)} associations" in words(page)
 
 
