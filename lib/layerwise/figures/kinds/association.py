@@ -157,7 +157,7 @@ METRIC_VS_SCORE = Kind(
 @draws(METRIC_VS_SCORE, points)
 def plot_points(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a point per layer, joined in order of depth and coloured by it."""
-    grid = facets(table, look, height=2.1, columns=6, width=2.1)
+    grid = facets(table, look, height=2.3, columns=6, width=2.2)
     for panel in grid.panels:
         part, ax = panel.table.sort_values("depth"), panel.ax
         x, y = part["value"], 100 * part["score"]
@@ -176,7 +176,7 @@ def plot_points(table: pd.DataFrame, look: Look) -> Figure:
             fontsize=theme.SMALL,
             color=theme.GREY,
         )
-        ax.set_title(ax.get_title(loc="left"), pad=14)
+        ax.set_title(ax.get_title(loc="left"), pad=25)
         ax.margins(0.08)
         ax.xaxis.set_major_locator(MaxNLocator(4))
         ax.set_xlabel(marks.metric_axis(part))
@@ -194,8 +194,8 @@ def _association(row: pd.Series) -> str:
         return ""
     value = f"{MEASURES[row['measure']]} = {row['association']:.2f}"
     if row["measure"] == "slope":
-        return f"{value} (95% CI {row['association_low']:.2f} to {row['association_high']:.2f})"
-    return f"{value} (null 95%: {row['null95']:.2f})"
+        return f"{value}\n(95% CI {row['association_low']:.2f} to {row['association_high']:.2f})"
+    return f"{value}\n(null 95%: {row['null95']:.2f})"
 
 
 def strength(data: Data) -> pd.DataFrame:
