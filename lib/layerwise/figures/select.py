@@ -204,7 +204,7 @@ class Data:
         """Scores of the study's poolings."""
         if self.study.pooling == "mean":
             others = sorted(set(table["pooling"]) - {"mean"})
-            self.omit(others, "another pooling; name it under `pooling`")
+            self.omit(others, "another pooling; name it in the study")
         return self.rows(table, "pooling")
 
     def metrics(self, table: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:
