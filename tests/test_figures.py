@@ -289,7 +289,7 @@ def test_what_is_asked_for_and_missing_is_named() -> None:
 def test_other_poolings_are_not_dropped_in_silence(caplog: pytest.LogCaptureFixture) -> None:
     scores = pd.concat([tidy_scores(SCORES), tidy_scores(SCORES).assign(pooling="max")])
     drawn = made("score_by_depth", {"scores": scores})
-    assert "max (another pooling; name it under `pooling`)" in drawn.caption
+    assert "max (another pooling; name it in the study)" in drawn.caption
     with refused("ambiguous"):
         made(
             "training_dynamics",
