@@ -130,9 +130,11 @@ def test_run_writes_a_line_a_job(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_job_that_fails_is_one_sentence_and_its_log(tmp_path: Path) -> None:
-    model = {"source": {"folder": str(tmp_path)}}
-    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-    (tmp_path / "model.safetensors").touch()
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    (folder / "model.safetensors").touch()
+    model = {"source": {"folder": str(folder)}}
     (tmp_path / "p.txt").write_text("\n".join(tiny.texts(20)))
     document = starter.small(["owner/name"], tmp_path / "p.txt", ()) | {"models": {"m": model}}
     config = starter.write(tmp_path / "new", document)
