@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -121,9 +122,10 @@ def test_run_hands_on_to_snakemake(tmp_path: Path) -> None:
 
 
 def test_run_writes_a_line_a_job(tmp_path: Path) -> None:
-    """Also where no terminal is."""
+    """Also where no terminal is, and where the environment is not activated."""
     (tmp_path / "config.yaml").write_text("studies: {law: {kind: power_law}}\n")
-    done = layerwise("run", "--until", "figure", cwd=tmp_path)
+    inactive = {**os.environ, "PATH": "/usr/bin:/bin"}
+    done = layerwise("run", "--until", "figure", cwd=tmp_path, env=inactive)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^\[1 of 1\] Drawing law: \d\d:\d\d, 00:00 left$", done.stderr, re.MULTILINE)
 
