@@ -1,5 +1,6 @@
 # The config, the keys of its files, and the input functions that rules share.
 
+import math
 import os
 import re
 import shlex
@@ -190,6 +191,22 @@ def extract_minutes(wildcards, attempt):
 def evaluate_minutes(wildcards, attempt):
     """The time of scoring. A job that is cut off at the limit goes on in the next attempt."""
     return min(LONGEST, attempt * REQUESTS.evaluate_minutes(**names(wildcards)))
+
+
+def extract_priority(wildcards):
+    """Long extractions first."""
+    model, corpus = decode(wildcards.model), decode(wildcards.corpus)
+    return priority_of(REQUESTS.extract_operations(model, corpus))
+
+
+def evaluate_priority(wildcards):
+    """Long scoring first."""
+    return priority_of(REQUESTS.evaluate_operations(**names(wildcards)))
+
+
+def priority_of(operations):
+    """The priority of a job that runs a model, 15 to 16: short jobs fill the gaps of long ones."""
+    return 15 + math.log10(1 + operations) / 100
 
 
 def score_parts(wildcards):

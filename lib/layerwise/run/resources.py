@@ -42,8 +42,9 @@ TOKENS = 256
 """Tokens of a prompt of unknown length."""
 CHARACTERS = 4
 """Characters of a token."""
-# A file of text or a task that nothing is known of.
+# A file of text or a task that nothing is known of; a task of the quickstart.
 UNKNOWN_TOKENS = 2e6
+QUICKSTART_TOKENS = 3e4
 
 
 class Requests:
@@ -87,7 +88,11 @@ class Requests:
 
     def extract_minutes(self, model: str, corpus: str) -> int:
         """Minutes of an extraction."""
-        return self._minutes(model, REDUCING * self.corpus_tokens(model, corpus))
+        return self._minutes(model, self.extract_operations(model, corpus))
+
+    def extract_operations(self, model: str, corpus: str) -> float:
+        """Floating-point operations of an extraction."""
+        return self._operations(model, REDUCING * self.corpus_tokens(model, corpus))
 
     def extract_mb(self, model: str, corpus: str) -> int:
         """Megabytes of a file of activations, with states of tokens if they are kept."""
@@ -104,8 +109,12 @@ class Requests:
 
     def evaluate_minutes(self, model: str, revision: str, part: str = "0") -> int:
         """Minutes of scoring a part of a model's tasks."""
+        return self._minutes(model, self.evaluate_operations(model, revision, part))
+
+    def evaluate_operations(self, model: str, revision: str, part: str = "0") -> float:
+        """Floating-point operations of scoring a part of a model's tasks."""
         tasks = self.parts(model, revision)[int(part)]
-        return self._minutes(model, sum(map(self.task_tokens, tasks)))
+        return self._operations(model, sum(map(self.task_tokens, tasks)))
 
     @cache
     def parts(self, model: str, revision: str) -> list[list[str]]:
@@ -135,6 +144,8 @@ class Requests:
     @cache
     def task_tokens(self, task: str) -> float:
         """Tokens of a task's texts: of mteb's statistics, or of the user's files."""
+        if self.plan.task_folder(task):
+            return QUICKSTART_TOKENS
         files = [Path(file) for file in self.plan.task_files(task)]
         length: float = sum(file.stat().st_size for file in files if file.is_file())
         length = length or sum(_lengths(_statistics(task)))
@@ -143,10 +154,12 @@ class Requests:
     def _dtype(self, model: str) -> str:
         return self.config.models[model].dtype or self.config.extract.dtype
 
-    def _minutes(self, model: str, tokens: float) -> int:
+    def _operations(self, model: str, tokens: float) -> float:
+        return 2 * self.parameters(model) * tokens
+
+    def _minutes(self, model: str, operations: float) -> int:
         speed = FLOPS["cpu" if not self.gpus(model) else self._dtype(model)]
-        needed = 2 * self.parameters(model) * tokens / speed / 60
-        return min(LONGEST, START_MINUTES + math.ceil(needed))
+        return min(LONGEST, START_MINUTES + math.ceil(operations / speed / 60))
 
     @cache
     def _shape(self, model: str) -> tuple[int, int]:
@@ -187,7 +200,7 @@ class Requests:
             parts = [f"{len(mine)} checkpoint{'s' * (len(mine) > 1)}"]
             if count := self.gpus(model):
                 memory = BATCHES * self.weights_gb(model)
-                needed = count * 2 * self.parameters(model) * tokens / (tflops * 1e12) / 3600
+                needed = count * self._operations(model, tokens) / (tflops * 1e12) / 3600
                 parts.append(f"{_number(memory)} GB of GPU memory" + f" on {count}" * (count > 1))
                 parts.append(f"{_number(needed)} GPU hours")
                 hours += needed
