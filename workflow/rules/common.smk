@@ -29,6 +29,7 @@ from layerwise.run.resources import LONGEST, Requests
 from layerwise.run.stale import files_in, marker, mixed_code, newer_file
 from layerwise.run.validate import log_unused, read_valid
 from layerwise.workflow.snapshot import Snapshot
+from snakemake_logger_plugin_layerwise import EXPECTED
 
 export_library()
 ENVIRONMENT = "../../envs/environment.yaml"
@@ -65,6 +66,11 @@ STUDIES = [encode(study) for study in CONFIG.studies]
 onstart:
     if message := mixed_code():
         logger.warning(message)
+    for job in workflow.dag.needrun_jobs():
+        if job.is_norun:
+            continue
+        named = {name: decode(value) for name, value in job.wildcards_dict.items()}
+        EXPECTED[job.jobid] = job.rule.name, REQUESTS.seconds(job.rule.name, named)
 
 
 def one_of(names):
