@@ -1,6 +1,5 @@
 # The config, the keys of its files, and the input functions that rules share.
 
-import math
 import os
 import re
 import shlex
@@ -30,6 +29,7 @@ from layerwise.run.resources import LONGEST, Requests
 from layerwise.run.stale import files_in, marker, mixed_code, newer_file
 from layerwise.run.validate import log_unused, read_valid
 from layerwise.workflow.snapshot import Snapshot
+from snakemake_logger_plugin_layerwise import EXPECTED
 
 export_library()
 ENVIRONMENT = "../../envs/environment.yaml"
@@ -66,6 +66,11 @@ STUDIES = [encode(study) for study in CONFIG.studies]
 onstart:
     if message := mixed_code():
         logger.warning(message)
+    for job in workflow.dag.needrun_jobs():
+        if job.is_norun:
+            continue
+        named = {name: decode(value) for name, value in job.wildcards_dict.items()}
+        EXPECTED[job.jobid] = job.rule.name, REQUESTS.seconds(job.rule.name, named)
 
 
 def one_of(names):
@@ -193,20 +198,14 @@ def evaluate_minutes(wildcards, attempt):
     return min(LONGEST, attempt * REQUESTS.evaluate_minutes(**names(wildcards)))
 
 
-def extract_priority(wildcards):
-    """Long extractions first."""
-    model, corpus = decode(wildcards.model), decode(wildcards.corpus)
-    return priority_of(REQUESTS.extract_operations(model, corpus))
-
-
-def evaluate_priority(wildcards):
-    """Long scoring first."""
-    return priority_of(REQUESTS.evaluate_operations(**names(wildcards)))
-
-
-def priority_of(operations):
+def longest_first(rule):
     """The priority of a job that runs a model, 15 to 16: short jobs fill the gaps of long ones."""
-    return 15 + math.log10(1 + operations) / 100
+
+    def of(wildcards):
+        seconds = REQUESTS.seconds(rule, names(wildcards))
+        return 16 - 1 / (1 + seconds)
+
+    return of
 
 
 def score_parts(wildcards):

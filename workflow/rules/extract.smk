@@ -14,7 +14,7 @@ rule extract:
         "<results>/logs/extract/{model}/{revision}/{corpus}.log",
     benchmark:
         "<results>/benchmarks/extract/{model}/{revision}/{corpus}.tsv"
-    priority: extract_priority
+    priority: longest_first("extract")
     conda:
         ENVIRONMENT
     threads: CONFIG.extract.threads
