@@ -6,6 +6,7 @@ import shlex
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ import layerwise as lw
 from layerwise import choosing as choose
 from layerwise.analysis import measure
 from layerwise.association import evidence
+from layerwise.choosing import by_evidence, by_scores, inputs, savings
 from layerwise.cli import app
 from layerwise.config import read_config
 from layerwise.config.tasks import LabelledEntry
@@ -74,8 +76,10 @@ def test_the_rule_that_loses_least_in_published_models_is_followed(
     metric: float, output: float, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evidence, "losses", lambda: losses_of(metric, output))
-    computed = []
-    monkeypatch.setattr(choose, "measure", lambda *a, **k: computed.append(k) or measure(*a, **k))
+    computed: list[Any] = []
+    monkeypatch.setattr(
+        by_evidence, "measure", lambda *a, **k: computed.append(k) or measure(*a, **k)
+    )
     loaded = load("m", tiny.entry(folder), "main", device="cpu")
     choice = choose.choose(loaded, tiny.texts(60))
     table = choice.table.set_index("rule")
@@ -94,15 +98,15 @@ def test_the_rule_that_loses_least_in_published_models_is_followed(
 def test_kinds_of_models(folder: Path, tmp_path: Path) -> None:
     bert = tiny.save("bert", tmp_path / "bert")
     for path, kind in ((folder, evidence.DECODER), (bert, evidence.ENCODER)):
-        assert choose.kind_of_model(load("m", tiny.entry(path), "main", device="cpu")) == kind
+        assert by_evidence.kind_of_model(load("m", tiny.entry(path), "main", device="cpu")) == kind
     loaded = load("m", tiny.entry(folder), "main", device="cpu")
     loaded.texts.tokenizer.chat_template = "{{ messages }}"
-    assert choose.kind_of_model(loaded) == choose.CHAT
+    assert by_evidence.kind_of_model(loaded) == by_evidence.CHAT
     advised = choose.choose(loaded, tiny.texts(60))
     assert advised.layer == 3 and "no published scores of a model of this kind" in advised.reason
     (bert / "modules.json").write_text('[{"type": "sentence_transformers.models.Pooling"}]')
     loaded = load("m", tiny.entry(bert), "main", device="cpu")
-    assert choose.kind_of_model(loaded) == evidence.EMBEDDING
+    assert by_evidence.kind_of_model(loaded) == evidence.EMBEDDING
 
 
 def test_the_cheapest_layer_that_is_not_worse() -> None:
@@ -135,7 +139,7 @@ def test_what_a_cheaper_layer_saves(folder: Path, tmp_path: Path) -> None:
     status, said = run(folder, tmp_path / "l.csv", "--within", "1")
     assert status == 1 and "--within needs --labels" in said
     loaded = load("m", tiny.entry(folder), "main", device="cpu")
-    shares = [choose.time_share(loaded, texts, layer) for layer in range(3)]
+    shares = [savings.time_share(loaded, texts, layer) for layer in range(3)]
     assert 0 < shares[0] < shares[2] < 1
     assert not any(block._forward_pre_hooks for block in loaded.anatomy.blocks)
 
@@ -220,8 +224,8 @@ def test_pairs_are_known_by_their_columns(folder: Path, tmp_path: Path) -> None:
     pairs.to_parquet(tmp_path / "p.parquet")
     data, _ = choose.read_labels(choose.task_of(tmp_path / "p.parquet"), 25)
     assert data.kind == "pairs" and len(data.labels) == 25
-    assert choose.kind_of_labels(pd.Series(np.arange(60.0))) == "regression"
-    assert choose.kind_of_labels(pd.Series([0, 1] * 30)) == "classification"
+    assert labelled.kind_of_labels(pd.Series(np.arange(60.0))) == "regression"
+    assert labelled.kind_of_labels(pd.Series([0, 1] * 30)) == "classification"
     for labels, kind in ((np.arange(60.0), "regression"), ([0, 1] * 30, "classification")):
         table = pd.DataFrame({"text": map(str, range(60)), "label": labels})
         table.to_csv(tmp_path / "l.csv", index=False)
@@ -264,7 +268,7 @@ def test_words_and_tags_are_known_by_their_file(tmp_path: Path) -> None:
     (tmp_path / "d.conll").write_text("".join(lines))
     data, n = choose.read_labels(choose.task_of(tmp_path / "d.conll"), 100)
     assert data.kind == "tags" and len(data.labels) <= 100 and n == 300
-    assert choose.SCORES[data.kind] and len(data.types or ()) == len(data.labels)
+    assert by_scores.SCORES[data.kind] and len(data.types or ()) == len(data.labels)
 
 
 def test_a_rare_class_is_in_the_sample(tmp_path: Path) -> None:
@@ -349,9 +353,9 @@ def test_splits_that_share_training_rows_widen_the_intervals() -> None:
 def test_a_metric_has_to_be_significantly_better(monkeypatch: pytest.MonkeyPatch) -> None:
     table = losses_of(3.9)
     monkeypatch.setattr(evidence, "losses", lambda: table)
-    assert choose.metrics_better_than("middle layer", evidence.DECODER) == ["curvature"]
+    assert by_evidence.metrics_better_than("middle layer", evidence.DECODER) == ["curvature"]
     table.loc[table["rule"] == "curvature", "loss"] += [3, -4, 2, -3]
-    assert choose.metrics_better_than("middle layer", evidence.DECODER) == []
+    assert by_evidence.metrics_better_than("middle layer", evidence.DECODER) == []
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression", "pairs"])
@@ -472,11 +476,11 @@ def test_near_copies_are_counted() -> None:
     labels = np.arange(60) % 2
     copied = [*texts, texts[3] + " ", f"{texts[4]}!"]
     data = labelled.Labels("classification", [copied], np.r_[labels, 0, 1], copied)
-    assert choose.count_near_copies(data) == 4
+    assert inputs.count_near_copies(data) == 4
     grouped = replace(data, groups=[*texts, *texts[3:5]])
-    assert choose.count_near_copies(grouped) == 0
+    assert inputs.count_near_copies(grouped) == 0
     pairs = labelled.Labels("pairs", [copied, [*texts[::-1], *"ab"]], np.arange(62.0), copied)
-    assert choose.count_near_copies(pairs) == 0
+    assert inputs.count_near_copies(pairs) == 0
 
 
 BAD = {

@@ -638,3 +638,12 @@ def test_gguf_files_are_read_and_converted_once(
     with Activations(extracted(model, tmp_path / "a.h5", batch_tokens=512)) as found:
         norms = found.norms(13)[0]
     assert norms[0] > 50 * np.median(norms[1 : len(TEXTS[0].split())]), "the first token is a sink"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_encoder_is_not_causal_in_half_precision_either(
+    dtype: str, llama: Path, tmp_path: Path
+) -> None:
+    bert = tiny.save("bert", tmp_path / "bert")
+    found = [load("m", tiny.entry(f), "main", device="cpu", dtype=dtype) for f in (llama, bert)]
+    assert [one.is_causal() for one in found] == [True, False]

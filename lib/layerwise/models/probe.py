@@ -24,6 +24,9 @@ SAME = 0.01
 # Largest relative difference of states in another batch, as a multiple of the type's precision and
 # at least: kernels differ with the shape of a batch. Measured: up to 1e-6 in float32.
 ROUNDINGS, LEAST = 16, 1e-4
+# The same for states that no other input reaches: measured up to 3e-7 in float32, 0 in bfloat16;
+# of encoders at least 0.09.
+STILL = 4
 
 
 class Call(NamedTuple):
@@ -143,12 +146,10 @@ def causal(
         Inputs that differ only in their second half; the states of the first third of the tokens
         are compared.
     """
-    first, second = (
-        torch.stack([own.float().cpu() for own in _states(model, anatomy, given)])
-        for given in (one, other)
-    )
-    change = (first - second)[:, :, : first.shape[2] // 3].abs().max()
-    return bool(change <= 64 * _precision(model) * first.abs().max())
+    first, second = (_states(model, anatomy, given) for given in (one, other))
+    early = slice(first[0].shape[1] // 3)
+    change = _differ([own[:, early] for own in first], [own[:, early] for own in second])
+    return change <= max(LEAST, STILL * _precision(model))
 
 
 def _refused(who: str, why: str) -> LayerwiseError:

@@ -1,0 +1,147 @@
+"""Choose a layer by its scores on labels: the best, or the cheapest that is not worse.
+
+Layers are compared with the model's output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import norm
+
+from layerwise import stats
+from layerwise.choosing.choice import Choice, advice, with_ends
+from layerwise.errors import LayerwiseError
+from layerwise.tasks.results import Score
+
+ADDED_VARIANCE = {"classification": 0.8, "tags": 0.8, "regression": 2.4}
+"""Variance added for the training rows that probes share, in units of Nadeau and Bengio's (2003).
+Simulated (docs/statistics.md); R² takes more, as its penalty varies between splits."""
+SCORES = {
+    "classification": "accuracy of a linear probe",
+    "regression": "R² of a linear probe",
+    "pairs": "Spearman's correlation with the cosine",
+    "tags": "accuracy of a linear probe on words",
+}
+
+
+def choose_by_scores(
+    found: Sequence[Score], kind: str, tokens: str = "all", within: float | None = None
+) -> Choice:
+    """Choose by the scores of layers 0 to L, the last of which is the output.
+
+    Another layer is chosen if it is the best and significantly better than the output. With
+    `within`, the first layer is chosen that loses at most so many points by the lower end of its
+    interval.
+
+    The best layer is selected among L + 1, and an interval that ignores this would be too high.
+    The intervals here hold for all layers together: their quantile is that of the largest |t| over
+    layers, with the correlation between layers (`layerwise.stats.simultaneous_ci`). With it,
+    intervals of accuracies are Wilson's, those of correlations are on Fisher's z scale, and those
+    of R² end at 1, so they stay in the range of the score.
+
+    Raises
+    ------
+    LayerwiseError
+        If the last layer has no score.
+    """
+    known = {layer: one.parts for layer, one in enumerate(found) if one.parts is not None}
+    if len(found) - 1 not in known:
+        why = next(one.why for one in found if one.parts is None)
+        raise LayerwiseError(f"These labels give no score: {why}.", code="undefined")
+    # Each group's contribution times their number has the score as its mean.
+    parts = np.stack(list(known.values()), axis=1)
+    parts *= len(parts)
+    factor = widening(found[-1], kind)
+    lead = stats.simultaneous_ci(parts - parts[:, -1:], widening=factor)
+    low, high = interval(stats.simultaneous_ci(parts, widening=factor), kind)
+    table = pd.DataFrame(
+        {
+            "score": parts.mean(axis=0),
+            "low": low,
+            "high": high,
+            "difference": lead.estimate,
+            "difference_low": lead.low,
+            "difference_high": lead.high,
+        },
+        index=pd.Index(known, name="layer"),
+    )
+    table = table.reindex(range(len(found))).reset_index().assign(n=found[-1].n_runs)
+    if within is None:
+        layer, reason = _conclusion(table, found[-1].baseline or 0.0)
+    else:
+        layer, reason = _cheapest(table, within)
+    return Choice(layer, advice(layer, len(found) - 1), reason, tokens, SCORES[kind], table)
+
+
+def widening(score: Score, kind: str) -> float:
+    """Factor on standard errors for probes that share training rows."""
+    if not score.n_train:
+        return 1.0
+    return float(np.sqrt(1 + ADDED_VARIANCE[kind] * score.n_runs / score.n_train))
+
+
+def interval(score: stats.Estimate, kind: str) -> tuple[Any, Any]:
+    """Ends of simultaneous intervals that stay in the range of the score."""
+    from statsmodels.stats.proportion import proportion_confint  # type: ignore[import-untyped]
+
+    value, stderr = score.estimate, score.stderr
+    varies = stderr > 0
+    # A layer that has every row right does not vary, and has the quantile of a single interval.
+    quantile = ((score.high - value)[varies] / stderr[varies]).max(initial=1.96)
+    if kind == "pairs":
+        shift = quantile * stderr / (1 - value**2)
+        return np.tanh(np.arctanh(value) - shift), np.tanh(np.arctanh(value) + shift)
+    if kind == "regression":
+        return score.low, np.minimum(score.high, 1)
+    n = np.full(len(value), float(score.n))
+    n[varies] = (value * (1 - value))[varies] / stderr[varies] ** 2
+    low, high = proportion_confint(value * n, n, 2 * norm.sf(quantile), method="wilson")
+    return low, high
+
+
+def _conclusion(table: pd.DataFrame, guessing: float) -> tuple[int, str]:
+    """The layer to use, and the reason.
+
+    Another layer than the output has to score higher than the output and than guessing.
+    """
+    rows: Any = table.to_dict("records")
+    output, best = rows[-1], rows[int(np.nanargmax(table["score"]))]
+    last = len(table) - 1
+    tied = table.loc[table["score"] >= best["score"] - 1e-12, "layer"].tolist()
+    score = with_ends(best)
+    if len(tied) == len(table):
+        return last, f"All {len(tied)} layers score {score}: these labels are too easy."
+    name = f"Layer {tied[0]}" if len(tied) == 1 else f"Layers {', '.join(map(str, tied))} (tie)"
+    if output["layer"] in tied:
+        other = ", and no other layer scores higher" if len(tied) == 1 else f", as {name}"
+        return last, f"It scores {score}{other}."
+    lead = (
+        f"{100 * best['difference']:.1f} points above the output "
+        f"({100 * best['difference_low']:.1f} to {100 * best['difference_high']:.1f})"
+    )
+    if best["low"] <= guessing:
+        return last, f"{name} scores {score}, not better than guessing ({guessing:.2f})."
+    if best["difference_low"] > 0:
+        return int(best["layer"]), f"{name} scores {score}, {lead}."
+    return last, (
+        f"It scores {with_ends(output)}. {name} scores {best['score']:.2f}, {lead}, which is not "
+        "significant."
+    )
+
+
+def _cheapest(table: pd.DataFrame, within: float) -> tuple[int, str]:
+    """The first layer that loses at most so many points, and the reason."""
+    last = len(table) - 1
+    enough = table.index[table["difference_low"] >= -within / 100]
+    layer = int(enough[0]) if len(enough) else last
+    if layer == last:
+        return last, f"No earlier layer is certain to lose at most {within:g} points."
+    row: Any = table.to_dict("records")[layer]
+    return layer, (
+        f"It scores {with_ends(row)}, {100 * row['difference']:+.1f} points against the output "
+        f"({100 * row['difference_low']:+.1f} to {100 * row['difference_high']:+.1f})."
+    )

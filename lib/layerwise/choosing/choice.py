@@ -1,0 +1,109 @@
+"""A chosen layer, its sentence, the command that exports it, and its picture."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A chosen layer.
+
+    Attributes
+    ----------
+    layer : int
+        The last layer is the model's output.
+    advice : str
+        The layer to use, in one sentence.
+    reason : str
+        Its score or expected loss, with the 95% interval.
+    tokens : str
+        Token selection that the layers were read with.
+    score : str
+        Name of the score; empty without labels.
+    table : DataFrame
+        With labels a row per layer: layer, score, low, high, difference (from the output),
+        difference_low, difference_high, n. The 95% intervals hold for all layers together, which
+        corrects for selecting one; `choose_by_scores` says how. Without labels a row per rule:
+        rule, layer, loss, low, high, n_models, as `layerwise.association.evidence`; `layer` is
+        null for metrics that were not computed.
+    several : DataFrame, optional
+        As `compare_several`, if several layers were asked for.
+    """
+
+    layer: int
+    advice: str
+    reason: str
+    tokens: str
+    score: str
+    table: pd.DataFrame = field(repr=False)
+    several: pd.DataFrame | None = field(default=None, repr=False)
+
+    @property
+    def sentence(self) -> str:
+        """The advice and its reason."""
+        return f"{self.advice} {self.reason}"
+
+    def export_command(self, model: str, **options: object) -> str:
+        """The shell command that saves the model up to the layer, with the same tokens.
+
+        Parameters
+        ----------
+        **options
+            Further options of ``layerwise export``, such as ``revision``.
+        """
+        name = re.split(r"[/#]", model.rstrip("/"))[-1].removesuffix(".gguf")
+        given = {"layer": self.layer, "tokens": self.tokens, "pooling": "mean", **options}
+        words = ["layerwise", "export", model, f"{name}-{self.layer}"]
+        words += [str(x) for key, value in given.items() for x in (f"--{key}", value)]
+        return shlex.join(words)
+
+
+def advice(layer: int, last: int, why: str = "") -> str:
+    """The layer to use, in a sentence."""
+    what = f"the output (layer {last})" if layer == last else f"layer {layer} of {last}"
+    return f"Use {what}{f', {why}' if why else ''}."
+
+
+def with_ends(row: Mapping[Any, Any]) -> str:
+    """A score with its interval."""
+    return f"{row['score']:.2f} (95% CI {row['low']:.2f} to {row['high']:.2f})"
+
+
+def plot(choice: Choice, path: Path) -> None:
+    """Draw the score of every layer, or the expected loss of every rule, to a file."""
+    from matplotlib.figure import Figure
+
+    from layerwise.figures import marks, theme
+    from layerwise.figures.labels import metric_label
+
+    table = choice.table
+    with theme.theme():
+        figure = Figure(figsize=(5, 3), layout="constrained")
+        ax = figure.subplots()
+        if choice.score:
+            ink = theme.PALETTE[0]
+            marks.line(ax, table, "layer", "score", color=ink, marker="o", markersize=2.2)
+            last, best = table.iloc[-1], table.iloc[int(np.nanargmax(table["score"]))]
+            ax.plot(last["layer"], last["score"], **marks.output(ink))
+            if best["layer"] != last["layer"]:
+                ax.plot(best["layer"], best["score"], **marks.best(ink))
+            ax.set_ylabel(choice.score[0].upper() + choice.score[1:])
+            handles = [("best layer", marks.best()), ("model output", marks.output())]
+            ax.legend(handles=[marks.entry(name, **style) for name, style in handles])
+        else:
+            table = table.iloc[::-1]
+            names = [metric_label(rule) for rule in table["rule"]]
+            ends = table["low"].to_numpy(), table["high"].to_numpy()
+            marks.dots(ax, table["loss"].to_numpy(), names, *ends)
+        ax.set_xlabel("Layer" if choice.score else "Score lost against the best layer (points)")
+        figure.suptitle("Layer choice", x=0.01, ha="left")
+        figure.savefig(path)

@@ -1,0 +1,156 @@
+"""Texts and labelled rows to choose a layer by: read, sampled, and checked for near-copies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from layerwise.config.tasks import LabelledEntry
+from layerwise.corpora.sources import read_rows
+from layerwise.errors import LayerwiseError, closest, listed
+from layerwise.section import parse
+from layerwise.tasks import conll, labelled, probes
+from layerwise.tasks.labelled import Labels, kind_of_labels
+
+FEWEST_TEXTS = 20
+SHARE_OF_NEAR_COPIES = 0.9
+TAGGED = (".conll", ".conllu")
+
+
+def sample_texts(texts: Sequence[Any], most: int, seed: int = 0) -> list[Any]:
+    """Distinct texts or images, without blank texts, at most so many, drawn by a seed.
+
+    Raises
+    ------
+    LayerwiseError
+        If there are fewer than `FEWEST_TEXTS`.
+    """
+    known = dict.fromkeys(t for t in texts if not isinstance(t, str) or t.strip())
+    distinct = list(known)
+    if len(distinct) < FEWEST_TEXTS:
+        raise LayerwiseError(
+            f"{len(distinct)} different texts given; choosing a layer takes {FEWEST_TEXTS}, "
+            "better some hundreds.",
+            code="too_few",
+        )
+    drawn = np.random.default_rng(seed).permutation(len(distinct))[:most]
+    return [distinct[row] for row in sorted(drawn)]
+
+
+def task_of(
+    path: Path, texts: Sequence[str] = (), label: str | None = None, seed: int = 0
+) -> LabelledEntry:
+    """The task that a file of labels is, by its ending and its columns.
+
+    Parameters
+    ----------
+    texts : sequence of str
+        Column of the texts, or the two columns of pairs; by default ``text``, or ``first`` and
+        ``second``.
+    label : str, optional
+        Column of the label; by default ``label``, or ``score`` of pairs.
+
+    Raises
+    ------
+    LayerwiseError
+        If it lacks a column, or columns are named of a file of tags.
+    """
+    given = {"file": str(path), "texts": [*texts] or None, "label": label, "seed": seed}
+    if path.suffix.lower() in TAGGED:
+        return parse(LabelledEntry, {**given, "kind": "tags"}, str(path))
+    frame = read_rows(path)
+    pairs = len(texts) == 2 or (not texts and {"first", "second"} <= set(frame.columns))
+    task = parse(
+        LabelledEntry, {**given, "kind": "pairs" if pairs else "classification"}, str(path)
+    )
+    for name in (*task.text_columns, task.label_column):
+        if name not in frame:
+            raise LayerwiseError(
+                f"{path} has no column {name!r}{closest(name, frame.columns)}, but "
+                f"{listed(frame.columns)}; name the columns of the text and the label by --text "
+                "and --label.",
+                code="unknown_name",
+            )
+    if pairs:
+        return task
+    labels = frame[task.label_column].dropna()
+    if path.suffix.lower() in (".csv", ".tsv"):  # Their numbers are texts.
+        numbers = pd.to_numeric(labels, errors="coerce")
+        labels = labels if numbers.isna().any() else numbers
+    kind = kind_of_labels(labels.infer_objects())
+    return task.model_copy(update={"kind": kind})
+
+
+def read_labels(task: LabelledEntry, most: int) -> tuple[Labels, int]:
+    """Read labelled rows of a file, at most so many drawn by the task's seed, and count all.
+
+    Of files of words and tags, words of whole sentences.
+
+    Raises
+    ------
+    LayerwiseError
+        As `layerwise.tasks.labelled.read`; and if a row of each class for every split is more than
+        `most`.
+    """
+    if task.kind == "tags":
+        n = sum(len(sentence.words) for sentence in conll.read(Path(str(task.file))))
+        return labelled.read(task.model_copy(update={"sample": most})), n
+    data = labelled.read(task)
+    n = len(data.labels)
+    if n <= most:
+        return data, n
+    rows = _drawn(data, most, task.seed)
+    texts = [[column[r] for r in rows] for column in data.texts]
+    part = replace(
+        data, texts=texts, labels=data.labels[rows], groups=[data.groups[r] for r in rows]
+    )
+    if task.kind != "pairs":
+        part.splits  # noqa: B018  (raises if they cannot be split)
+    return part, n
+
+
+def _drawn(data: Labels, most: int, seed: int) -> Any:
+    """Rows drawn at random; of each class at least as many groups as there are splits, or all."""
+    rows = pd.DataFrame({"label": data.labels, "group": data.groups})
+    rows = rows.iloc[np.random.default_rng(seed).permutation(len(rows))]
+    needed = rows.index[:0]
+    if np.issubdtype(data.labels.dtype, np.integer):
+        needed = rows.drop_duplicates().groupby("label").head(probes.FOLDS).index
+    if len(needed) > most:
+        raise LayerwiseError(
+            f"--sample {most} is too few for {rows['label'].nunique()} classes; give "
+            f"{len(needed)} or more.",
+            code="too_few",
+        )
+    rest = rows.index.difference(needed, sort=False)[: most - len(needed)]
+    return np.sort(np.concatenate([needed, rest]))
+
+
+def count_near_copies(data: Labels) -> int:
+    """Number of rows that are near-copies of a row in another group, of texts and pairs.
+
+    Near-copies share 90% of their sequences of five characters (cosine of binary counts). Pairs
+    are near-copies if both texts are.
+    """
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    if data.kind == "tags" or not all(isinstance(text, str) for text in data.distinct()):
+        return 0
+    vectorizer = HashingVectorizer(
+        analyzer="char_wb", ngram_range=(5, 5), binary=True, alternate_sign=False, dtype=np.float32
+    )
+    # A lone surrogate has no UTF-8; the tokenizer replaces it too.
+    texts = ([t.encode("utf-8", "replace").decode() for t in column] for column in data.texts)
+    counts = [vectorizer.transform(column) for column in texts]
+    groups, n = pd.factorize(np.array(data.groups, dtype=object))[0], 0
+    for start in range(0, len(groups), 1000):
+        part = slice(start, start + 1000)
+        alike = [(c[part] @ c.T).toarray() >= SHARE_OF_NEAR_COPIES for c in counts]
+        apart = groups[part, None] != groups
+        n += int((np.logical_and.reduce(alike) & apart).any(axis=1).sum())
+    return n

@@ -1,0 +1,80 @@
+"""Choose a layer of one model, from labels or from published scores of models of its kind."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from layerwise.analysis import score_labels
+from layerwise.choosing.by_evidence import choose_by_evidence
+from layerwise.choosing.by_scores import choose_by_scores
+from layerwise.choosing.choice import Choice
+from layerwise.choosing.inputs import count_near_copies
+from layerwise.choosing.savings import savings
+from layerwise.choosing.several_layers import compare_several
+from layerwise.errors import LayerwiseError
+from layerwise.models.load import LoadedModel
+from layerwise.tasks.labelled import Labels
+
+log = logging.getLogger(__name__)
+
+
+def choose(
+    loaded: LoadedModel,
+    data: Labels | Sequence[Any],
+    *,
+    tokens: str | None = None,
+    within: float | None = None,
+    layers: int | None = None,
+    threads: int = 1,
+    seed: int = 0,
+) -> Choice:
+    """Choose a layer of a loaded model, by labels if there are any.
+
+    Parameters
+    ----------
+    data : Labels, or sequence of texts or images
+        From `read_labels` or `sample_texts`.
+    tokens : str, optional
+        Token selection; by default ``drop_first`` for causal models, else ``all``.
+    within : float, optional
+        Choose the cheapest layer that loses at most so many points (hundredths of the score)
+        against the output.
+    layers : int, optional
+        Compare so many layers together with the best one, as `compare_several`.
+
+    Raises
+    ------
+    LayerwiseError
+        If `within` or `layers` is given without labels, or the model has too few layers.
+    """
+    if layers is not None and not 2 <= layers <= loaded.anatomy.n_layers:
+        raise LayerwiseError(
+            f"layers: expected 2 to {loaded.anatomy.n_layers}, the layers of {loaded.name}, got "
+            f"{layers}.",
+            code="out_of_range",
+        )
+    tokens = tokens or ("drop_first" if loaded.is_causal() else "all")
+    if not isinstance(data, Labels):
+        if within is not None:
+            raise LayerwiseError("within needs labels; give --labels.", code="conflict")
+        if layers is not None:
+            raise LayerwiseError("layers needs labels; give --labels.", code="conflict")
+        return choose_by_evidence(loaded, data, tokens, threads, seed)
+    if n := count_near_copies(data):
+        log.warning(
+            "%d of %d rows are near-copies of others; many of them make scores too high and "
+            "intervals too narrow.",
+            n,
+            len(data.labels),
+        )
+    scores: Any = score_labels(loaded, data, tokens, threads, keep_vectors=layers is not None)
+    choice = choose_by_scores(scores, data.kind, tokens, within)
+    if within is not None and choice.layer != loaded.anatomy.n_layers - 1:
+        choice = replace(choice, reason=f"{choice.reason} {savings(loaded, data, choice.layer)}")
+    if layers is None:
+        return choice
+    table, said = compare_several(data, [one.columns for one in scores], layers)
+    return replace(choice, reason=f"{choice.reason} {said}", several=table)
