@@ -198,6 +198,16 @@ def evaluate_minutes(wildcards, attempt):
     return min(LONGEST, attempt * REQUESTS.evaluate_minutes(**names(wildcards)))
 
 
+def longest_first(rule):
+    """The priority of a job that runs a model, 15 to 16: short jobs fill the gaps of long ones."""
+
+    def of(wildcards):
+        seconds = REQUESTS.seconds(rule, names(wildcards))
+        return 16 - 1 / (1 + seconds)
+
+    return of
+
+
 def score_parts(wildcards):
     """The tables of the jobs that share a model's tasks, if there are several."""
     n_parts = len(REQUESTS.parts(**names(wildcards)))

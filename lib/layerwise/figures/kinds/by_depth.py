@@ -19,19 +19,19 @@ from layerwise.figures.labels import SCORE, axis_label, with_unit
 from layerwise.figures.marks import dot, entry, facets, line
 from layerwise.figures.registry import Look, draws
 from layerwise.figures.select import (
+    DIFFERENCE,
     POINT,
     VARIANT,
     Data,
     at_checkpoints,
     by_layer,
     matrix,
+    score_change,
     shared,
     with_dimensions,
 )
 from layerwise.stats import ALPHA, holm, mean_ci, paired_difference
 from layerwise.vocabulary import BLOCK, LABELS, SUBLAYERS
-
-DIFFERENCE = "score difference"
 
 
 def curves(data: Data) -> pd.DataFrame:
@@ -79,13 +79,7 @@ def token_selection(data: Data) -> pd.DataFrame:
         base = found.get((model, revision, pooling, "all"))
         if base is None or tokens == "all":
             continue
-        here, there = (pd.DataFrame(c.values, c.tasks, c.layers) for c in (own, base))
-        here, there = here.align(there, join="inner")
-        clusters = dict(zip(own.tasks, own.sources, strict=True))
-        change = paired_difference(here, there, [clusters[task] for task in here.index])
-        rows = by_layer(change, here.columns, **own.about, n_tasks=len(here), n_clusters=change.n)
-        rows = rows.assign(y=DIFFERENCE, metric=DIFFERENCE, best=False, n=np.nan)
-        parts.append(with_representation(rows))
+        parts.append(score_change(own, base).drop(columns="p").assign(best=False))
     return with_dimensions(pd.concat(parts, ignore_index=True))
 
 
