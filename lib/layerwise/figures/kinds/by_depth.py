@@ -94,8 +94,8 @@ CURVES = Kind(
     caption=(
         "Scores and metrics by depth. Metrics on {n_prompts} prompts of {corpora}; bands: 95% CI "
         "from standard errors over prompts. Scores: bands are 95% CI over task clusters, for each "
-        "layer. Filled: best layer, or the better end of the metric. Open: model output, or last "
-        "layer."
+        "layer. Filled: best layer, or best by the metric unless the first token decides it. "
+        "Open: model output, or last layer."
     ),
 )
 
@@ -127,7 +127,8 @@ METRICS_BY_DEPTH = Kind(
     metrics=("prompt_entropy", "curvature", "infonce"),
     caption=(
         "Metrics by depth on {n_prompts} prompts of {corpora}. Bands: 95% CI from standard errors "
-        "over prompts. Filled: best layer by the metric's direction. Open: last layer."
+        "over prompts. Filled: best layer by the metric's direction, unless the first token "
+        "decides it. Open: last layer."
     ),
 )
 
@@ -143,8 +144,8 @@ METRICS_OVER_CHECKPOINTS = Kind(
     checkpoints=True,
     caption=(
         "Metrics by depth at each checkpoint, on {n_prompts} prompts of {corpora}. Bands: 95% CI "
-        "from standard errors over prompts. Filled: best layer by the metric's direction. Open: "
-        "last layer."
+        "from standard errors over prompts. Filled: best layer by the metric's direction, unless "
+        "the first token decides it. Open: last layer."
     ),
 )
 
@@ -159,8 +160,8 @@ MODEL_OVERVIEW = Kind(
     caption=(
         "Mean main score over {n_tasks} tasks ({n_clusters} task clusters) and metrics on "
         "{n_prompts} prompts of {corpora}, by depth. Bands: 95% CI over task clusters (scores) "
-        "and over prompts (metrics), for each layer. Filled: best layer, or best by the metric. "
-        "Open: model output, or last layer."
+        "and over prompts (metrics), for each layer. Filled: best layer, or best by the metric "
+        "unless the first token decides it. Open: model output, or last layer."
     ),
 )
 
