@@ -29,6 +29,7 @@ from layerwise.run.resources import LONGEST, Requests
 from layerwise.run.stale import files_in, marker, mixed_code, newer_file
 from layerwise.run.validate import log_unused, read_valid
 from layerwise.workflow.snapshot import Snapshot
+from snakemake_logger_plugin_layerwise import EXPECTED
 
 export_library()
 ENVIRONMENT = "../../envs/environment.yaml"
@@ -67,6 +68,11 @@ SCORING_THREADS = max(CONFIG.extract.threads, CONFIG.scoring.threads)
 onstart:
     if message := mixed_code():
         logger.warning(message)
+    for job in workflow.dag.needrun_jobs():
+        if job.is_norun:
+            continue
+        named = {name: decode(value) for name, value in job.wildcards_dict.items()}
+        EXPECTED[job.jobid] = job.rule.name, REQUESTS.seconds(job.rule.name, named)
 
 
 def one_of(names):
@@ -210,6 +216,15 @@ def unless_joining(request, joining):
 
     def of(wildcards, attempt):
         return joining if score_parts(wildcards) else request(wildcards, attempt)
+    return of
+
+
+def longest_first(rule):
+    """The priority of a job that runs a model, 15 to 16: short jobs fill the gaps of long ones."""
+
+    def of(wildcards):
+        seconds = REQUESTS.seconds(rule, names(wildcards))
+        return 16 - 1 / (1 + seconds)
 
     return of
 
