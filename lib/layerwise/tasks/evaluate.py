@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -37,7 +36,7 @@ from layerwise.config.extraction import ExtractSettings
 from layerwise.config.scoring import ScoringSettings
 from layerwise.errors import DiskError, LayerwiseError, first_line
 from layerwise.io import tables
-from layerwise.io.files import disk_fault, memory_fault
+from layerwise.io.files import disk_fault, memory_fault, scratch
 from layerwise.models.load import LoadedModel
 from layerwise.names import encode
 from layerwise.progress import Progress
@@ -190,8 +189,8 @@ def score(
     LayerwiseError
         After all tasks, if one failed: the first failure.
     """
-    with tempfile.TemporaryDirectory(prefix="layerwise-") as scratch:
-        job = _Job(setup, take, pool or Pool(_Here(), 1), Path(scratch))
+    with scratch() as folder:
+        job = _Job(setup, take, pool or Pool(_Here(), 1), folder)
         try:
             job.run(tasks)
         except BrokenProcessPool as error:
