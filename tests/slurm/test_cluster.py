@@ -138,12 +138,12 @@ def test_killed_jobs_end_with_the_values_of_a_run_that_was_left_alone(project: P
             time.sleep(0.1)
             for script in list(alive):
                 found = process_of(script, project.folder, "minilm-l6")
-                tasks = {path: path.stat().st_mtime_ns for path in scores.glob("*.parquet")}
                 if found and script == "extract_activations":
                     subprocess.run(["scancel", found[1]], check=True)
                     alive.discard(script)
-                elif found and tasks:
+                elif found and any(scores.glob("*.parquet")):
                     os.kill(found[0], signal.SIGKILL)
+                    tasks = {path: path.stat().st_mtime_ns for path in scores.glob("*.parquet")}
                     alive.discard(script)
         status = running.wait(1800)
     assert not alive
