@@ -13,8 +13,17 @@ from layerwise.workflow import script
 
 
 def main(arguments: script.Arguments) -> None:
-    """Score the tasks that are not scored yet and write the table."""
-    score(arguments, arguments.plan.tasks[arguments.model, arguments.revision])
+    """Score the tasks that are not scored yet, or join the parts, and write the table."""
+    from layerwise.run.resources import Requests
+    from layerwise.tasks.evaluate import join
+
+    tasks = arguments.plan.tasks[arguments.model, arguments.revision]
+    n_parts = len(Requests(arguments.plan).parts(arguments.model, arguments.revision))
+    if n_parts == 1:
+        return score(arguments, tasks)
+    folder = arguments.output.with_suffix("") / "parts"
+    parts = [folder / f"{part}.parquet" for part in range(n_parts)]
+    return join(parts, tasks, key=arguments.key, output=arguments.output)
 
 
 def score(arguments: script.Arguments, tasks: Iterable[str], folder: Path | None = None) -> None:

@@ -10,9 +10,9 @@ localrules:
 rule quickstart_tasks:
     input:
         texts="<results>/texts/wikipedia.parquet",
-        stale=stale("quickstart_tasks", "<results>/tasks/layerwise.json"),
+        stale=stale("quickstart_tasks", "<results>/tasks", within="/layerwise.json"),
     output:
-        "<results>/tasks/layerwise.json",
+        directory("<results>/tasks"),
     log:
         "<results>/logs/quickstart_tasks.log",
     # The longest jobs wait for it.
@@ -50,7 +50,7 @@ rule evaluate:
         + attempt * 1000 * (1 + CONFIG.scoring.threads),
         runtime=evaluate_minutes,
         disk_mb=lambda wildcards: REQUESTS.scratch_mb(decode(wildcards.model)),
-        gpu=gpus,
+        gpu=evaluate_gpus,
     params:
         key=key("evaluate"),
     message:
