@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
@@ -166,6 +167,19 @@ def test_a_new_task_is_the_only_one_that_is_scored(done: Project) -> None:
         "again",
         "topic",
     ]
+    # Parts are joined from their tables, with no model and no GPU.
+    joined = done.folder / "results/scores/first/main.parquet"
+    before = pd.read_parquet(joined)
+    for path in (joined, part, part.with_name("again.parquet")):
+        path.unlink()
+    done.config["extract"]["device"] = "auto"
+    done.write()
+    done.snakemake("results/scores/first/main.parquet", "--benchmark-extended")
+    assert not part.exists()
+    (about,) = pd.read_table(done.folder / "results/benchmarks/evaluate/first/main.tsv").resources
+    asked = ast.literal_eval(about)
+    assert (asked["gpu"], asked["mem_mb"], asked["disk_mb"]) == (0, 4000, 0)
+    pd.testing.assert_frame_equal(pd.read_parquet(joined), before)
 
 
 def test_a_new_study_draws_its_figure(done: Project) -> None:
@@ -352,12 +366,13 @@ def test_odd_names_reach_no_shell(tmp_path: Path) -> None:
     assert not list(project.folder.parent.rglob("x"))
 
 
-def test_few_activations_exist_at_once(tmp_path: Path) -> None:
+def test_the_largest_model_runs_first_and_few_activations_exist_at_once(tmp_path: Path) -> None:
     """With `keep_activations: false` the jobs that run bound the disk, not the sweep."""
     project = Project(tmp_path / "project")
     steps = [f"step{n}" for n in range(8)]
     source = {"hub": "EleutherAI/pythia-14m"}
-    project.config["models"] = {"second": {"source": source, "revisions": steps}}
+    large = {"source": {"hub": "EleutherAI/pythia-1b"}}
+    project.config["models"] = {"small": {"source": source, "revisions": steps}, "large": large}
     project.config["studies"] = {"sweep": {"kind": "metrics_over_checkpoints"}}
     project.config["extract"]["keep_activations"] = False
     project.write()
@@ -365,6 +380,8 @@ def test_few_activations_exist_at_once(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+with open("started", "a") as file:
+    print(given.get("--model"), file=file)
 for option in ("--output", "--metrics", "--positions"):
     if option in given:
         Path(given[option]).write_text("")
@@ -377,8 +394,9 @@ with open("counts", "a") as file:
         script.write_text(stub)
     project.snakemake("--until", "metrics", "--cores", "2")
     counts = [int(n) for n in (project.folder / "counts").read_text().split()]
-    assert len(counts) == 2 + 2 * len(steps)
+    assert len(counts) == 2 + 2 * (len(steps) + 1)
     assert max(counts) <= 4
+    assert "large" in (project.folder / "started").read_text().split()[2:4]
 
 
 def test_the_time_left_counts_jobs_by_their_size(tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ rule corpus:
         "<results>/corpora/{corpus}.parquet",
     log:
         "<results>/logs/corpus/{corpus}.log",
+    priority: 20
     conda:
         ENVIRONMENT
     params:
@@ -83,6 +84,7 @@ rule views:
         "<results>/corpora/{corpus}.views.parquet",
     log:
         "<results>/logs/views/{corpus}.log",
+    priority: 20
     conda:
         ENVIRONMENT
     threads: CONFIG.extract.threads

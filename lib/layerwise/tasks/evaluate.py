@@ -43,7 +43,7 @@ from layerwise.names import encode
 from layerwise.progress import Progress
 from layerwise.tasks.prompts import of_model
 from layerwise.tasks.reading import Setup
-from layerwise.tasks.results import KIND, SCHEMA, Score
+from layerwise.tasks.results import KIND, SCHEMA, Score, join_tables
 from layerwise.tasks.task import Key, NoScoreError, Reader, Task, Unit, Vectors
 
 log = logging.getLogger(__name__)
@@ -104,30 +104,7 @@ def evaluate(
                 _write(scored, setup, paths[scored.name], keys[scored.name])
 
             score(setup, due, write, Pool(pool, threads))
-    join([*paths.values()], [*tasks], key=key, output=output)
-
-
-def join(paths: Sequence[Path], tasks: Sequence[str], *, key: str, output: Path) -> None:
-    """Join tables of a model's scores, in the order of the tasks.
-
-    Parameters
-    ----------
-    paths : sequence of Path
-        Tables of one or several tasks each.
-    tasks : sequence of str
-    key : str
-        Key of the table to write.
-    output : Path
-        Table of scores.
-    """
-    place = {task: n for n, task in enumerate(tasks)}
-    scores = tables.read(paths, "scores", kind=KIND).sort_values(
-        "task", key=lambda names: names.map(place), kind="stable", ignore_index=True
-    )
-    about = tables.facts(paths[0])
-    facts = {name: about[name] for name in ("model", "revision", "dtype", "weights_sha256")}
-    joined = pa.Table.from_pandas(scores, schema=SCHEMA)
-    tables.write(output, joined, kind=KIND, key=key, **facts)
+    join_tables(paths.values(), tasks, key=key, output=output)
 
 
 def _write(scored: TaskScores, setup: Setup, path: Path, key: str) -> None:
