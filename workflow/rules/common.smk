@@ -255,6 +255,7 @@ def unless_joining(request, joining):
 
     def of(wildcards, attempt):
         return joining if score_parts(wildcards) else request(wildcards, attempt)
+
     return of
 
 

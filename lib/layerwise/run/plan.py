@@ -187,7 +187,7 @@ class Plan:
 
     @cached_property
     def facts_tables(self) -> dict[Point, str]:
-        """A table of each checkpoint that is read; it has facts such as the hash of its weights."""
+        """A table of each checkpoint that is read, with facts such as the hash of its weights."""
         found = {(m, r): self.path("scores", model=m, revision=r) for m, r in self.scored}
         for (m, r), corpora in self.measured.items():
             found[m, r] = self.path("metrics", model=m, revision=r, corpus=corpora[-1])
