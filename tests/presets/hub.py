@@ -39,6 +39,8 @@ FAMILY = {
     r"EleutherAI/pythia": "gpt_neox",
     r"cerebras/Cerebras-GPT|openai-community/gpt2": "gpt2",
     r"(meta-llama|ruslanmv)/.*Llama-?3|HuggingFaceTB/SmolLM2": "llama",
+    r"HuggingFaceTB/SmolLM3": "smollm3",
+    r"allenai/OLMo-2": "olmo2",
     r"Qwen/Qwen2\.5": "qwen2",
     r"state-spaces/mamba": "mamba",
     r"AntonV/mamba2": "mamba2",

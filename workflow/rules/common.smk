@@ -29,6 +29,7 @@ from layerwise.run.resources import LONGEST, Requests
 from layerwise.run.stale import files_in, marker, mixed_code, newer_file
 from layerwise.run.validate import log_unused, read_valid
 from layerwise.workflow.snapshot import Snapshot
+from snakemake_logger_plugin_layerwise import EXPECTED
 
 export_library()
 ENVIRONMENT = "../../envs/environment.yaml"
@@ -65,6 +66,11 @@ STUDIES = [encode(study) for study in CONFIG.studies]
 onstart:
     if message := mixed_code():
         logger.warning(message)
+    for job in workflow.dag.needrun_jobs():
+        if job.is_norun:
+            continue
+        named = {name: decode(value) for name, value in job.wildcards_dict.items()}
+        EXPECTED[job.jobid] = job.rule.name, REQUESTS.seconds(job.rule.name, named)
 
 
 def one_of(names):
@@ -190,6 +196,16 @@ def extract_minutes(wildcards, attempt):
 def evaluate_minutes(wildcards, attempt):
     """The time of scoring. A job that is cut off at the limit goes on in the next attempt."""
     return min(LONGEST, attempt * REQUESTS.evaluate_minutes(**names(wildcards)))
+
+
+def longest_first(rule):
+    """The priority of a job that runs a model, 15 to 16: short jobs fill the gaps of long ones."""
+
+    def of(wildcards):
+        seconds = REQUESTS.seconds(rule, names(wildcards))
+        return 16 - 1 / (1 + seconds)
+
+    return of
 
 
 def score_parts(wildcards):

@@ -65,6 +65,7 @@ rule corpus:
         "<results>/corpora/{corpus}.parquet",
     log:
         "<results>/logs/corpus/{corpus}.log",
+    priority: 20
     conda:
         ENVIRONMENT
     params:
@@ -85,6 +86,7 @@ rule views:
         "<results>/corpora/{corpus}.views.parquet",
     log:
         "<results>/logs/views/{corpus}.log",
+    priority: 20
     conda:
         ENVIRONMENT
     threads: CONFIG.extract.threads

@@ -41,7 +41,7 @@ rule evaluate:
         "<results>/logs/evaluate/{model}/{revision}.log",
     benchmark:
         "<results>/benchmarks/evaluate/{model}/{revision}.tsv"
-    priority: 15
+    priority: longest_first("evaluate")
     conda:
         ENVIRONMENT
     threads: max(CONFIG.extract.threads, CONFIG.scoring.threads)
@@ -74,7 +74,7 @@ rule evaluate_part:
         "<results>/logs/evaluate/{model}/{revision}/parts/{part}.log",
     benchmark:
         "<results>/benchmarks/evaluate/{model}/{revision}/parts/{part}.tsv"
-    priority: 15
+    priority: longest_first("evaluate_part")
     conda:
         ENVIRONMENT
     threads: max(CONFIG.extract.threads, CONFIG.scoring.threads)

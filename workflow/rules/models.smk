@@ -25,8 +25,8 @@ for NANO in CONFIG.nano:
             f"<results>/logs/train_nano/{encode(NANO)}.log",
         benchmark:
             f"<results>/benchmarks/train_nano/{encode(NANO)}.tsv"
-        # Passes of other models wait for nothing and take longer.
-        priority: 10
+        # The passes of its checkpoints wait for it.
+        priority: 20
         conda:
             ENVIRONMENT
         params:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -26,7 +26,7 @@ from layerwise.models.images import Images, tower
 from layerwise.models.lazy import LazyPrompt
 from layerwise.models.probe import batched, causal, probe
 from layerwise.models.readers import processor_of, reader_of
-from layerwise.models.source import locate, quiet
+from layerwise.models.source import Location, locate, quiet
 from layerwise.models.states import Given, States
 from layerwise.models.texts import Texts
 
@@ -216,22 +216,77 @@ def load(
         If the model is missing, its weights do not fit its config, or its layers cannot be
         read.
     """
+    from transformers import AutoModel
+
+    claim = devices.pick(device, spread=model.device_map is not None)
+    who = f"Model {name!r} at {revision!r}"
+
+    def reader(location: Location, config: Any, **options: Any) -> Any:
+        return processor_of(location.name, config, model.preprocess, **options)
+
+    network, processor, info = read(who, model, revision, AutoModel, reader, dtype)
+    for adapter in model.adapters:
+        adapters.merge(network, adapter)
+    _check_weights(who, network, info)
+    network = body(network)
+    settle(network)
+    if model.bidirectional:
+        adapters.attend_both_ways(network)
+    network.eval().requires_grad_(False)
+    sha256 = weights_hash(network)
+    if model.device_map is None:
+        try:
+            network.to(claim.device)
+        except torch.OutOfMemoryError as error:
+            place = locate(model.source, revision)
+            raise LayerwiseError(f"{who}: {why(error, place)}", code="no_memory") from error
+    facts: dict[str, Any] = {"dtype": dtype, "weights": sha256, "claim": claim}
+    return prepare(name, network, processor, model, revision=revision, **facts)
+
+
+def read(
+    who: str,
+    model: Model,
+    revision: str,
+    architecture: Any,
+    reader: Callable[..., Any],
+    dtype: str,
+) -> tuple[Any, Any, Any]:
+    """Read a network and the tokenizer or image processor beside it from their files.
+
+    Parameters
+    ----------
+    who : str
+        The model, for messages.
+    architecture
+        The class of transformers that reads the network, such as ``AutoModel``.
+    reader : callable
+        Reads the tokenizer or image processor, given the location, the configuration and options.
+
+    Returns
+    -------
+    network, reader, info
+        `info` says which weights were missing or left over.
+
+    Raises
+    ------
+    LayerwiseError
+        If one of them cannot be read.
+    """
     quiet()
-    from transformers import AutoConfig, AutoModel
+    from transformers import AutoConfig
 
     location = locate(model.source, revision)
-    claim = devices.pick(device, spread=model.device_map is not None)
-    log.info("loading %s at %s from %s", name, revision, location.name)
-    who = f"Model {name!r} at {revision!r}"
+    log.info("%s: loading from %s", who, location.name)
     common = {"trust_remote_code": model.trust_remote_code, **location.options()}
     placed = {} if model.device_map is None else {"device_map": model.device_map}
     try:
         config = AutoConfig.from_pretrained(location.name, **common)
         # A config.json may name attention kernels on the hub, which are code.
         config._attn_implementation = config._experts_implementation = None
-        processor = processor_of(location.name, config, model.preprocess, **common)
-        # Shapes that do not fit are reported by `_check_weights`.
-        network, info = AutoModel.from_pretrained(
+        processor = reader(location, config, **common)
+        # Shapes that do not fit are reported with the other weights.
+        network, info = architecture.from_pretrained(
             location.name,
             config=config,
             dtype=DTYPES[dtype],
@@ -247,22 +302,7 @@ def load(
     except BaseException as error:
         code: Code = "no_memory" if memory_fault(error) else "unreadable"
         raise LayerwiseError(f"{who}: {why(error, location)}", code=code) from error
-    for adapter in model.adapters:
-        adapters.merge(network, adapter)
-    _check_weights(who, network, info)
-    network = body(network)
-    settle(network)
-    if model.bidirectional:
-        adapters.attend_both_ways(network)
-    network.eval().requires_grad_(False)
-    sha256 = weights_hash(network)
-    if model.device_map is None:
-        try:
-            network.to(claim.device)
-        except torch.OutOfMemoryError as error:
-            raise LayerwiseError(f"{who}: {why(error, location)}", code="no_memory") from error
-    facts: dict[str, Any] = {"dtype": dtype, "weights": sha256, "claim": claim}
-    return prepare(name, network, processor, model, revision=revision, **facts)
+    return network, processor, info
 
 
 def body(network: Any) -> Any:
