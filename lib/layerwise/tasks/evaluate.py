@@ -43,7 +43,7 @@ from layerwise.names import encode
 from layerwise.progress import Progress
 from layerwise.tasks.prompts import of_model
 from layerwise.tasks.reading import Setup
-from layerwise.tasks.results import KIND, SCHEMA, Score
+from layerwise.tasks.results import KIND, SCHEMA, Score, join_tables
 from layerwise.tasks.task import Key, NoScoreError, Reader, Task, Unit, Vectors
 
 log = logging.getLogger(__name__)
@@ -104,10 +104,7 @@ def evaluate(
                 _write(scored, setup, paths[scored.name], keys[scored.name])
 
             score(setup, due, write, Pool(pool, threads))
-    scores = pa.Table.from_pandas(tables.read(paths.values(), "scores", kind=KIND), schema=SCHEMA)
-    about = tables.facts(next(iter(paths.values())))
-    facts = {name: about[name] for name in ("model", "revision", "dtype", "weights_sha256")}
-    tables.write(output, scores, kind=KIND, key=key, **facts)
+    join_tables(paths.values(), tasks, key=key, output=output)
 
 
 def _write(scored: TaskScores, setup: Setup, path: Path, key: str) -> None:
