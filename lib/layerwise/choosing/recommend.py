@@ -35,7 +35,7 @@ def choose(
 
     Parameters
     ----------
-    data : Labels, or sequence of texts or images
+    data : Labels, or sequence of texts, images or recordings
         From `read_labels` or `sample_texts`.
     tokens : str, optional
         Token selection; by default ``drop_first`` for causal models, else ``all``.

@@ -356,14 +356,14 @@ class _Job:
         loaded, reader = self.setup.loaded, group[0].pending.reader
         ways = group[0].pending.representations
         inputs = dict.fromkeys(pair for part in group for pair in part.inputs)
-        pictures = {sha: p for part in group for sha, p in part.unit.pictures.items()}
+        media = {sha: one for part in group for sha, one in part.unit.media.items()}
         if len(inputs) + self.n_waiting > self.limit(reader):
             self._wait()
         path = self.scratch / f"{self.n_read}.npy"
         shape = len(ways), self._n_layers, len(inputs), reader.width(self.setup)
         done = reader.read(
             self.setup,
-            [pictures.get(text, text) for _, text in inputs],
+            [media.get(text, text) for _, text in inputs],
             [prompt for prompt, _ in inputs],
             _allocate(path, shape),
         )
