@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 
 from layerwise.config.scoring import ScoringSettings
@@ -19,6 +20,29 @@ KIND = Kind("layerwise.scores", 3)
 DECIMALS = 6
 # Of the bootstrap interval of a score with several runs.
 RESAMPLES = 1000
+
+
+class Combination(NamedTuple):
+    """Layers whose vectors become one.
+
+    Attributes
+    ----------
+    layers : tuple of int
+        Ascending.
+    combine : {'mean', 'concat'} or ''
+        Empty for a single layer.
+    """
+
+    layers: tuple[int, ...]
+    combine: str = ""
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self.layers)) + (f" ({self.combine})" if self.combine else "")
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Its columns in the table of scores."""
+        return {"layers": " ".join(map(str, self.layers)), "combine": self.combine}
 
 
 @dataclass(frozen=True)
@@ -82,6 +106,29 @@ SCHEMA = pa.schema(
     + [(f.name, _TYPES[str(f.type).split()[0]]) for f in fields(Score) if f.name != "parts"]
 )
 """Columns of the table of scores."""
+TOGETHER = pa.schema([("layers", pa.string()), ("combine", pa.string())])
+"""Further columns of a table with combinations of layers; their rows have no `layer`."""
+
+
+def schema(*, together: bool) -> pa.Schema:
+    """Columns of a table of scores with or without combinations of layers."""
+    return pa.unify_schemas([SCHEMA, TOGETHER]) if together else SCHEMA
+
+
+def of_layers(scores: pd.DataFrame) -> pd.DataFrame:
+    """The rows of single layers, in the columns of `SCHEMA`."""
+    if "combine" not in scores:
+        return scores
+    rows: pd.DataFrame = scores[scores["combine"].isna()].drop(columns=TOGETHER.names)
+    return rows.astype({"layer": "int32"}).reset_index(drop=True)
+
+
+def of_combinations(scores: pd.DataFrame) -> pd.DataFrame:
+    """The rows of combinations of layers, with their columns `layers` and `combine`."""
+    if "combine" not in scores:
+        scores = scores.assign(layers=None, combine=None)
+    rows: pd.DataFrame = scores[scores["combine"].notna()].drop(columns=["layer", "depth"])
+    return rows.reset_index(drop=True)
 
 
 def runs(scores: Mapping[str, Any], main_score: str) -> list[float]:
