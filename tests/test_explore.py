@@ -221,8 +221,8 @@ def test_what_studies_of_other_tasks_found_is_not_shown(made: Made, tmp_path: Pa
     )
     assert (seen["associations"], seen["choices"]) == ([3], [3])
     assert "/few" not in seen["sure"]
-    assert "95% CI over tasks" in seen["many"]
-    assert "over tasks" not in seen["one"] and "the task’s own 95% CI" in seen["one"]
+    assert "95% CI over task clusters" in seen["many"]
+    assert "over task" not in seen["one"] and "95% CI of the evaluator" in seen["one"]
 
 
 @NEEDS_CHROMIUM
@@ -237,7 +237,7 @@ def test_a_view_can_be_saved_and_sent(made: Made, tmp_path: Path) -> None:
         const saved = [];
         download = (blob, name) => saved.push([blob.type, name]);
         save("metric", "svg"); save("metric", "png");
-        await new Promise((done) => setTimeout(done, 500));
+        for (let i = 0; i < 45 && saved.length < 2; i++) await new Promise((done) => setTimeout(done, 100));
         return { stop: state.stop, tokens: state.tokens, checkpoint: data.timeline[1], sent: decodeURIComponent(sent),
                  saved, text: picture("metric").text, axis: document.querySelector("#metric svg").textContent };""",
         "--virtual-time-budget=5000",

@@ -146,6 +146,24 @@ def test_token_selections_are_compared_task_by_task() -> None:
     assert change["n_tasks"].tolist() == [4, 4, 4]
 
 
+def test_scores_of_models_are_compared_task_by_task() -> None:
+    gain = np.array([[0.1, 0.0, 0.2]]) * np.array([[0.5], [1.0], [1.5], [1.0]])
+    parts = [tidy_scores(SCORES + n * gain, model=f"m{n}") for n in range(3)]
+    parts[2] = parts[2][parts[2]["task"] != parts[2]["task"].iloc[0]]
+    given = {"scores": pd.concat(parts)}
+    table = made("score_differences", given, models=("m0", "m1", "m2")).table
+    assert set(table["base"]) == {"m0"}
+    first, second = (table[table["model"] == model] for model in ("m1", "m2"))
+    assert first["value"].tolist() == pytest.approx([0.1, 0.0, 0.2])
+    error = gain.std(axis=0, ddof=1) / 2
+    width = (first["high"] - first["low"]) / 2
+    assert width.tolist() == pytest.approx(stats.t.ppf(0.975, 3) * error)
+    assert second["value"].tolist() == pytest.approx(2 * gain[1:].mean(axis=0))
+    assert second["n_tasks"].tolist() == [3, 3, 3]
+    with refused("too_few"):
+        made("score_differences", given, models=("m0",))
+
+
 def test_the_example_of_a_kind_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_DRAWINGS", {})
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

@@ -56,6 +56,9 @@ def test_the_page_says_what_was_run_and_names_each_figure_once(page: str) -> Non
     downloads = re.findall(r'download="([^"]*)" href="([^"]{1,4})', page)
     assert [name for name, _ in downloads] == [f"{STUDY}.{kind}" for kind in ("png", "pdf", "csv")]
     assert {href for _, href in downloads[1:]} == {"data"}
+    # Nothing in it leads to another file, so that it can be sent.
+    links = re.findall(r'(?:href|src)="([^"]*)"', page)
+    assert all(link.startswith(("#", "data:")) for link in links)
 
 
 @NEEDS_CHROMIUM

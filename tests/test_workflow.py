@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -167,6 +167,19 @@ def test_a_new_task_is_the_only_one_that_is_scored(done: Project) -> None:
         "again",
         "topic",
     ]
+    # Parts are joined from their tables, with no model and no GPU.
+    joined = done.folder / "results/scores/first/main.parquet"
+    before = pd.read_parquet(joined)
+    for path in (joined, part, part.with_name("again.parquet")):
+        path.unlink()
+    done.config["extract"]["device"] = "auto"
+    done.write()
+    done.snakemake("results/scores/first/main.parquet", "--benchmark-extended")
+    assert not part.exists()
+    (about,) = pd.read_table(done.folder / "results/benchmarks/evaluate/first/main.tsv").resources
+    asked = ast.literal_eval(about)
+    assert (asked["gpu"], asked["mem_mb"], asked["disk_mb"]) == (0, 4000, 0)
+    pd.testing.assert_frame_equal(pd.read_parquet(joined), before)
 
 
 def test_a_new_study_draws_its_figure(done: Project) -> None:
@@ -353,12 +366,13 @@ def test_odd_names_reach_no_shell(tmp_path: Path) -> None:
     assert not list(project.folder.parent.rglob("x"))
 
 
-def test_few_activations_exist_at_once(tmp_path: Path) -> None:
+def test_the_largest_model_runs_first_and_few_activations_exist_at_once(tmp_path: Path) -> None:
     """With `keep_activations: false` the jobs that run bound the disk, not the sweep."""
     project = Project(tmp_path / "project")
     steps = [f"step{n}" for n in range(8)]
     source = {"hub": "EleutherAI/pythia-14m"}
-    project.config["models"] = {"second": {"source": source, "revisions": steps}}
+    large = {"source": {"hub": "EleutherAI/pythia-1b"}}
+    project.config["models"] = {"small": {"source": source, "revisions": steps}, "large": large}
     project.config["studies"] = {"sweep": {"kind": "metrics_over_checkpoints"}}
     project.config["extract"]["keep_activations"] = False
     project.write()
@@ -366,6 +380,8 @@ def test_few_activations_exist_at_once(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+with open("started", "a") as file:
+    print(given.get("--model"), file=file)
 for option in ("--output", "--metrics", "--positions"):
     if option in given:
         Path(given[option]).write_text("")
@@ -378,18 +394,23 @@ with open("counts", "a") as file:
         script.write_text(stub)
     project.snakemake("--until", "metrics", "--cores", "2")
     counts = [int(n) for n in (project.folder / "counts").read_text().split()]
-    assert len(counts) == 2 + 2 * len(steps)
+    assert len(counts) == 2 + 2 * (len(steps) + 1)
     assert max(counts) <= 4
+    assert "large" in (project.folder / "started").read_text().split()[2:4]
 
 
-def test_the_time_left_counts_jobs_by_their_length(tmp_path: Path) -> None:
+def test_the_time_left_counts_jobs_by_their_size(tmp_path: Path) -> None:
     handler = LogHandler.__new__(LogHandler)
     handler.start, handler.running = 0.0, {}
-    handler.took = {"extract": [40.0], "figure": [2.0, 2.0]}
-    handler.waiting = Counter({"figure": 15})
+    handler.ended = [("extract", 10.0, 40.0), ("figure", 2.0, 2.0), ("figure", 2.0, 2.0)]
+    handler.waiting = dict.fromkeys(range(15), ("figure", 2.0))
     assert handler.seconds_left(44.0) == pytest.approx(30)
-    handler.waiting["evaluate"] = 1  # of which none has ended: twice as long as an extraction
-    assert 90 < handler.seconds_left(44.0) < 140
+    handler.waiting[15] = ("extract", 100.0)  # of a model ten times as large
+    assert handler.seconds_left(44.0) == pytest.approx(430)
+    handler.waiting[16] = ("evaluate", 10.0)  # of which none has ended
+    assert handler.seconds_left(44.0) == pytest.approx(430 + 10 * 44 / 14)
+    handler.running = {15: Job("a", 34.0, ())}
+    assert handler.seconds_left(44.0) == pytest.approx((420 + 10 * 44 / 14) / (54 / 44))
     log = tmp_path / "job.log"
     log.write_text("1 INFO layerwise.progress: a: 3 of 9 texts\n2 INFO layerwise.x: done\n")
-    assert Job("a", "extract", 0.0, (str(log),)).progress() == "a: 3 of 9 texts"
+    assert Job("a", 0.0, (str(log),)).progress() == "a: 3 of 9 texts"

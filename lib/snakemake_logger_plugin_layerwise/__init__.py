@@ -11,7 +11,6 @@ import logging
 import sys
 import threading
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,9 +32,8 @@ NOTES = (
     "Using ",
     "host:",
 )
-# Seconds of a job in the quickstart, for the time left until a job of the rule has ended.
-USUAL = {"evaluate": 20.0, "extract": 10.0, "associate": 10.0, "select": 10.0, "metrics": 4.0}
-SHORT = 2.0
+EXPECTED: dict[int, tuple[str, float]] = {}
+"""Rule and seconds, relative to others, of each job by its number; the Snakefile writes it."""
 EVERY = 60.0  # seconds between the lines of a long job
 PROGRESS = " layerwise.progress: "
 
@@ -44,7 +42,6 @@ class Job(NamedTuple):
     """A running job."""
 
     name: str
-    rule: str
     start: float
     logs: tuple[str, ...]
 
@@ -71,8 +68,8 @@ class LogHandler(LogHandlerBase):  # type: ignore[misc]
         self.plain = DefaultFormatter(show_failed_logs=self.common_settings.show_failed_logs)
         self.running: dict[int, Job] = {}
         self.n = self.total = 0
-        self.waiting: Counter[str] = Counter()  # jobs that have not ended, by rule
-        self.took: dict[str, list[float]] = {}  # seconds of those that have
+        self.waiting: dict[int, tuple[str, float]] = {}  # jobs that have not ended, as EXPECTED
+        self.ended: list[tuple[str, float, float]] = []  # rule, expected and real seconds
         self.start = time.monotonic()
         self.closed = threading.Event()
         self.bar: Any = tqdm(disable=True)
@@ -93,46 +90,45 @@ class LogHandler(LogHandlerBase):  # type: ignore[misc]
             if event in (LogEvent.RUN_INFO, LogEvent.JOB_INFO):
                 self._write(self.plain.format(record))
         elif event == LogEvent.RUN_INFO:
-            self.waiting = Counter(
-                {k: n for k, n in record.stats.items() if k not in ("total", "all")}
-            )
-            self.total = self.waiting.total()
+            self.total = record.stats["total"] - record.stats.get("all", 0)
             threading.Thread(target=self._watch, daemon=True).start()
             form = "{n} of {total} jobs |{bar:20}| {postfix}"
             self.bar = tqdm(total=self.total, bar_format=form, leave=False, disable=None)
         elif event == LogEvent.JOB_INFO and record.rule_name != "all":
             name = record.rule_msg or record.rule_name
-            job = Job(name, record.rule_name, time.monotonic(), tuple(record.log))
+            if not self.ended and not self.waiting:
+                self.waiting = dict(EXPECTED)
+            job = Job(name, time.monotonic(), tuple(record.log))
             self.running[record.jobid] = job
             self._show_running()
         elif event == LogEvent.JOB_FINISHED and record.job_id in self.running:
-            self._finish(self.running.pop(record.job_id))
+            self._finish(record.job_id)
 
-    def _finish(self, job: Job) -> None:
+    def _finish(self, number: int) -> None:
+        job = self.running.pop(number)
         now, self.n = time.monotonic(), self.n + 1
-        self.waiting[job.rule] -= 1
-        self.took.setdefault(job.rule, []).append(now - job.start)
         took = f"[{self.n} of {self.total}] {job.name}: {tqdm.format_interval(now - job.start)}"
-        left = f"{tqdm.format_interval(self.seconds_left(now))} left"
-        self._write(f"{took}, {left}" if self.bar.disable else took)
+        left = ""
+        if number in self.waiting:
+            self.ended.append((*self.waiting.pop(number), now - job.start))
+            left = f"{tqdm.format_interval(self.seconds_left(now))} left"
+        self._write(f"{took}, {left}" if self.bar.disable and left else took)
         self.bar.update()
         self._show_running(left)
 
     def seconds_left(self, now: float) -> float:
-        """The time until the last job ends, with each rule's jobs as long as those that ended."""
-        ended = [(rule, seconds) for rule, each in self.took.items() for seconds in each]
-        spent = sum(seconds for _, seconds in ended)
-        pace = spent / sum(USUAL.get(rule, SHORT) for rule, _ in ended)
-        mean = {rule: sum(each) / len(each) for rule, each in self.took.items()}
-
-        def expected(rule: str) -> float:
-            return mean.get(rule, pace * USUAL.get(rule, SHORT))
-
-        running = self.running.values()
-        begun = [now - job.start for job in running]
-        rest = sum(n * expected(rule) for rule, n in self.waiting.items())
-        rest -= sum(min(s, expected(job.rule)) for s, job in zip(begun, running, strict=True))
-        at_once = max(1.0, (spent + sum(begun)) / max(now - self.start, 1e-9))
+        """The time until the last job ends, from how long those that ended took."""
+        spent = sum(took for _, _, took in self.ended)
+        pace = spent / sum(expected for _, expected, _ in self.ended)
+        rules: dict[str, tuple[float, float]] = {}
+        for rule, expected, took in self.ended:
+            before = rules.get(rule, (0.0, 0.0))
+            rules[rule] = before[0] + expected, before[1] + took
+        paces = {rule: took / expected for rule, (expected, took) in rules.items()}
+        left = {n: s * paces.get(rule, pace) for n, (rule, s) in self.waiting.items()}
+        begun = {n: now - job.start for n, job in self.running.items()}
+        rest = sum(left.values()) - sum(min(s, left.get(n, 0.0)) for n, s in begun.items())
+        at_once = max(1.0, (spent + sum(begun.values())) / max(now - self.start, 1e-9))
         return rest / at_once
 
     def _watch(self) -> None:

@@ -155,6 +155,7 @@ STUDIES: dict[str, dict[str, Any]] = {
     "attention_sink": {},
     "layer_similarity": {"models": ("nano-1m",)},
     "finetuning_effects": {"models": ("encoder-20m", "nano-1m"), "tokens": ("all",)},
+    "score_differences": {"models": ("decoder-70m", "encoder-20m"), "tokens": ("all",)},
     "size_scaling": {},
     "training_dynamics": {"models": ("nano-1m",)},
     "alpha_robustness": {"models": ("decoder-70m", "encoder-20m"), "tokens": ("all",)},

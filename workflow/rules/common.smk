@@ -29,9 +29,11 @@ from layerwise.run.resources import LONGEST, Requests
 from layerwise.run.stale import files_in, marker, mixed_code, newer_file
 from layerwise.run.validate import log_unused, read_valid
 from layerwise.workflow.snapshot import Snapshot
+from snakemake_logger_plugin_layerwise import EXPECTED
 
 export_library()
 ENVIRONMENT = "../../envs/environment.yaml"
+JOINING_MB, JOINING_MINUTES = 4000, 10
 
 if workflow.is_main_process:
     try:
@@ -60,11 +62,17 @@ GENERATED = [
     if isinstance(entry.source, GeneratedTexts)
 ]
 STUDIES = [encode(study) for study in CONFIG.studies]
+SCORING_THREADS = max(CONFIG.extract.threads, CONFIG.scoring.threads)
 
 
 onstart:
     if message := mixed_code():
         logger.warning(message)
+    for job in workflow.dag.needrun_jobs():
+        if job.is_norun:
+            continue
+        named = {name: decode(value) for name, value in job.wildcards_dict.items()}
+        EXPECTED[job.jobid] = job.rule.name, REQUESTS.seconds(job.rule.name, named)
 
 
 def one_of(names):
@@ -176,7 +184,7 @@ def model_memory(wildcards, attempt):
     return attempt * REQUESTS.memory_mb(decode(wildcards.model))
 
 
-def gpus(wildcards):
+def gpus(wildcards, attempt):
     """The GPUs of a job that runs a model."""
     return REQUESTS.gpus(decode(wildcards.model))
 
@@ -187,9 +195,38 @@ def extract_minutes(wildcards, attempt):
     return min(LONGEST, attempt * REQUESTS.extract_minutes(model, corpus))
 
 
+def evaluate_memory(wildcards, attempt):
+    """Megabytes for a job that scores a model; grows with each attempt."""
+    scoring = 1000 * (1 + CONFIG.scoring.threads)
+    return model_memory(wildcards, attempt) + attempt * scoring
+
+
 def evaluate_minutes(wildcards, attempt):
     """The time of scoring. A job that is cut off at the limit goes on in the next attempt."""
     return min(LONGEST, attempt * REQUESTS.evaluate_minutes(**names(wildcards)))
+
+
+def evaluate_disk(wildcards, attempt):
+    """Megabytes of local disk for vectors that wait for scoring."""
+    return REQUESTS.scratch_mb(decode(wildcards.model))
+
+
+def unless_joining(request, joining):
+    """What a job asks for to score, or to join the tables of parts without the model."""
+
+    def of(wildcards, attempt):
+        return joining if score_parts(wildcards) else request(wildcards, attempt)
+    return of
+
+
+def longest_first(rule):
+    """The priority of a job that runs a model, 15 to 16: short jobs fill the gaps of long ones."""
+
+    def of(wildcards):
+        seconds = REQUESTS.seconds(rule, names(wildcards))
+        return 16 - 1 / (1 + seconds)
+
+    return of
 
 
 def score_parts(wildcards):

@@ -1,4 +1,4 @@
-# Prompts, which may be images, and their views: made once for all models, on CPU. Only
+# Prompts, which may be images or recordings, and their views: made once for all models, on CPU. Only
 # texts that a model writes itself need that model, and a GPU if it is large.
 
 
@@ -65,6 +65,7 @@ rule corpus:
         "<results>/corpora/{corpus}.parquet",
     log:
         "<results>/logs/corpus/{corpus}.log",
+    priority: 20
     conda:
         ENVIRONMENT
     params:
@@ -85,6 +86,7 @@ rule views:
         "<results>/corpora/{corpus}.views.parquet",
     log:
         "<results>/logs/views/{corpus}.log",
+    priority: 20
     conda:
         ENVIRONMENT
     threads: CONFIG.extract.threads

@@ -14,8 +14,7 @@ rule extract:
         "<results>/logs/extract/{model}/{revision}/{corpus}.log",
     benchmark:
         "<results>/benchmarks/extract/{model}/{revision}/{corpus}.tsv"
-    # Long jobs first: the short ones fill the gaps.
-    priority: 15
+    priority: longest_first("extract")
     conda:
         ENVIRONMENT
     threads: CONFIG.extract.threads

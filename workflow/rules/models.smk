@@ -25,10 +25,12 @@ for NANO in CONFIG.nano:
             f"<results>/logs/train_nano/{encode(NANO)}.log",
         benchmark:
             f"<results>/benchmarks/train_nano/{encode(NANO)}.tsv"
-        # Passes of other models wait for nothing and take longer.
-        priority: 10
+        # The passes of its checkpoints wait for it.
+        priority: 20
         conda:
             ENVIRONMENT
+        # More threads add numbers in another order, which changes the weights.
+        threads: 1
         params:
             key=PLAN.keys.nano(NANO),
             model=NANO,
@@ -53,6 +55,7 @@ rule convert:
     priority: 20
     conda:
         ENVIRONMENT
+    threads: 1
     resources:
         mem_mb=model_memory,
     params:

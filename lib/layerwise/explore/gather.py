@@ -255,7 +255,7 @@ def _words(metrics: Curves, scores: Curves, directions: Mapping[str, int]) -> di
         "unit": units,
         "direction": {n: d for n, d in directions.items() if n in names},
         "tokens": TOKENS,
-        "pooling": {p: labels.representation_label(p) for p in poolings},
+        "pooling": labels.value_labels("pooling", poolings),
         "normalization": NORMALIZATIONS,
         "sublayer": SUBLAYERS,
         "measure": labels.MEASURES,

@@ -186,7 +186,7 @@ function drawnLines(which) {
       }
     }
   }
-  return { full, faint, lacking: lacking.size ? ` Not there: ${[...lacking].join(", ")}.` : "" };
+  return { full, faint, lacking: lacking.size ? ` Not shown: ${[...lacking].join(", ")}.` : "" };
 }
 
 // Rank correlation of the points shown; no interval belongs to it, since layers are one curve.
@@ -414,7 +414,7 @@ function chart(id, { full, faint = [], x, xLabel, y, whole, marks = [], connect 
 
 // The words about a point: what it is, value, interval, count.
 function describe({ line, point }, name) {
-  const what = point.output ? "the model’s own output" : `layer ${point.layer} of ${line.model.last}`;
+  const what = point.output ? "model output" : `layer ${point.layer} of ${line.model.last}`;
   const parts = [`${line.model.name}${line.model.revisions.length > 1 ? `, ${line.revision}` : ""}: ${what}`,
                 words.tokens[line.tokens] ?? line.tokens];
   if (line.which === "against") parts.push(`${metricName()}: ${short(point.x)}`);
@@ -442,14 +442,14 @@ function endOf(line, direction) {
   return best;
 }
 
-function cells(row, values) {
-  for (const value of values) element(row, "td", typeof value === "number" ? { class: "number" } : {}, typeof value === "number" ? short(value) : value);
+function cells(row, values, heads) {
+  values.forEach((value, i) => element(row, "td", { "data-label": heads[i], ...(typeof value === "number" && { class: "number" }) }, typeof value === "number" ? short(value) : value));
 }
 
 function tableOf(parent, heads, rows) {
   const table = element(parent, "table"), head = element(element(table, "thead"), "tr"), body = element(table, "tbody");
   for (const name of heads) element(head, "th", { scope: "col" }, name);
-  for (const values of rows) cells(element(body, "tr"), values);
+  for (const values of rows) cells(element(body, "tr"), values, heads);
   return table;
 }
 
@@ -472,10 +472,10 @@ function drawSure(pairs) {
     element(box, "p", {}, "No model here has both this metric and this score.");
     return;
   }
-  const about = tableOf(box, ["", "Spearman’s ρ of the points", "r given depth (null 95%)", "slope, points per sd (95% CI)", "dCor (null 95%)"], measured);
+  const about = tableOf(box, ["", "Spearman’s ρ", "Partial r (null 95%)", "Slope, points per SD (95% CI)", "dCor (null 95%)"], measured);
   about.setAttribute("aria-label", "Association");
-  element(box, "p", { class: "note" }, "In brackets: the level that 95% of unrelated curves as smooth as the score’s stay below (of random walks, for a distance correlation), or a 95% CI. Layers are one curve, not draws: ρ alone says little." +
-    (measured.every((r) => r.slice(2).every((v) => v === "–")) ? " No study of this run tested this pair here." : ""));
+  element(box, "p", { class: "note" }, "Null 95%: the level that 95% of unrelated curves as smooth as the score’s stay below; for a distance correlation, of random walks. The layers of a model are one curve, so ρ has no p-value." +
+    (measured.every((r) => r.slice(2).every((v) => v === "–")) ? " No study of this run has this pair." : ""));
   const direction = words.direction[state.metric];
   const chosen = pairs.map((line) => {
     const best = line.points.reduce((a, b) => (b.value > a.value ? b : a), line.points[0]);
@@ -485,12 +485,12 @@ function drawSure(pairs) {
     const layer = i !== undefined ? choices.layer(i) : end?.layer ?? null;
     const unreliable = i !== undefined ? choices.unreliable(i) : "";
     const at = line.points.find((p) => p.layer === layer);
-    return [name(line), unreliable ? `unreliable: ${unreliable}` : layer === null ? "none: neither end is better" : `layer ${layer}`,
+    return [name(line), unreliable ? `unreliable: ${unreliable}` : layer === null ? "none: the metric has no better end" : `layer ${layer}`,
             at ? short(at.value) : "–",
             i === undefined || choices.regret(i) === null ? "–" : `${short(points100(choices.regret(i)))} (${short(points100(choices.regret_low(i)))} to ${short(points100(choices.regret_high(i)))})`,
-            line.own && line.own.value > best.value ? `own output: ${short(line.own.value)}` : `layer ${best.layer}: ${short(best.value)}`];
+            line.own && line.own.value > best.value ? `model output: ${short(line.own.value)}` : `layer ${best.layer}: ${short(best.value)}`];
   });
-  const table = tableOf(box, ["", `Layer selected by ${words.metric[state.metric] ?? state.metric}`, "its score", "behind the best (95% CI)", "best"], chosen);
+  const table = tableOf(box, ["", `Layer selected by ${words.metric[state.metric] ?? state.metric}`, "Its score", "Points lost (95% CI)", "Best layer"], chosen);
   table.setAttribute("aria-label", "Layers selected");
   const links = element(box, "p", { class: "note" });
   for (const reason of reasons) links.append(`${reason[0].toUpperCase()}${reason.slice(1)}. `);
@@ -515,7 +515,7 @@ function drawTable() {
   for (const name of HEADS) element(head, "th", { scope: "col" }, name);
   for (const row of rows.slice(0, MOST_ROWS)) {
     const made = element(body, "tr");
-    cells(made, row.slice(0, -1).map((v) => v ?? ""));
+    cells(made, row.slice(0, -1).map((v) => v ?? ""), HEADS);
     element(element(made, "td"), "a", { href: row.at(-1) }, decodeURI(row.at(-1)));
   }
   $("count").textContent = rows.length > MOST_ROWS ? `The first ${MOST_ROWS} of ${rows.length} rows; the CSV holds all.` : `${rows.length} rows`;
@@ -586,10 +586,10 @@ function draw() {
   const best = score.full.map((line) => ({ line, layer: endOf(line, 1)?.layer, kind: "best" }));
   const onScore = selected.flatMap((p) => score.full.filter((l) => l.model === p.line.model && l.tokens === p.line.tokens).map((line) => ({ line, layer: p.layer, kind: "selected" })));
   const single = score.full.every((line) => line.points[0].n === 1);
-  const bands = single ? "the task’s own 95% CI, where its evaluator gives one" : "95% CI over tasks, differences in level taken off";
-  head("score", scoreName(), `Points of 100. Circle: best layer; thick circle at the end: the model’s own output; diamond: layer selected by the metric. Bands: ${bands}.${score.lacking}`);
+  const bands = single ? "95% CI of the evaluator, if it gives one" : "95% CI over task clusters, without differences in level between tasks";
+  head("score", scoreName(), `Score × 100. Circle: best layer. Thick circle at the end: model output. Diamond: layer selected by the metric. Bands: ${bands}.${score.lacking}`);
   head("metric", metricName(), `${[state.corpus, words.protocol[state.protocol] ?? state.protocol].filter(Boolean).join(", ")}. Diamond: layer selected. Bands: 95% CI over prompts (1.96 standard errors).${metric.lacking}`);
-  head("against", `${words.metric[state.metric] ?? state.metric} against score`, "A point a layer, joined in their order.");
+  head("against", `${words.metric[state.metric] ?? state.metric} against score`, "A point per layer, joined in order of depth.");
   drawSure(pairs); // first, as the height of the charts beside it follows from its own
   chart("score", { ...score, ...along, y: scoreName(), marks: [...best, ...onScore] });
   chart("metric", { ...metric, ...along, y: metricName(), marks: selected });

@@ -27,6 +27,7 @@ import pandas as pd
 from layerwise.association.curves import (
     BASELINE,
     METRIC_COLUMNS,
+    ScoreCurves,
     require_columns,
     require_once,
     score_curves,
@@ -41,13 +42,14 @@ from layerwise.config.kinds import DIMENSIONS, NAMES, POOLED, Roles, placed, wit
 from layerwise.config.studies import MetricChoice, Study, several
 from layerwise.errors import LayerwiseError, closest
 from layerwise.figures.labels import SCORE
-from layerwise.stats import FEW, Estimate, with_intervals
+from layerwise.stats import FEW, Estimate, paired_difference, with_intervals
 from layerwise.vocabulary import BLOCK, LABELS, SUBLAYERS, TOKENS, USUAL
 
 log = logging.getLogger(__name__)
 
 VARIANT = ["protocol", "normalization", "alpha"]
 POINT = ["model", "revision", "representation"]
+DIFFERENCE = "score difference"
 
 
 @dataclass(frozen=True)
@@ -405,6 +407,32 @@ def by_layer(found: Estimate, layers: pd.Index, **about: Any) -> pd.DataFrame:
     ends = {"value": found.estimate, "low": found.low, "high": found.high}
     at = {"layer": layers, "depth": layers / max(1, layers[-1])}
     return pd.DataFrame({**about, **at, **ends, "n": found.n})
+
+
+def score_change(own: ScoreCurves, base: ScoreCurves) -> pd.DataFrame:
+    """Mean score of one curve less that of another by layer, paired by task, as rows.
+
+    They have the columns of `by_layer`, the point of `own`, p, n_tasks and n_clusters, at the
+    layers and on the tasks that both have. Tasks of one cluster count as one draw.
+
+    Raises
+    ------
+    LayerwiseError
+        If they share no task or no layer.
+    """
+    here, there = (pd.DataFrame(c.values, c.tasks, c.layers) for c in (own, base))
+    here, there = here.align(there, join="inner")
+    if here.empty:
+        raise LayerwiseError(
+            f"{own} and {base} share no task and layer with a score, and this study pairs them by "
+            "task; show models that were scored on the same tasks.",
+            code="too_few",
+        )
+    clusters = dict(zip(own.tasks, own.sources, strict=True))
+    change = paired_difference(here, there, [clusters[task] for task in here.index])
+    counts = {"n_tasks": len(here), "n_clusters": change.n}
+    rows = by_layer(change, here.columns, **own.about, **counts, p=change.p)
+    return with_representation(rows.assign(y=DIFFERENCE, metric=DIFFERENCE, n=float("nan")))
 
 
 def at_checkpoints(frame: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:

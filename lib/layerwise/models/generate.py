@@ -14,13 +14,11 @@ import torch
 from layerwise.config.corpora import GeneratedTexts
 from layerwise.config.models import Model
 from layerwise.corpora.sources import GENERATED, open_texts
-from layerwise.errors import Code, LayerwiseError
+from layerwise.errors import LayerwiseError
 from layerwise.io import tables
-from layerwise.io.files import memory_fault
 from layerwise.models import devices
-from layerwise.models.failures import why
-from layerwise.models.load import DTYPES
-from layerwise.models.source import locate, quiet
+from layerwise.models.load import read
+from layerwise.models.source import Location
 from layerwise.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -74,36 +72,17 @@ def write_texts(
 
 def _load(name: str, model: Model, revision: str, dtype: str) -> tuple[Any, Any]:
     """The language model, set to greedy decoding, and its tokenizer."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-    quiet()
-    location = locate(model.source, revision)
+    def reader(location: Location, _: Any, **options: Any) -> Any:
+        return AutoTokenizer.from_pretrained(location.name, **options)
+
     who = f"Model {name!r} at {revision!r}"
-    common = {"trust_remote_code": model.trust_remote_code, **location.options()}
-    placed = {} if model.device_map is None else {"device_map": model.device_map}
-    try:
-        config = AutoConfig.from_pretrained(location.name, **common)
-        # A config.json may name attention kernels on the hub, which are code.
-        config._attn_implementation = config._experts_implementation = None
-        tokenizer = AutoTokenizer.from_pretrained(location.name, **common)
-        network, found = AutoModelForCausalLM.from_pretrained(
-            location.name,
-            config=config,
-            dtype=DTYPES[dtype],
-            use_safetensors=True,
-            output_loading_info=True,
-            **placed,
-            **common,
-        )
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    # Tokenizers are written in Rust, whose panics are not an Exception.
-    except BaseException as error:
-        code: Code = "no_memory" if memory_fault(error) else "unreadable"
-        raise LayerwiseError(f"{who}: {why(error, location)}", code=code) from error
-    if found["missing_keys"]:
+    network, tokenizer, found = read(who, model, revision, AutoModelForCausalLM, reader, dtype)
+    unfit = [*found["missing_keys"], *(weight for weight, *_ in found["mismatched_keys"])]
+    if unfit:
         raise LayerwiseError(
-            f"{who} cannot write texts: its files lack {min(found['missing_keys'])!r}; name a "
+            f"{who} cannot write texts: its files lack {min(unfit)!r}; name a "
             "language model with all its weights.",
             code="unsupported",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -15,15 +15,18 @@ import torch
 from torch import Tensor, nn
 
 from layerwise.config.models import Ablation, Model
-from layerwise.corpora.images import Picture
+from layerwise.corpora.media import Medium
 from layerwise.errors import Code, LayerwiseError
 from layerwise.io.files import memory_fault
 from layerwise.models import adapters, devices, hooks, saved
 from layerwise.models.architectures import Anatomy, dissect, settle
+from layerwise.models.audio import Recordings
 from layerwise.models.failures import why
-from layerwise.models.images import Images, Pixels, processor_of, takes_images, tower
+from layerwise.models.images import Images, tower
+from layerwise.models.lazy import LazyPrompt
 from layerwise.models.probe import batched, causal, probe
-from layerwise.models.source import locate, quiet
+from layerwise.models.readers import processor_of, reader_of
+from layerwise.models.source import Location, locate, quiet
 from layerwise.models.states import Given, States
 from layerwise.models.texts import Texts
 
@@ -31,8 +34,8 @@ log = logging.getLogger(__name__)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
-Prompt = Pixels | Given | Sequence[int]
-"""A prompt as a model takes it: an image, given states, or token ids."""
+Prompt = LazyPrompt | Given | Sequence[int]
+"""A prompt as a model takes it: an image or a recording, given states, or token ids."""
 
 # Converts the next texts to tokens while the model runs.
 AHEAD = ThreadPoolExecutor(1, thread_name_prefix="prompts")
@@ -44,7 +47,7 @@ class LoadedModel:
 
     Attributes
     ----------
-    reader : Texts, Images or States
+    reader : Texts, Images, Recordings or States
         Converts what the model takes to its inputs.
     weights : str
         SHA-256 of the weights with merged adapters; see `weights_hash`.
@@ -59,7 +62,7 @@ class LoadedModel:
     name: str
     revision: str
     model: nn.Module
-    reader: Texts | Images | States
+    reader: Texts | Images | Recordings | States
     anatomy: Anatomy
     dtype: str
     weights: str
@@ -95,12 +98,12 @@ class LoadedModel:
         Raises
         ------
         LayerwiseError
-            If the model takes images, or there are states alone.
+            If the model takes images or recordings, or there are states alone.
         """
         if isinstance(self.reader, States):
             raise self.reader.needs_model("what asks for a tokenizer")
         if not isinstance(self.reader, Texts):
-            raise self._other_kind("texts")
+            raise self._other_kind("text")
         return self.reader
 
     def prompts_ahead(
@@ -111,7 +114,7 @@ class LoadedModel:
         Parameters
         ----------
         parts : iterable of sequences
-            Texts, or images (`layerwise.corpora.images.Picture`).
+            Texts, or images or recordings (`layerwise.corpora.media.Medium`).
 
         Yields
         ------
@@ -125,22 +128,23 @@ class LoadedModel:
 
     def _prompts(self, part: list[Any]) -> tuple[list[Prompt], list[int]]:
         for one in part[:1]:
-            if isinstance(one, Picture) != isinstance(self.reader, Images):
-                raise self._other_kind("images" if isinstance(one, Picture) else "texts")
+            kind = one.kind if isinstance(one, Medium) else "text"
+            if kind != self.reader.takes:
+                raise self._other_kind(kind)
         prompts, n_cut = self.reader.prompts(part)
         return list(prompts), n_cut
 
     def _other_kind(self, given: str) -> LayerwiseError:
         return LayerwiseError(
-            f"{self.name} takes {self.reader.takes}s, but was given {given}; name its corpora and "
-            "tasks in the studies.",
+            f"{self.name} takes {self.reader.takes}s, but was given {given}s; name its corpora "
+            "and tasks in the studies.",
             code="conflict",
         )
 
     def begin(self, prompts: Sequence[Prompt]) -> None:
-        """Begin to read the images of a later batch."""
+        """Begin to read the images or recordings of a later batch."""
         for prompt in prompts:
-            if isinstance(prompt, Pixels):
+            if isinstance(prompt, LazyPrompt):
                 prompt.reading  # noqa: B018
 
     def inputs(self, prompts: Sequence[Any]) -> dict[str, Tensor]:
@@ -212,22 +216,77 @@ def load(
         If the model is missing, its weights do not fit its config, or its layers cannot be
         read.
     """
+    from transformers import AutoModel
+
+    claim = devices.pick(device, spread=model.device_map is not None)
+    who = f"Model {name!r} at {revision!r}"
+
+    def reader(location: Location, config: Any, **options: Any) -> Any:
+        return processor_of(location.name, config, model.preprocess, **options)
+
+    network, processor, info = read(who, model, revision, AutoModel, reader, dtype)
+    for adapter in model.adapters:
+        adapters.merge(network, adapter)
+    _check_weights(who, network, info)
+    network = body(network)
+    settle(network)
+    if model.bidirectional:
+        adapters.attend_both_ways(network)
+    network.eval().requires_grad_(False)
+    sha256 = weights_hash(network)
+    if model.device_map is None:
+        try:
+            network.to(claim.device)
+        except torch.OutOfMemoryError as error:
+            place = locate(model.source, revision)
+            raise LayerwiseError(f"{who}: {why(error, place)}", code="no_memory") from error
+    facts: dict[str, Any] = {"dtype": dtype, "weights": sha256, "claim": claim}
+    return prepare(name, network, processor, model, revision=revision, **facts)
+
+
+def read(
+    who: str,
+    model: Model,
+    revision: str,
+    architecture: Any,
+    reader: Callable[..., Any],
+    dtype: str,
+) -> tuple[Any, Any, Any]:
+    """Read a network and the tokenizer or image processor beside it from their files.
+
+    Parameters
+    ----------
+    who : str
+        The model, for messages.
+    architecture
+        The class of transformers that reads the network, such as ``AutoModel``.
+    reader : callable
+        Reads the tokenizer or image processor, given the location, the configuration and options.
+
+    Returns
+    -------
+    network, reader, info
+        `info` says which weights were missing or left over.
+
+    Raises
+    ------
+    LayerwiseError
+        If one of them cannot be read.
+    """
     quiet()
-    from transformers import AutoConfig, AutoModel
+    from transformers import AutoConfig
 
     location = locate(model.source, revision)
-    claim = devices.pick(device, spread=model.device_map is not None)
-    log.info("loading %s at %s from %s", name, revision, location.name)
-    who = f"Model {name!r} at {revision!r}"
+    log.info("%s: loading from %s", who, location.name)
     common = {"trust_remote_code": model.trust_remote_code, **location.options()}
     placed = {} if model.device_map is None else {"device_map": model.device_map}
     try:
         config = AutoConfig.from_pretrained(location.name, **common)
         # A config.json may name attention kernels on the hub, which are code.
         config._attn_implementation = config._experts_implementation = None
-        processor = processor_of(location.name, config, model.preprocess, **common)
-        # Shapes that do not fit are reported by `_check_weights`.
-        network, info = AutoModel.from_pretrained(
+        processor = reader(location, config, **common)
+        # Shapes that do not fit are reported with the other weights.
+        network, info = architecture.from_pretrained(
             location.name,
             config=config,
             dtype=DTYPES[dtype],
@@ -243,22 +302,7 @@ def load(
     except BaseException as error:
         code: Code = "no_memory" if memory_fault(error) else "unreadable"
         raise LayerwiseError(f"{who}: {why(error, location)}", code=code) from error
-    for adapter in model.adapters:
-        adapters.merge(network, adapter)
-    _check_weights(who, network, info)
-    network = body(network)
-    settle(network)
-    if model.bidirectional:
-        adapters.attend_both_ways(network)
-    network.eval().requires_grad_(False)
-    sha256 = weights_hash(network)
-    if model.device_map is None:
-        try:
-            network.to(claim.device)
-        except torch.OutOfMemoryError as error:
-            raise LayerwiseError(f"{who}: {why(error, location)}", code="no_memory") from error
-    facts: dict[str, Any] = {"dtype": dtype, "weights": sha256, "claim": claim}
-    return prepare(name, network, processor, model, revision=revision, **facts)
+    return network, processor, info
 
 
 def body(network: Any) -> Any:
@@ -282,7 +326,7 @@ def prepare(
     Parameters
     ----------
     processor
-        Its tokenizer or image processor.
+        Its tokenizer, image processor or feature extractor.
     entry : Model
         Settings of its inputs.
     **facts
@@ -294,12 +338,12 @@ def prepare(
         If the layers cannot be read, or the entry has settings of the other kind of model.
     """
     who = f"Model {name!r} at {revision!r}"
-    images = takes_images(network.config)
-    kind, foreign = (Images, "prompts") if images else (Texts, "preprocess")
-    if getattr(entry, foreign) is not None:
-        raise LayerwiseError(
-            f"{who}: the model takes {kind.takes}s; leave out {foreign}.", code="conflict"
-        )
+    kind = reader_of(network.config)
+    for key, user in (("prompts", Texts), ("preprocess", Images)):
+        if kind is not user and getattr(entry, key) is not None:
+            raise LayerwiseError(
+                f"{who}: the model takes {kind.takes}s; leave out {key}.", code="conflict"
+            )
     reader = kind(who, processor, entry, network)
     example = on(reader.device, reader.example())
     anatomy, states = probe(name, network, example)
@@ -348,9 +392,11 @@ def _check_weights(who: str, network: Any, info: Any) -> None:
     most.
     """
     # Checkpoints of encoders lack the decoder. Poolers are not read, and BERT's language models
-    # lack them.
+    # lack them. Wav2Vec2 has masks in training alone.
     unread = ("decoder.",) if network.config.is_encoder_decoder else ()
-    lacking = [n for n in info["missing_keys"] if "pooler" not in n and not n.startswith(unread)]
+    never = re.compile("pooler|masked_spec_embed")
+    missing = (n for n in info["missing_keys"] if not never.search(n))
+    lacking = [n for n in missing if not n.startswith(unread)]
     # Other unexpected weights may be of a head, or buffers of an older transformers.
     stack = dissect(body(network))
     block = re.compile(rf"(?:^|\.){re.escape(stack.path or '?')}\.(\d+)\.")

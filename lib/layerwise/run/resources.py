@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from layerwise.config import Config
+from layerwise.config.corpora import CorpusSettings
 from layerwise.config.models import HubSource
 from layerwise.models.source import locate
 from layerwise.names import size_of
 from layerwise.run.plan import Plan
+from layerwise.tasks.names import QUICKSTART
 
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 # A model whose name has no number and that is not here.
@@ -42,8 +44,21 @@ TOKENS = 256
 """Tokens of a prompt of unknown length."""
 CHARACTERS = 4
 """Characters of a token."""
-# A file of text or a task that nothing is known of.
+# A file of text or a task that nothing is known of, and a task of the quickstart.
 UNKNOWN_TOKENS = 2e6
+QUICKSTART_TOKENS = 1e4
+# For the time left, on a core: seconds of a job beside its model's passes, seconds of the metrics
+# of a megabyte, operations per second.
+START_S = {
+    "extract": 6.0,
+    "evaluate": 15.0,
+    "evaluate_part": 15.0,
+    "associate": 10.0,
+    "select": 10.0,
+}
+SHORT_S = 2.0
+METRICS_S = 0.15
+SPEED = 1.5e11
 
 
 class Requests:
@@ -62,9 +77,11 @@ class Requests:
     def parameters(self, model: str) -> float:
         """Number of a model's parameters: by its name, or by the size of its local weights."""
         source = self.config.models[model].source
+        if model in self.config.nano:
+            return 12.0 * self.config.nano[model].layers * self.config.nano[model].hidden ** 2
         named = size_of(getattr(source, "hub", "").rpartition("/")[2]) or size_of(model)
-        if named or model in self.config.nano:
-            return named or 1e7
+        if named:
+            return named
         folder = locate(source, self.config.models[model].revisions[-1]).folder
         files = folder.glob("*.safetensors") if folder else ()
         return sum(file.stat().st_size for file in files) / BYTES["float32"] or UNKNOWN
@@ -107,6 +124,27 @@ class Requests:
         tasks = self.parts(model, revision)[int(part)]
         return self._minutes(model, sum(map(self.task_tokens, tasks)))
 
+    def seconds(self, rule: str, names: Mapping[str, str]) -> float:
+        """Seconds of a job relative to others, for the time left.
+
+        Parameters
+        ----------
+        names : mapping
+            The job's wildcards: ``model``, ``revision``, ``corpus``, ``part``.
+        """
+        start, model = START_S.get(rule, SHORT_S), names.get("model", "")
+        if rule == "metrics":
+            return start + METRICS_S * self.extract_mb(model, names["corpus"])
+        if rule == "extract":
+            tokens = REDUCING * self.corpus_tokens(model, names["corpus"])
+        elif rule in ("evaluate", "evaluate_part"):
+            parts = self.parts(model, names["revision"])
+            shared = [parts[int(names["part"])]] if "part" in names else parts * (len(parts) == 1)
+            tokens = sum(self.task_tokens(task) for part in shared for task in part)
+        else:
+            return start
+        return start + 2 * self.parameters(model) * tokens / SPEED
+
     @cache
     def parts(self, model: str, revision: str) -> list[list[str]]:
         """A model's tasks in `scoring.parts` parts, with about equal numbers of tokens."""
@@ -130,13 +168,17 @@ class Requests:
         """Tokens of a corpus with its views."""
         entry = self.config.corpora[corpus]
         longest = self.config.models[model].max_length or 2 * TOKENS
-        return (entry.sample.n or 10_000) * (1 + entry.views.n) * min(longest, TOKENS)
+        cut = entry.filters.max_tokens if isinstance(entry, CorpusSettings) else None
+        tokens = min(longest, cut or TOKENS, TOKENS)
+        return (entry.sample.n or 10_000) * (1 + entry.views.n) * tokens
 
     @cache
     def task_tokens(self, task: str) -> float:
         """Tokens of a task's texts: of mteb's statistics, or of the user's files."""
         files = [Path(file) for file in self.plan.task_files(task)]
         length: float = sum(file.stat().st_size for file in files if file.is_file())
+        if not length and task in QUICKSTART:
+            return QUICKSTART_TOKENS
         length = length or sum(_lengths(_statistics(task)))
         return length / CHARACTERS or UNKNOWN_TOKENS
 

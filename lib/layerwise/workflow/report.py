@@ -30,13 +30,14 @@ table { border-collapse: collapse; } caption { text-align: left; font-weight: bo
 th, td { padding: .2rem .8rem .2rem 0; text-align: left; vertical-align: top;
   overflow-wrap: break-word; }
 tr { border-bottom: 1px solid #ddd; } td { font-variant-numeric: tabular-nums; }
-figure { margin: 2.5rem 0; } img { max-width: 100%; height: auto; }
+figure { margin: 2.5rem 0; } .picture { overflow-x: auto; } img { max-width: 100%; height: auto; }
 figcaption, .note { color: #444; font-size: .9rem; max-width: 46rem; }
 .hidden { position: absolute; clip-path: inset(50%); width: 1px; height: 1px; overflow: hidden; }
 @media (max-width: 40rem) {
-  thead { display: none; } tr { display: block; padding: .4rem 0; }
-  td { display: flex; gap: .6rem; padding: 0; }
-  td::before { content: attr(data-label); flex: 0 0 40%; color: #555; }
+  thead { display: none; } table, tbody, tr { display: block; } tr { padding: .4rem 0; }
+  td { display: flex; gap: .6rem; padding: 0; overflow-wrap: anywhere; }
+  td::before { content: attr(data-label); flex: 0 0 36%; color: #555; }
+  .wide { max-width: none; height: auto; width: 38rem; }
 }
 @media print {
   body { max-width: none; margin: 0; } nav, .downloads { display: none; }
@@ -44,6 +45,8 @@ figcaption, .note { color: #444; font-size: .9rem; max-width: 46rem; }
 }
 """
 HEAD = "What each layer represents"
+# Wider pictures scroll in their box on a phone, so that their type stays readable.
+PHONE = 600
 # The picture is in the page already, so its link takes it from there.
 FROM_PICTURE = "this.href = this.closest('figure').querySelector('img').src"
 
@@ -78,8 +81,9 @@ def render(plan: Plan, key: str) -> str:
 {HTML_KEY.format(key=escape(key))}
 <title>{HEAD}</title><style>{STYLE}</style></head><body>
 <h1>{HEAD}</h1>
-<p>{date.today():%-d %B %Y}, layerwise {version("layerwise")}{_seconds(results)}.
-Any metric and score by layer and checkpoint: <a href="explore.html">explorer</a>.</p>
+<p>{date.today():%-d %B %Y}, layerwise {version("layerwise")}.{_seconds(results)}</p>
+<p>This page needs no other file. The run's <em>explore.html</em>, a page of its own, draws any
+metric and score by layer and checkpoint.</p>
 <nav aria-label="Contents"><ul>{links}</ul></nav>
 {sections}<h2>Figures</h2>{pictures}
 </body></html>
@@ -106,7 +110,7 @@ def _seconds(results: Path) -> str:
     """The time of all jobs, from Snakemake's benchmarks; empty without one."""
     files = sorted((results / "benchmarks").rglob("*.tsv"))
     seconds = sum(float(pd.read_csv(file, sep="\t")["s"].sum()) for file in files)
-    return f", {seconds:,.0f} seconds of jobs that run models" if seconds else ""
+    return f" Jobs that run models took {seconds:,.0f} seconds." if seconds else ""
 
 
 def _models(plan: Plan) -> pd.DataFrame:
@@ -191,6 +195,7 @@ def _figure(plan: Plan, results: Path, study: str) -> tuple[str, str]:
     title = chosen.title or chosen.declaration.title
     png = (results / "figures" / f"{name}.png").read_bytes()
     width = int.from_bytes(png[16:20], "big") * 96 // theme.DPI  # so that type has one size
+    is_wide = width > PHONE
     rst = (results / "figures" / f"{name}.rst").read_text(encoding="utf-8")
     caption = escape(re.sub(r"\\(.)", r"\1", re.sub(r"\A\*\*.*\*\*\n", "", rst)).strip())
     file = escape(study, quote=True)
@@ -205,7 +210,8 @@ def _figure(plan: Plan, results: Path, study: str) -> tuple[str, str]:
     alt = escape(f"{title}. {caption.split('. ')[0]}.", quote=True)
     return title, (
         f'<h3 class="hidden">{escape(title)}</h3>'
-        f'<img alt="{alt}" width="{width}" '
-        f'src="data:image/png;base64,{base64.b64encode(png).decode()}">'
+        f'<div class="picture"{" tabindex=0" * is_wide}><img alt="{alt}" width="{width}" '
+        f"{'class=wide ' * is_wide}"
+        f'src="data:image/png;base64,{base64.b64encode(png).decode()}"></div>'
         f'<figcaption>{caption} <span class="downloads">{", ".join(links)}</span></figcaption>'
     )

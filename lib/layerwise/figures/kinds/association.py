@@ -192,10 +192,12 @@ OUTPUT: dict[str, Any] = {"color": theme.GREY, "lw": 0.8, "linestyle": "dashed",
 def _association(row: pd.Series) -> str:
     if pd.isna(row["association"]):
         return ""
-    value = f"{MEASURES[row['measure']]} = {row['association']:.2f}"
+    text = f"{MEASURES[row['measure']]} = {row['association']:.2f}\n"
     if row["measure"] == "slope":
-        return f"{value}\n(95% CI {row['association_low']:.2f} to {row['association_high']:.2f})"
-    return f"{value}\n(null 95%: {row['null95']:.2f})"
+        text += f"(95% CI {row['association_low']:.2f} to {row['association_high']:.2f})"
+    else:
+        text += f"(null 95%: {row['null95']:.2f})"
+    return text.replace("-", "−")
 
 
 def strength(data: Data) -> pd.DataFrame:

@@ -19,19 +19,19 @@ from layerwise.figures.labels import SCORE, axis_label, with_unit
 from layerwise.figures.marks import dot, entry, facets, line
 from layerwise.figures.registry import Look, draws
 from layerwise.figures.select import (
+    DIFFERENCE,
     POINT,
     VARIANT,
     Data,
     at_checkpoints,
     by_layer,
     matrix,
+    score_change,
     shared,
     with_dimensions,
 )
 from layerwise.stats import ALPHA, holm, mean_ci, paired_difference
 from layerwise.vocabulary import BLOCK, LABELS, SUBLAYERS
-
-DIFFERENCE = "score difference"
 
 
 def curves(data: Data) -> pd.DataFrame:
@@ -79,13 +79,7 @@ def token_selection(data: Data) -> pd.DataFrame:
         base = found.get((model, revision, pooling, "all"))
         if base is None or tokens == "all":
             continue
-        here, there = (pd.DataFrame(c.values, c.tasks, c.layers) for c in (own, base))
-        here, there = here.align(there, join="inner")
-        clusters = dict(zip(own.tasks, own.sources, strict=True))
-        change = paired_difference(here, there, [clusters[task] for task in here.index])
-        rows = by_layer(change, here.columns, **own.about, n_tasks=len(here), n_clusters=change.n)
-        rows = rows.assign(y=DIFFERENCE, metric=DIFFERENCE, best=False, n=np.nan)
-        parts.append(with_representation(rows))
+        parts.append(score_change(own, base).drop(columns="p").assign(best=False))
     return with_dimensions(pd.concat(parts, ignore_index=True))
 
 
@@ -100,8 +94,8 @@ CURVES = Kind(
     caption=(
         "Scores and metrics by depth. Metrics on {n_prompts} prompts of {corpora}; bands: 95% CI "
         "from standard errors over prompts. Scores: bands are 95% CI over task clusters, for each "
-        "layer. Filled: best layer, or the better end of the metric. Open: model output, or last "
-        "layer."
+        "layer. Filled: best layer, or best by the metric unless the first token decides it. "
+        "Open: model output, or last layer."
     ),
 )
 
@@ -133,7 +127,8 @@ METRICS_BY_DEPTH = Kind(
     metrics=("prompt_entropy", "curvature", "infonce"),
     caption=(
         "Metrics by depth on {n_prompts} prompts of {corpora}. Bands: 95% CI from standard errors "
-        "over prompts. Filled: best layer by the metric's direction. Open: last layer."
+        "over prompts. Filled: best layer by the metric's direction, unless the first token "
+        "decides it. Open: last layer."
     ),
 )
 
@@ -149,8 +144,8 @@ METRICS_OVER_CHECKPOINTS = Kind(
     checkpoints=True,
     caption=(
         "Metrics by depth at each checkpoint, on {n_prompts} prompts of {corpora}. Bands: 95% CI "
-        "from standard errors over prompts. Filled: best layer by the metric's direction. Open: "
-        "last layer."
+        "from standard errors over prompts. Filled: best layer by the metric's direction, unless "
+        "the first token decides it. Open: last layer."
     ),
 )
 
@@ -165,8 +160,8 @@ MODEL_OVERVIEW = Kind(
     caption=(
         "Mean main score over {n_tasks} tasks ({n_clusters} task clusters) and metrics on "
         "{n_prompts} prompts of {corpora}, by depth. Bands: 95% CI over task clusters (scores) "
-        "and over prompts (metrics), for each layer. Filled: best layer, or best by the metric. "
-        "Open: model output, or last layer."
+        "and over prompts (metrics), for each layer. Filled: best layer, or best by the metric "
+        "unless the first token decides it. Open: model output, or last layer."
     ),
 )
 

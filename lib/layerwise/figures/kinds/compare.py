@@ -5,13 +5,14 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
+from layerwise.association.curves import score_curves
 from layerwise.config.kinds import Kind
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks
 from layerwise.figures.labels import axis_label
 from layerwise.figures.marks import dot, entry, facets, heat, line
 from layerwise.figures.registry import Look, draws
-from layerwise.figures.select import Data, by_layer, matrices, only, shared
+from layerwise.figures.select import Data, by_layer, matrices, only, score_change, shared
 from layerwise.stats import ALPHA, holm, paired_difference, with_intervals
 
 MEASURES = {"cka_debiased": "Debiased CKA", "rsa": "RSA (Spearman)"}
@@ -78,14 +79,7 @@ def differences(data: Data) -> pd.DataFrame:
         If there is one model only, or one with another number of layers.
     """
     table = data.prompts()
-    points = data.checkpoints(table)
-    base = tuple(points.iloc[0])
-    if len(points) < 2:
-        raise LayerwiseError(
-            f"A study of kind {data.study.kind} compares models with the first; these tables have "
-            f"{base[0]} at {base[1]} alone: name another under `models` or `revisions`.",
-            code="too_few",
-        )
+    base = _first(data.checkpoints(table), data)
     by = ["y", "metric", "representation", "corpus", "model", "revision"]
     wide = matrices(table, by)
     rows = []
@@ -107,6 +101,24 @@ def differences(data: Data) -> pd.DataFrame:
     result = pd.concat(rows, ignore_index=True)
     result["p_adjusted"] = holm(result["p"])
     return pd.concat([result, _cka(data.tables["similarities"], result)], ignore_index=True)
+
+
+def _first(points: pd.DataFrame, data: Data) -> tuple[str, str]:
+    """The model and revision that the others are compared with.
+
+    Raises
+    ------
+    LayerwiseError
+        If there are no others.
+    """
+    model, revision = points.iloc[0]
+    if len(points) < 2:
+        raise LayerwiseError(
+            f"A study of kind {data.study.kind} compares models with the first; these tables have "
+            f"{model} at {revision} alone: name another under `models` or `revisions`.",
+            code="too_few",
+        )
+    return str(model), str(revision)
 
 
 def _cka(similarities: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
@@ -153,6 +165,67 @@ def plot_differences(table: pd.DataFrame, look: Look) -> Figure:
         else:
             marks.zero(panel.ax)
     grid.label(marks.DEPTH, _axis)
+    return grid.legend([entry("differs from 0 (adjusted p < .05)", **dot(markersize=4))]).figure
+
+
+def score_differences(data: Data) -> pd.DataFrame:
+    """Mean score of each model (or checkpoint) less that of the first, paired by task, by layer.
+
+    p is adjusted (Holm) over all differences.
+
+    Raises
+    ------
+    LayerwiseError
+        If there is one model only, or one with other poolings or without a task of the first.
+    """
+    points = data.checkpoints(data.tables["scores"])
+    first = _first(points, data)
+    curves = {tuple(c.about.values()): c for c in score_curves(data.scores(points))}
+    rows = []
+    for (model, revision, *how), own in curves.items():
+        if (model, revision) == first:
+            continue
+        before = curves.get((*first, *how))
+        if before is None:
+            raise LayerwiseError(
+                f"{own} has no counterpart in {first[0]}; name the `tokens` and `pooling` that "
+                "both have.",
+                code="mismatch",
+            )
+        change = score_change(own, before)
+        rows.append(change.assign(base=first[0], base_revision=first[1]))
+    result = pd.concat(rows, ignore_index=True)
+    result["p_adjusted"] = holm(result["p"])
+    return data.tidy(result)
+
+
+SCORE_DIFFERENCES = Kind(
+    name="score_differences",
+    about="mean task score less that of the first model or checkpoint, paired by task",
+    title="Score difference from the base by depth",
+    reads=("scores",),
+    roles={"row": ("model",), "column": ("representation",)},
+    over={"row": ("model", "revision"), "column": ("representation",)},
+    pairs=True,
+    caption=(
+        "Mean main score over {n_tasks} tasks ({n_clusters} task clusters) less that of the base "
+        "model at the same layer, paired by task. Bands: 95% CI over task clusters, for each "
+        "layer. Filled: p < .05, adjusted (Holm) for all differences."
+    ),
+)
+
+
+@draws(SCORE_DIFFERENCES, score_differences)
+def plot_score_differences(table: pd.DataFrame, look: Look) -> Figure:
+    """Draw the difference of each model from the first by depth."""
+    grid = facets(table, look, height=1.7)
+    for panel in grid.panels:
+        part, colour = panel.table, grid.colour(panel)
+        line(panel.ax, part, "depth", scale=100, color=colour)
+        differs = part[part["p_adjusted"] < ALPHA]
+        marks.dots(panel.ax, differs["depth"], 100 * differs["value"], color=colour)
+        marks.zero(panel.ax)
+    grid.label(marks.DEPTH, f"Score less that of {table['base'].iloc[0]} (× 100)")
     return grid.legend([entry("differs from 0 (adjusted p < .05)", **dot(markersize=4))]).figure
 
 
