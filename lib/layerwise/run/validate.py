@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -69,6 +70,7 @@ def validate(config: Config) -> Plan:
     for study in plan.studies.values():
         check_study(study)
     _check_files(config)
+    _check_layers(plan)
     _check_association(config)
     return plan
 
@@ -122,6 +124,8 @@ def _references(config: Config) -> Iterator[tuple[str, Iterable[Any], Iterable[A
     models, tasks, metrics = config.models, config.tasks, all_metrics()
     media = [name for name, c in config.corpora.items() if isinstance(c, MediaCorpus)]
     yield "nano", config.nano, models
+    if isinstance(config.scoring.layers, dict):
+        yield "scoring.layers", config.scoring.layers, models
     for name, corpus in config.corpora.items():
         if isinstance(corpus.source, GeneratedTexts):
             where = f"corpora.{name}.source.generate.model"
@@ -191,6 +195,32 @@ def _check_tasks(config: Config) -> None:
             except LayerwiseError as error:
                 problem = str(error).removeprefix("tasks: ")
                 raise ConfigError(where, problem, code="unknown_name") from None
+
+
+def _check_layers(plan: Plan) -> None:
+    """Refuse combinations of layers that a scored model lacks, if its depth is known here."""
+    for model in dict.fromkeys(model for model, _ in plan.scored):
+        combinations = plan.config.scoring_of(model).combinations
+        last = _depth(plan.config, model) if combinations else None
+        for layers in combinations:
+            if last is not None and layers[-1] > last:
+                problem = (
+                    f"{model} has the layers 0 to {last}, not {layers[-1]}; name the layers of "
+                    "each model: {MODEL: [[…]]}."
+                )
+                raise ConfigError("scoring.layers", problem, code="out_of_range")
+
+
+def _depth(config: Config, model: str) -> int | None:
+    """Number of blocks of a model in a local folder."""
+    if model in config.nano:
+        return config.nano[model].layers
+    entry = config.models[model]
+    folder = locate(entry.source, entry.revisions[-1]).folder
+    file = folder / "config.json" if folder else None
+    given = json.loads(file.read_text(encoding="utf-8")) if file and file.is_file() else {}
+    depth = given.get("num_hidden_layers")
+    return depth if isinstance(depth, int) else None
 
 
 def _check_prompts(config: Config) -> None:

@@ -94,8 +94,9 @@ def _parts(plan: Plan, results: Path) -> Iterable[tuple[str, str]]:
     """The sections before the figures: title and body, empty where there is nothing to show."""
     best = results / "report" / "best_layers.csv"
     if plan.scored:
-        note = f'<p class="note">{first_page.NOTE}</p>'
-        yield "Best layer of each model", _table(first_page.shown(delimited.read(best))) + note
+        table = delimited.read(best)
+        note = f'<p class="note">{first_page.note(table)}</p>'
+        yield "Best layer of each model", _table(first_page.shown(table)) + note
     yield "Models", _table(_models(plan))
     yield "Corpora", _table(_corpora(plan))
     yield "Tasks", _table(_tasks(plan))
