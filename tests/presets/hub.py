@@ -28,7 +28,7 @@ from peft import LoraConfig, get_peft_model
 
 from layerwise.config import Config
 from layerwise.config.corpora import data_of
-from layerwise.config.images import ImageCorpus
+from layerwise.config.media import ImageCorpus
 from layerwise.config.tasks import ChoiceEntry, HubQuestions, MtebEntry
 from layerwise.corpora.packages import gensim_file, news
 from layerwise.models import nano

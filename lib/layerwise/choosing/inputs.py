@@ -25,7 +25,7 @@ TAGGED = (".conll", ".conllu")
 
 
 def sample_texts(texts: Sequence[Any], most: int, seed: int = 0) -> list[Any]:
-    """Distinct texts or images, without blank texts, at most so many, drawn by a seed.
+    """Distinct texts, images or recordings, without blank texts, at most so many, drawn by a seed.
 
     Raises
     ------
