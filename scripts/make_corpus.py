@@ -1,4 +1,4 @@
-"""Select the prompts or images of a corpus: filter its source and draw a stable sample."""
+"""Select the prompts of a corpus: filter its source and draw a stable sample."""
 
 from __future__ import annotations
 

@@ -471,16 +471,24 @@ def test_a_sample_is_stated_and_the_same_every_time(tmp_path: Path) -> None:
         choose.sample_texts(["one text"] * 50, 1000)
 
 
-def test_near_copies_are_counted() -> None:
+def test_near_copies_stay_together() -> None:
     texts = [f"{text} It was {k} days ago." for k, text in enumerate(tiny.texts(60))]
     labels = np.arange(60) % 2
     copied = [*texts, texts[3] + " ", f"{texts[4]}!"]
-    data = labelled.Labels("classification", [copied], np.r_[labels, 0, 1], copied)
-    assert inputs.count_near_copies(data) == 4
+    # The copy of row 3 is in row 5's group, which joins all three.
+    data = labelled.Labels("classification", [copied], np.r_[labels, 0, 1], [*texts, texts[5], ""])
+    joined, n = inputs.with_copies_together(data)
+    assert n == 4 and len({*joined.groups}) == 59
+    assert len({joined.groups[k] for k in (3, 5, 60)}) == 1
+    assert joined.groups[4] == joined.groups[61] != joined.groups[3]
+    for split in joined.splits:
+        assert {60, 3, 5} <= {*split.test} or {60, 3, 5}.isdisjoint(split.test)
     grouped = replace(data, groups=[*texts, *texts[3:5]])
-    assert inputs.count_near_copies(grouped) == 0
+    assert inputs.with_copies_together(grouped) == (grouped, 0)
     pairs = labelled.Labels("pairs", [copied, [*texts[::-1], *"ab"]], np.arange(62.0), copied)
-    assert inputs.count_near_copies(pairs) == 0
+    assert inputs.with_copies_together(pairs) == (pairs, 0)
+    with refused("too_few"):
+        inputs.with_copies_together(replace(data, texts=[[texts[0] + " " * k for k in range(62)]]))
 
 
 BAD = {

@@ -19,8 +19,8 @@ from layerwise.activations.extract import extract
 from layerwise.activations.store import Activations
 from layerwise.config.corpora import CorpusSettings
 from layerwise.config.extraction import ExtractSettings
-from layerwise.config.images import ImageCorpus
 from layerwise.config.kinds import KINDS
+from layerwise.config.media import AudioCorpus, ImageCorpus
 from layerwise.config.metrics import MetricsSettings
 from layerwise.config.models import Model
 from layerwise.config.scoring import ScoringSettings
@@ -106,7 +106,7 @@ def test_python_on_the_pages_runs(
 
 SECTIONS = {
     "models": (Model,),
-    "corpora": (CorpusSettings, ImageCorpus),
+    "corpora": (CorpusSettings, ImageCorpus, AudioCorpus),
     "tasks": (MtebEntry, LabelledEntry, ChoiceEntry),
     "studies": (Study,),
 }

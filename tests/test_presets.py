@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import ROOT
+from suites import suites_listed
 
 from layerwise.config import Config, read_config
 from layerwise.data import RELEASED_TEXTS
@@ -26,7 +27,8 @@ WIDEST = 4096
 
 @cache
 def preset(name: str) -> Config:
-    return read_config(PRESETS[name])
+    with suites_listed():
+        return read_config(PRESETS[name])
 
 
 def test_the_papers_tasks_and_figures_are_there() -> None:
@@ -88,6 +90,14 @@ def test_the_papers_models_are_listed() -> None:
         assert {f"{family}-{size}" for size in listed.split()} <= set(raw["models"])
 
 
+def test_checkpoints_of_two_suites_are_spread_over_their_training() -> None:
+    models = preset("checkpoints").models
+    olmo, smollm = (models[name].revisions for name in ("olmo-2-1b", "smollm3-3b"))
+    assert (olmo[0], olmo[-1]) == ("stage1-step0-tokens0B", "stage1-step1900000-tokens3990B")
+    assert (smollm[0], smollm[-1]) == ("stage1-step-40000", "stage1-step-3440000")
+    assert all(18 <= len(found) <= 20 for found in (olmo, smollm))
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_plans_all_its_figures(
     name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -96,7 +106,7 @@ def test_every_preset_plans_all_its_figures(
     from snakemake.api import SnakemakeApi
     from snakemake.settings.types import ConfigSettings, OutputSettings, ResourceSettings
 
-    with SnakemakeApi(OutputSettings(dryrun=True)) as api:
+    with suites_listed(), SnakemakeApi(OutputSettings(dryrun=True)) as api:
         plan = api.workflow(
             resource_settings=ResourceSettings(cores=1),
             config_settings=ConfigSettings(configfiles=[PRESETS[name]]),

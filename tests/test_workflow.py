@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
@@ -166,6 +167,19 @@ def test_a_new_task_is_the_only_one_that_is_scored(done: Project) -> None:
         "again",
         "topic",
     ]
+    # Parts are joined from their tables, with no model and no GPU.
+    joined = done.folder / "results/scores/first/main.parquet"
+    before = pd.read_parquet(joined)
+    for path in (joined, part, part.with_name("again.parquet")):
+        path.unlink()
+    done.config["extract"]["device"] = "auto"
+    done.write()
+    done.snakemake("results/scores/first/main.parquet", "--benchmark-extended")
+    assert not part.exists()
+    (about,) = pd.read_table(done.folder / "results/benchmarks/evaluate/first/main.tsv").resources
+    asked = ast.literal_eval(about)
+    assert (asked["gpu"], asked["mem_mb"], asked["disk_mb"]) == (0, 4000, 0)
+    pd.testing.assert_frame_equal(pd.read_parquet(joined), before)
 
 
 def test_a_new_study_draws_its_figure(done: Project) -> None:

@@ -17,10 +17,10 @@ from layerwise.config.corpora import (
     Sample,
     ViewSettings,
 )
-from layerwise.config.images import ImageCorpus, ImageViews, PackageImages
-from layerwise.corpora import image_sources, image_views, wikipedia
+from layerwise.config.media import ImageCorpus, ImageViews, PackageImages
+from layerwise.corpora import image_views, media_sources, wikipedia
 from layerwise.corpora.perturb import perturb
-from layerwise.corpora.prompts import pictures_of
+from layerwise.corpora.prompts import media_of
 from layerwise.corpora.select import select
 from layerwise.corpora.sources import open_texts
 from layerwise.corpora.views import augment
@@ -100,7 +100,7 @@ def perturbed_tokens() -> pd.DataFrame:
 def digits() -> pd.DataFrame:
     package = PackageImages(package="digits")
     settings = ImageCorpus(images=package, classes=4, sample=Sample(n=12, seed=1))
-    return image_sources.choose(image_sources.open_images(package), settings)[0]
+    return media_sources.choose(media_sources.open_media(settings), settings)[0]
 
 
 def corpus_of_images() -> pd.DataFrame:
@@ -114,7 +114,7 @@ def views_of_images() -> pd.DataFrame:
     rows = []
     images = digits()[:4]
     drawn = image_views.draw(images, settings).groupby("prompt_id", sort=False)["drawn"]
-    for picture in pictures_of(images):
+    for picture in media_of(images):
         for view, parameters in enumerate(drawn.get_group(picture.name), start=1):
             pixels = np.asarray(image_views.apply(picture.pixels(), parameters), np.float64)
             rows.append(

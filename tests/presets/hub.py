@@ -28,7 +28,7 @@ from peft import LoraConfig, get_peft_model
 
 from layerwise.config import Config
 from layerwise.config.corpora import data_of
-from layerwise.config.images import ImageCorpus
+from layerwise.config.media import ImageCorpus
 from layerwise.config.tasks import ChoiceEntry, HubQuestions, MtebEntry
 from layerwise.corpora.packages import gensim_file, news
 from layerwise.models import nano
@@ -39,6 +39,8 @@ FAMILY = {
     r"EleutherAI/pythia": "gpt_neox",
     r"cerebras/Cerebras-GPT|openai-community/gpt2": "gpt2",
     r"(meta-llama|ruslanmv)/.*Llama-?3|HuggingFaceTB/SmolLM2": "llama",
+    r"HuggingFaceTB/SmolLM3": "smollm3",
+    r"allenai/OLMo-2": "olmo2",
     r"Qwen/Qwen2\.5": "qwen2",
     r"state-spaces/mamba": "mamba",
     r"AntonV/mamba2": "mamba2",

@@ -40,6 +40,7 @@ pytestmark = [
 QUICK = [
     "--workflow-profile=workflow/profiles/slurm",
     "--slurm-no-account",
+    "--slurm-status-command=squeue",
     "--slurm-init-seconds-before-status-checks=3",
     "--seconds-between-status-checks=3",
     "--latency-wait=20",

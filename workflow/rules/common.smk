@@ -33,6 +33,7 @@ from snakemake_logger_plugin_layerwise import EXPECTED
 
 export_library()
 ENVIRONMENT = "../../envs/environment.yaml"
+JOINING_MB, JOINING_MINUTES = 4000, 10
 
 if workflow.is_main_process:
     try:
@@ -61,6 +62,7 @@ GENERATED = [
     if isinstance(entry.source, GeneratedTexts)
 ]
 STUDIES = [encode(study) for study in CONFIG.studies]
+SCORING_THREADS = max(CONFIG.extract.threads, CONFIG.scoring.threads)
 
 
 onstart:
@@ -182,7 +184,7 @@ def model_memory(wildcards, attempt):
     return attempt * REQUESTS.memory_mb(decode(wildcards.model))
 
 
-def gpus(wildcards):
+def gpus(wildcards, attempt):
     """The GPUs of a job that runs a model."""
     return REQUESTS.gpus(decode(wildcards.model))
 
@@ -193,9 +195,28 @@ def extract_minutes(wildcards, attempt):
     return min(LONGEST, attempt * REQUESTS.extract_minutes(model, corpus))
 
 
+def evaluate_memory(wildcards, attempt):
+    """Megabytes for a job that scores a model; grows with each attempt."""
+    scoring = 1000 * (1 + CONFIG.scoring.threads)
+    return model_memory(wildcards, attempt) + attempt * scoring
+
+
 def evaluate_minutes(wildcards, attempt):
     """The time of scoring. A job that is cut off at the limit goes on in the next attempt."""
     return min(LONGEST, attempt * REQUESTS.evaluate_minutes(**names(wildcards)))
+
+
+def evaluate_disk(wildcards, attempt):
+    """Megabytes of local disk for vectors that wait for scoring."""
+    return REQUESTS.scratch_mb(decode(wildcards.model))
+
+
+def unless_joining(request, joining):
+    """What a job asks for to score, or to join the tables of parts without the model."""
+
+    def of(wildcards, attempt):
+        return joining if score_parts(wildcards) else request(wildcards, attempt)
+    return of
 
 
 def longest_first(rule):

@@ -1,4 +1,4 @@
-# Prompts, which may be images, and their views: made once for all models, on CPU. Only
+# Prompts, which may be images or recordings, and their views: made once for all models, on CPU. Only
 # texts that a model writes itself need that model, and a GPU if it is large.
 
 

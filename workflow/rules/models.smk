@@ -29,6 +29,8 @@ for NANO in CONFIG.nano:
         priority: 20
         conda:
             ENVIRONMENT
+        # More threads add numbers in another order, which changes the weights.
+        threads: 1
         params:
             key=PLAN.keys.nano(NANO),
             model=NANO,
@@ -53,6 +55,7 @@ rule convert:
     priority: 20
     conda:
         ENVIRONMENT
+    threads: 1
     resources:
         mem_mb=model_memory,
     params:

@@ -18,21 +18,22 @@ from layerwise.choosing.choice import Choice, advice
 from layerwise.config.association import OWN_TEXTS
 from layerwise.metrics.registry import all_metrics, directions
 from layerwise.models import saved
+from layerwise.models.audio import Recordings
 from layerwise.models.images import Images
 from layerwise.models.load import LoadedModel
 from layerwise.models.source import locate
 
 OWN_CORPORA = (OWN_TEXTS, "imagenet")
 """Corpora of the published metrics that are like a user's own texts and images."""
-CHAT = "chat model"
+CHAT, AUDIO = "chat model", "audio model"
 
 Losses = dict[str, Mapping[Any, Any]]
 
 
 def kind_of_model(loaded: LoadedModel) -> str:
-    """Kind of a model, as in `layerwise.association.evidence`, or `CHAT`."""
-    if isinstance(loaded.reader, Images):
-        return evidence.VISION
+    """Kind of a model, as in `layerwise.association.evidence`, or `CHAT` or `AUDIO`."""
+    if isinstance(loaded.reader, Images | Recordings):
+        return evidence.VISION if isinstance(loaded.reader, Images) else AUDIO
     source = loaded.entry.source
     if loaded.scales or (source and saved.read(locate(source, loaded.revision), saved.MODULES)):
         return evidence.EMBEDDING

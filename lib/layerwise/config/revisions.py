@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
 import re
 from collections.abc import Sequence
@@ -66,13 +68,26 @@ def chosen(branches: Branches, names: Sequence[str]) -> tuple[str, ...]:
         some = ", ".join(sorted(names)[:3]) or "none"
         raise ValueError(f"no branch matches {branches.pattern!r}; there are {some}")
     found = sorted(steps, key=lambda name: (steps[name], name))
-    if branches.which == "all" or len(found) <= LOG:
+    if branches.which == "all" or len(set(steps.values())) <= LOG:
         return tuple(found)
     # Steps are shifted by one so that step 0 has a logarithm.
     logs = [math.log1p(steps[name]) for name in found]
-    wanted = (logs[0] + (logs[-1] - logs[0]) * k / (LOG - 1) for k in range(LOG))
-    nearest = (min(range(len(logs)), key=lambda n: abs(logs[n] - log)) for log in wanted)
-    return tuple(found[n] for n in dict.fromkeys(nearest))
+    # Where steps are equally spaced, several early points have the same nearest checkpoint, so
+    # that more points are needed for as many checkpoints.
+    kept: tuple[str, ...] = ()
+    for n_points in itertools.count(LOG):
+        width = (logs[-1] - logs[0]) / (n_points - 1)
+        nearest = dict.fromkeys(_nearest(logs, logs[0] + width * k) for k in range(n_points))
+        if len(nearest) > LOG:
+            break
+        kept = tuple(found[n] for n in nearest)
+    return kept
+
+
+def _nearest(numbers: Sequence[float], number: float) -> int:
+    """Place of the nearest of some ascending numbers."""
+    after = bisect.bisect_left(numbers, number, 1, len(numbers) - 1)
+    return min(after - 1, after, key=lambda n: abs(numbers[n] - number))
 
 
 def branches_of(hub: str) -> list[str]:

@@ -62,7 +62,7 @@ def probe(
     Parameters
     ----------
     inputs : mapping
-        The model's inputs: several prompts of one length. The first is of token ids or of pixels.
+        The model's inputs: several prompts of one length. The main one comes first.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def probe(
         raise _refused(
             who, f"does not run on {what} alone ({type(error).__name__}: {detail})"
         ) from error
-    n_tokens = first.shape[1] if first.ndim == 2 else None
+    n_tokens = hooks.token_count(inputs)
     problems = []
     for reading in _readings(stack, calls):
         found = _anatomy(stack, reading, calls, output, len(first), n_tokens)

@@ -30,6 +30,7 @@ VERSIONS = {
     "generate": 1,
     "corpus": 1,
     "images": 2,
+    "audio": 1,
     "views": 1,
     "nano": 1,
     "gguf": 1,
@@ -114,9 +115,9 @@ class Keys:
         made = isinstance(source, GeneratedTexts)
         data = self.generate(corpus) if made else self._data(corpus)
         described = settings(entry, "views", "perturb")
-        for place in {"source", "images"} & described.keys():
-            described[place] = settings(source, "file", "folder", "generate")
-        return digest("images" if "images" in described else "corpus", corpus, described, data)
+        (place,) = {"source", "images", "audio"} & described.keys()
+        described[place] = settings(source, "file", "folder", "labels", "generate")
+        return digest("corpus" if place == "source" else place, corpus, described, data)
 
     def _data(self, corpus: str) -> Any:
         """The identity of the data that a corpus reads."""
@@ -126,6 +127,7 @@ class Keys:
             data = _hash(Path(source.file))
         elif getattr(source, "folder", None):
             data = folder_sha256(Path(source.folder))
+            data = [data, _hash(Path(source.labels))] if source.labels else data
         elif getattr(source, "hub", None):
             data = _of_folder(source.hub) or self.plan.commit("corpora", corpus)
         elif getattr(source, "package", None) == "wikipedia":

@@ -10,7 +10,7 @@ from typing import Any
 from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.corpora import GeneratedTexts
-from layerwise.config.images import ImageCorpus
+from layerwise.config.media import MediaCorpus
 from layerwise.config.models import StatesSource
 from layerwise.config.reading import read_yaml
 from layerwise.config.tasks import LabelledEntry, MtebEntry
@@ -120,7 +120,7 @@ def _check_names(config: Config) -> None:
 def _references(config: Config) -> Iterator[tuple[str, Iterable[Any], Iterable[Any]]]:
     """Each key that names things of another section, its names, and the known ones."""
     models, tasks, metrics = config.models, config.tasks, all_metrics()
-    images = [name for name, c in config.corpora.items() if isinstance(c, ImageCorpus)]
+    media = [name for name, c in config.corpora.items() if isinstance(c, MediaCorpus)]
     yield "nano", config.nano, models
     for name, corpus in config.corpora.items():
         if isinstance(corpus.source, GeneratedTexts):
@@ -130,7 +130,7 @@ def _references(config: Config) -> Iterator[tuple[str, Iterable[Any], Iterable[A
     yield "metrics.settings", config.metrics.settings, sections()
     for name, task in tasks.items():
         if isinstance(task, LabelledEntry) and task.corpus is not None:
-            yield f"tasks.{name}.corpus", [task.corpus], images
+            yield f"tasks.{name}.corpus", [task.corpus], media
     for name, study in config.studies.items():
         where = f"studies.{name}"
         if study.published:

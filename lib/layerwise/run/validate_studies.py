@@ -18,7 +18,7 @@ from layerwise.metrics.registry import all_metrics
 from layerwise.metrics.sequence import QUANTITIES
 from layerwise.names import size_of
 from layerwise.run.plan import OF_METRICS, OF_RESULTS, OF_SCORES, PlannedStudy
-from layerwise.tasks.names import IMAGE_TYPES, QUICKSTART, TYPES
+from layerwise.tasks.names import AUDIO_TYPES, IMAGE_TYPES, QUICKSTART, TYPES
 from layerwise.vocabulary import LABELS
 
 Values = dict[str, tuple[Any, ...]]
@@ -153,7 +153,7 @@ def _task_types(planned: PlannedStudy) -> set[str]:
     found: set[str] = set()
     for task in planned.tasks:
         own = QUICKSTART.get(task) or getattr(planned.config.tasks[task], "task_type", None)
-        found |= {own} if own else {*TYPES, *IMAGE_TYPES}
+        found |= {own} if own else {*TYPES, *IMAGE_TYPES, *AUDIO_TYPES}
     return found
 
 

@@ -43,7 +43,7 @@ from layerwise.names import encode
 from layerwise.progress import Progress
 from layerwise.tasks.prompts import of_model
 from layerwise.tasks.reading import Setup
-from layerwise.tasks.results import KIND, SCHEMA, Score
+from layerwise.tasks.results import KIND, SCHEMA, Score, join_tables
 from layerwise.tasks.task import Key, NoScoreError, Reader, Task, Unit, Vectors
 
 log = logging.getLogger(__name__)
@@ -104,10 +104,7 @@ def evaluate(
                 _write(scored, setup, paths[scored.name], keys[scored.name])
 
             score(setup, due, write, Pool(pool, threads))
-    scores = pa.Table.from_pandas(tables.read(paths.values(), "scores", kind=KIND), schema=SCHEMA)
-    about = tables.facts(next(iter(paths.values())))
-    facts = {name: about[name] for name in ("model", "revision", "dtype", "weights_sha256")}
-    tables.write(output, scores, kind=KIND, key=key, **facts)
+    join_tables(paths.values(), tasks, key=key, output=output)
 
 
 def _write(scored: TaskScores, setup: Setup, path: Path, key: str) -> None:
@@ -359,14 +356,14 @@ class _Job:
         loaded, reader = self.setup.loaded, group[0].pending.reader
         ways = group[0].pending.representations
         inputs = dict.fromkeys(pair for part in group for pair in part.inputs)
-        pictures = {sha: p for part in group for sha, p in part.unit.pictures.items()}
+        media = {sha: one for part in group for sha, one in part.unit.media.items()}
         if len(inputs) + self.n_waiting > self.limit(reader):
             self._wait()
         path = self.scratch / f"{self.n_read}.npy"
         shape = len(ways), self._n_layers, len(inputs), reader.width(self.setup)
         done = reader.read(
             self.setup,
-            [pictures.get(text, text) for _, text in inputs],
+            [media.get(text, text) for _, text in inputs],
             [prompt for prompt, _ in inputs],
             _allocate(path, shape),
         )

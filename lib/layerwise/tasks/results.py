@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from layerwise.config.scoring import ScoringSettings
-from layerwise.io.tables import Kind
+from layerwise.io import tables
 
-KIND = Kind("layerwise.scores", 3)
+KIND = tables.Kind("layerwise.scores", 3)
 
 # As in mteb's own JSON.
 DECIMALS = 6
@@ -82,6 +83,27 @@ SCHEMA = pa.schema(
     + [(f.name, _TYPES[str(f.type).split()[0]]) for f in fields(Score) if f.name != "parts"]
 )
 """Columns of the table of scores."""
+
+
+def join_tables(parts: Iterable[Path], tasks: Iterable[str], *, key: str, output: Path) -> None:
+    """Write the table of scores of a model from tables of one or several tasks each.
+
+    Parameters
+    ----------
+    parts : iterable of Path
+        The tables; they have all tasks together.
+    tasks : iterable of str
+        Names of the tasks in the order of the rows.
+    key : str
+        Key of the table that is written.
+    """
+    paths, order = list(parts), {task: place for place, task in enumerate(tasks)}
+    rows = tables.read(paths, "scores", kind=KIND)
+    rows = rows.iloc[rows["task"].map(order).argsort(kind="stable")]
+    scores = pa.Table.from_pandas(rows, schema=SCHEMA, preserve_index=False)
+    about = tables.facts(paths[0])
+    facts = {name: about[name] for name in ("model", "revision", "dtype", "weights_sha256")}
+    tables.write(output, scores, kind=KIND, key=key, **facts)
 
 
 def runs(scores: Mapping[str, Any], main_score: str) -> list[float]:

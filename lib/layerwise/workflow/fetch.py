@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.config.corpora import HubTexts
-from layerwise.config.images import HubImages
+from layerwise.config.media import HubMedia
 from layerwise.config.models import HubAdapter, HubSource, Model
 from layerwise.config.tasks import ChoiceEntry, HubQuestions, Task
 from layerwise.corpora.sources import load_hub
@@ -77,7 +77,7 @@ def summarize(paths: Sequence[Path]) -> None:
         )
 
 
-def fetch_corpus(source: HubImages | HubTexts) -> str:
+def fetch_corpus(source: HubMedia | HubTexts) -> str:
     """Fetch the data set of a corpus and return its commit."""
     data, facts = load_hub(source)
     log.info("%s: %d rows", source.hub, len(data))
