@@ -165,7 +165,7 @@ def sha256_file(path: Path) -> str:
 
 def cached_sha256(path: Path) -> str:
     """SHA-256 of a file's bytes, computed once for each state of the file (`_state`)."""
-    return _cached(_state(path), lambda: sha256_file(path))
+    return cached(_state(path), lambda: sha256_file(path))
 
 
 def folder_sha256(folder: Path) -> str:
@@ -174,7 +174,7 @@ def folder_sha256(folder: Path) -> str:
     files = {name: files[name] for name in sorted(files) if not name.endswith(".lock")}
     states = sha256_text(*(part for name, p in files.items() for part in (name, _state(p))))
     lines = (f"{name} {sha256_file(p)}" for name, p in files.items())
-    return _cached(states, lambda: sha256_text("\n".join(lines)))
+    return cached(states, lambda: sha256_text("\n".join(lines)))
 
 
 def _state(path: Path) -> str:
@@ -188,8 +188,16 @@ def _state(path: Path) -> str:
     return sha256_text(str(path.resolve()), *map(str, numbers))
 
 
-def _cached(name: str, compute: Callable[[], str]) -> str:
-    """A hash from the user's cache, or computed and stored there."""
+def cached(name: str, compute: Callable[[], str]) -> str:
+    """A SHA-256 from the user's cache, or computed and stored there.
+
+    Parameters
+    ----------
+    name : str
+        Hash of all that decides it, hexadecimal.
+    compute : callable
+        Returns the hash, hexadecimal.
+    """
     entry = user_cache() / "hashes" / name
     with contextlib.suppress(OSError):
         found = entry.read_text("ascii")
