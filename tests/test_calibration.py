@@ -19,7 +19,7 @@ from scipy.stats import binomtest, norm
 
 from layerwise import stats
 from layerwise.association.measures import null_level, strengths
-from layerwise.association.selection import nested_regret
+from layerwise.association.selection import _elsewhere, _leads_over, nested_regret
 from layerwise.choosing import choose_by_scores
 from layerwise.tasks.labelled import Labels, layer_score
 from layerwise.tasks.pairs import correlate
@@ -256,6 +256,41 @@ def test_intervals_over_few_tasks_hold_or_are_not_shown(
     assert shown == (len(sizes) >= stats.FEWEST_TOGETHER)
 
 
+def regret_rates(sizes: tuple[int, ...], depth: int, n_samples: int) -> np.ndarray:
+    """Shares of samples in which intervals of selectors miss.
+
+    Of the nested regret of the middle layer, and of the regret and the gain over the output of the
+    best layer of the other tasks.
+    """
+    rng, found = np.random.default_rng(sum(sizes)), []
+    clusters = np.repeat(np.arange(len(sizes)), sizes)
+    for number in range(n_samples):
+        # In every other sample no layer is better.
+        truth = (number % 2) * 0.5 * walks(rng, depth)
+        values = truth + walks(rng, len(sizes), depth)[clusters] + walks(rng, len(clusters), depth)
+        elsewhere = _elsewhere(values, clusters)
+        low, high = _leads_over(values, np.full(len(values), depth // 2), clusters, 0)
+        nested = truth[elsewhere].mean() - truth[depth // 2]
+        regret_low, regret_high = _leads_over(values, elsewhere, clusters, 0)
+        regret = truth.max() - truth[elsewhere].mean()
+        gains = stats.simultaneous_ci(values - values[:, -1:], clusters)
+        gain = truth[elsewhere].mean() - truth[-1]
+        found.append(
+            [
+                misses(low[elsewhere].mean(), high[elsewhere].mean(), nested),
+                misses(max(regret_low.max(), 0.0), regret_high.max(), regret),
+                misses(gains.low[elsewhere].mean(), gains.high[elsewhere].mean(), gain),
+            ]
+        )
+    return np.mean(found, axis=0)
+
+
+@pytest.mark.parametrize("sizes", ["5", "14 in 8", "8", "16", "32"])
+def test_intervals_of_selectors_hold(sizes: str) -> None:
+    for missed in regret_rates(TASK_CLUSTERS[sizes], 13, 200):
+        assert at_most(missed, 0.05, 200)
+
+
 # Tables of docs/statistics.md
 
 
@@ -297,6 +332,9 @@ def print_rates(n_samples: int = 400) -> None:
     for name, sizes in TASK_CLUSTERS.items():
         rates = [task_rates(sizes, depth, 2 * n_samples) for depth in DEPTHS]
         say(name, "  ".join(f"{100 * m:4.1f}" if s else "   –" for m, s in rates))
+        if len(sizes) >= stats.FEWEST_TOGETHER:
+            of_rules = [regret_rates(sizes, depth, n_samples) for depth in DEPTHS]
+            say(name, "selectors", "  ".join(f"{100 * m:4.1f}" for one in of_rules for m in one))
 
 
 def print_power(n_samples: int = 200) -> None:

@@ -35,6 +35,7 @@ RULES = {
     "model output": "Model output",
     "middle layer": "Middle layer",
     "LOES": "LOES (isotropy)",
+    "best layer": "Best layer of these tasks",
     "best layer of the other tasks": "Best layer of the other tasks",
     "best rule of the others": "Best rule of the other models",
     "layer index": "Layer index",

@@ -40,7 +40,7 @@ VERSIONS = {
     "tasks": 1,
     "evaluate": 3,
     "associate": 7,
-    "select": 5,
+    "select": 6,
     "similarity": 2,
     "published": 2,
     "figure": 9,
