@@ -46,6 +46,12 @@ class HubSource(_Files):
     """Name on the Hugging Face hub. Revisions are its branches and tags."""
 
 
+class FetchedSource(HubSource):
+    """A model at the commit that `snakemake fetch` recorded; configs have none."""
+
+    commit: str
+
+
 class FolderSource(_LocalFiles):
     """A model in a local folder."""
 
@@ -77,6 +83,11 @@ class HubAdapter(Section):
     """Name on the Hugging Face hub."""
     revision: str = Field("main", min_length=1)
     """Branch, tag or commit."""
+
+    @property
+    def place(self) -> str:
+        """Name and revision, for records."""
+        return f"{self.hub}@{self.revision}"
 
 
 class FolderAdapter(Section):
