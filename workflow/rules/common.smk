@@ -1,11 +1,12 @@
 # The config, the keys of its files, and the input functions that rules share.
 
+import atexit
 import os
 import re
 import shlex
 import sys
 import time
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -25,7 +26,7 @@ from layerwise.names import decode, encode
 from layerwise.project import ROOT, export_library
 from layerwise.run.plan import Plan, model_folder
 from layerwise.run.resources import LONGEST, Requests
-from layerwise.run.stale import is_stale, mixed_code, paths_in
+from layerwise.run.stale import OTHER_CODE, is_stale, mixed_code, paths_in
 from layerwise.run.validate import log_unused, read_valid
 from layerwise.workflow.snapshot import Snapshot
 from layerwise.workflow.storage import Storage
@@ -68,9 +69,16 @@ STUDIES = [encode(study) for study in CONFIG.studies]
 SCORING_THREADS = max(CONFIG.extract.threads, CONFIG.scoring.threads)
 
 
-onstart:
+@atexit.register
+def warn_of_other_code(say=partial(print, file=sys.stderr)):
+    """Warn once; at the exit of a module, a dry run, or where there is nothing to do."""
     if message := mixed_code():
-        logger.warning(message)
+        say(message)
+        OTHER_CODE.clear()
+
+
+onstart:
+    warn_of_other_code(logger.warning)
     for job in workflow.dag.needrun_jobs():
         if job.is_norun:
             continue
