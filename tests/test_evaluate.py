@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -377,6 +379,16 @@ def test_a_killed_scoring_process_is_named(
     monkeypatch.setattr(module, "_scorers", lambda *_: nullcontext(Dies()))
     with refused("no_memory"):
         run(quickstart(folders, "LeeNewsSimilarity"))
+
+
+def test_processes_that_score_end_with_a_killed_job() -> None:
+    code = (
+        "import os, signal\nfrom layerwise.tasks.evaluate import _scorers\n"
+        "with _scorers(2, set()) as pool:\n    pool.submit(int).result()\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    # Reading ends when no process holds the pipe any more.
+    subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, timeout=300, check=False)
 
 
 def test_a_full_scratch_disk_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -15,11 +15,7 @@ docs/statistics.md has the share of unrelated curves beyond it.
 
 from __future__ import annotations
 
-import sys
-from functools import cache, lru_cache, partial
-from importlib import import_module
-from types import ModuleType
-from typing import Any
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -77,44 +73,31 @@ def strengths(measure: str, x: Floats, y: Floats) -> Floats:
         return _correlations(*(_centred(stats.rankdata(curves, axis=1)) for curves in (x, y)))
     if measure == "kendall":
         return _kendalls(x, y)
-    # Curves are short, and dcor's fast algorithms would have to be compiled.
-    distance_correlation = partial(_dcor().distance_correlation, method="naive")
-    return np.array([float(distance_correlation(a, b)) for a, b in zip(x, y, strict=True)])
+    return _distance_correlations(x, y)
+
+
+def _distance_correlations(x: Floats, y: Floats) -> Floats:
+    """Distance correlation of rows (Székely et al. 2007, definitions 3 and 4)."""
+    a, b = (_centred_distances(curves) for curves in (x, y))
+    variances = (a * a).sum(axis=(1, 2)) * (b * b).sum(axis=(1, 2))
+    covariances = (a * b).sum(axis=(1, 2))
+    squared = np.divide(covariances, np.sqrt(variances), out=np.zeros(len(x)), where=variances > 0)
+    return np.asarray(np.sqrt(np.clip(squared, 0.0, 1.0)))
+
+
+def _centred_distances(curves: Floats) -> Floats:
+    """Distances between the values of a row, shape (k, n, n), with means of zero on both axes."""
+    distances = np.abs(curves[:, :, None] - curves[:, None])
+    means = distances.mean(axis=2)
+    return np.asarray(
+        distances - means[:, None] - means[:, :, None] + means.mean(axis=1)[:, None, None]
+    )
 
 
 def _kendalls(x: Floats, y: Floats) -> Floats:
     """Kendall's tau-b of rows: the correlation of the signs of all differences of two layers."""
     one, other = np.triu_indices(x.shape[1], 1)
     return _correlations(*(np.sign(curves[:, one] - curves[:, other]) for curves in (x, y)))
-
-
-@cache
-def _dcor() -> ModuleType:
-    """The package dcor without what numba compiles, which takes 6 s in every process.
-
-    Users who import dcor get the compiled package.
-    """
-    numba: Any = import_module("numba")
-    before = {name: value for name, value in sys.modules.items() if _is_dcor(name)}
-    compiled, vectorize = numba.config.DISABLE_JIT, numba.guvectorize
-    for name in before:
-        del sys.modules[name]
-    try:
-        numba.config.DISABLE_JIT, numba.guvectorize = (
-            True,
-            lambda *_, **__: lambda function: function,
-        )
-        import dcor
-    finally:
-        numba.config.DISABLE_JIT, numba.guvectorize = compiled, vectorize
-        for name in filter(_is_dcor, [*sys.modules]):
-            del sys.modules[name]
-        sys.modules.update(before)
-    return dcor  # type: ignore[no-any-return]
-
-
-def _is_dcor(module: str) -> bool:
-    return module.partition(".")[0] == "dcor"
 
 
 def slopes(metric: Floats, scores: Floats) -> Floats:
@@ -187,6 +170,7 @@ def _signs(n_layers: int) -> Floats:
     return np.random.default_rng(0).choice([-1.0, 1.0], size=(N_SIGNS, n_layers))
 
 
+@lru_cache(maxsize=256)
 def _polynomials(n_layers: int) -> Floats:
     """Orthonormal polynomials of depth, quadratic or (from 12 layers) cubic; a row per layer."""
     degree = 2 if n_layers < 12 else 3

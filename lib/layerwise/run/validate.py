@@ -10,7 +10,7 @@ from typing import Any
 
 from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
-from layerwise.config.corpora import GeneratedTexts
+from layerwise.config.corpora import GeneratedTexts, data_of
 from layerwise.config.media import MediaCorpus
 from layerwise.config.models import StatesSource
 from layerwise.config.reading import read_yaml
@@ -258,18 +258,38 @@ def _check_files(config: Config) -> None:
                 locate(adapter)
         except LayerwiseError as error:
             raise ConfigError(f"models.{name}", str(error), code="missing_file") from None
+    for where, named in _data_files(config):
+        if not (is_file(named) or is_folder(named)):
+            raise ConfigError(where, f"there is no {named}.", code="missing_file")
+
+
+def local_files(config: Config) -> Iterator[tuple[str, str]]:
+    """The user's files and folders that a config names: the keys, and the paths."""
+    for name, model in config.models.items():
+        for source in (model.source, *model.adapters) if name not in config.nano else ():
+            for key in ("folder", "states"):
+                if path := getattr(source, key, None):
+                    yield f"models.{name}.source.{key}", path
+    yield from _data_files(config)
+    for name, corpus in config.corpora.items():
+        hub = getattr(data_of(corpus.source), "hub", None)
+        if hub and is_folder(hub):
+            yield f"corpora.{name}.source.hub", hub
+
+
+def _data_files(config: Config) -> Iterator[tuple[str, str]]:
     for section in ("published", "corpora", "tasks"):
         for name, entry in getattr(config, section).items():
-            _check_paths(entry, f"{section}.{name}")
+            yield from _paths_of(entry, f"{section}.{name}")
 
 
-def _check_paths(section: Section, where: str) -> None:
-    """Refuse a section that names a file or folder that is not there."""
+def _paths_of(section: Section, where: str) -> Iterator[tuple[str, str]]:
+    """The files and folders that a section names."""
     for key, value in section:
         if isinstance(value, Section):
-            _check_paths(value, f"{where}.{key}")
-        elif key in PATHS and value and not (is_file(value) or is_folder(value)):
-            raise ConfigError(f"{where}.{key}", f"there is no {value}.", code="missing_file")
+            yield from _paths_of(value, f"{where}.{key}")
+        elif key in PATHS and value:
+            yield f"{where}.{key}", value
 
 
 def _check_association(config: Config) -> None:

@@ -18,15 +18,15 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,7 +40,7 @@ from layerwise.config.extraction import ExtractSettings
 from layerwise.config.scoring import ScoringSettings
 from layerwise.errors import DiskError, LayerwiseError, first_line
 from layerwise.io import tables
-from layerwise.io.files import disk_fault, memory_fault
+from layerwise.io.files import disk_fault, memory_fault, scratch
 from layerwise.models.load import LoadedModel
 from layerwise.names import encode
 from layerwise.progress import Progress
@@ -217,8 +217,8 @@ def score(
     LayerwiseError
         After all tasks, if one failed: the first failure.
     """
-    with tempfile.TemporaryDirectory(prefix="layerwise-") as scratch:
-        job = _Job(setup, take, pool or Pool(_Here(), 1), Path(scratch))
+    with scratch() as folder:
+        job = _Job(setup, take, pool or Pool(_Here(), 1), folder)
         try:
             job.run(tasks)
         except BrokenProcessPool as error:
@@ -548,6 +548,17 @@ class _Here(Executor):
         return future
 
 
+def _end_with_job() -> None:
+    """Let a process that scores end when the job is killed: it would wait for work for good."""
+
+    def watch() -> None:
+        if job := parent_process():
+            job.join()
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
+
+
 @contextmanager
 def _scorers(n: int, modules: set[str]) -> Iterator[Executor]:
     """Processes that score, forked off one that has imported `modules` and no model."""
@@ -556,7 +567,7 @@ def _scorers(n: int, modules: set[str]) -> Iterator[Executor]:
         return
     context = get_context("forkserver")
     context.set_forkserver_preload([__name__, *sorted(modules)])
-    pool = ProcessPoolExecutor(n, mp_context=context)
+    pool = ProcessPoolExecutor(n, mp_context=context, initializer=_end_with_job)
     pool.submit(int)  # Imports go on while the model is loaded.
     try:
         yield pool
