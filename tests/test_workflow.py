@@ -233,6 +233,12 @@ rule figure_of_mine:
     )
     snakemake(outer, PYTHONPATH=str(ROOT / "lib"))
     assert (outer / "mine/tables/law.csv").is_file()
+    other = {"PYTHONPATH": str(checkout / "lib")}
+    shutil.copytree(ROOT / "lib", checkout / "lib")
+    with (checkout / "lib/layerwise/stats.py").open("a") as file:
+        file.write("\nUNUSED = 2\n")
+    printed = snakemake(outer, **other)
+    assert printed.count("are kept (1 of figure)") == 1, printed
 
 
 def test_another_path_of_the_checkout_reruns_nothing(done: Project, tmp_path: Path) -> None:

@@ -116,7 +116,10 @@ def _layers_of_metrics(
 def _reason_of_evidence(losses: Losses, kind: str, rule: str, *, computed: bool) -> str:
     """The expected loss of the chosen rule and of the others that were considered."""
     if not losses:
-        return f"There are no published scores of a model of this kind ({kind})."
+        return (
+            f"There are no published scores of a model of this kind ({kind}) to learn from. "
+            "Labels tell more (--labels)."
+        )
     n_models = losses[rule]["n_models"]
     sentence = " and ".join(
         f"the {name} loses {_loss(losses[name])}" for name in (OUTPUT, MIDDLE) if name != rule
