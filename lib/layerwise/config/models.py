@@ -139,7 +139,7 @@ Revisions = Annotated[SomeOf[Name], WithJsonSchema({"anyOf": _SCHEMAS})]
 
 
 class Ablation(Section):
-    """What a block does not add to the residual stream."""
+    """Parts of a block that are not added to the residual stream."""
 
     layer: int = Field(ge=1)
     """Number of the block, from 1."""
