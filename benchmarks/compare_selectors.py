@@ -1,17 +1,16 @@
 """Compare selectors of layers, on the quickstart and on the released tables: points lost.
 
-Prints how far the principal subspace of the prompts turns between the first and the last layer
-(LRD, arXiv 2605.12714). LOES selects by `participation_ratio`, which the quickstart does not
+selectors.csv has the points; displacement.csv has how far the principal subspace of the prompts
+turns between the first and the last layer (LRD, arXiv 2605.12714). LOES selects by `participation_ratio`, which the quickstart does not
 compute; here all metrics with a direction are computed from its activations.
 Run it after `make demo`:
 
-python benchmarks/compare_selectors.py results --output docs/selectors.csv
+python benchmarks/compare_selectors.py results --output docs
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from scipy.linalg import subspace_angles
 from layerwise import data
 from layerwise.activations.store import Activations
 from layerwise.association.published import published_metrics, published_scores, read_table
-from layerwise.association.selection import NESTED, select_layers
+from layerwise.association.selection import NESTED, OUTPUT, select_layers
 from layerwise.association.sources import with_text_sources
 from layerwise.config.metrics import MetricsSettings
 from layerwise.metrics.registry import directions
@@ -85,16 +84,22 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     given = parser.parse_args()
     results = Results(given.results)
-    for model in QUICKSTART:
-        pooled = results.activations(model)["pooled"].transpose("layer", "prompt", "hidden")
-        sys.stdout.write(f"{model}: displacement {displacement(pooled.to_numpy()):.2f}\n")
     rows = [table.assign(of="quickstart") for table in of_quickstart(results)]
     rows += [table.assign(of="release") for table in of_release()]
     table = pd.concat(rows, ignore_index=True)
     usual = (table["task_type"] == "all") & (table["normalization"] == "raw")
     usual &= table["alpha"].fillna(1).eq(1) & (table["metric"] != NESTED)
     usual &= ~table["corpus"].isin([*data.RELEASED_TEXTS])  # Their mean is the corpus of all.
-    table[usual].to_csv(given.output, index=False, columns=COLUMNS, float_format="%.4g")
+    table = table[usual]
+    table.to_csv(given.output / "selectors.csv", index=False, columns=COLUMNS, float_format="%.4g")
+    turns = []
+    for model in QUICKSTART:
+        pooled = results.activations(model)["pooled"].transpose("layer", "prompt", "hidden")
+        output = table.query("metric == @OUTPUT and tokens == 'all' and model == @model")["score"]
+        turns.append((model, displacement(pooled.to_numpy()), AXES**0.5 * np.pi / 2, *output))
+    columns = ["model", "displacement", "largest", "output_score"]
+    table = pd.DataFrame(turns, columns=columns)
+    table.to_csv(given.output / "displacement.csv", index=False, float_format="%.4g")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from layerwise.workflow import script
 
 
 def main(arguments: script.Arguments) -> None:
-    """Load, save, and write a marker when the folder is complete."""
+    """Load, save, and write the key when the folder is complete."""
     import torch
 
     from layerwise.models import gguf, pickled
@@ -16,14 +16,14 @@ def main(arguments: script.Arguments) -> None:
 
     torch.set_num_threads(arguments.threads)
     source = arguments.config.models[arguments.model].source
-    location, target = locate(source, arguments.revision), arguments.output.parent
+    location, target = locate(source, arguments.revision), arguments.output
     if source.gguf_file:
         gguf.convert(location, target)
     else:
         pickled.convert(Path(location.name), source.pickled, target)
-    script.write_marker(arguments.output, arguments.key)
+    script.write_marker(target, arguments.key)
 
 
 if __name__ == "__main__":
-    output = "marker to write in the model's new folder"
+    output = "folder to write"
     script.run(main, script.parser(__doc__, "model", "revision", stage="converted", output=output))

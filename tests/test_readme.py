@@ -1,11 +1,9 @@
-"""Numbers in README and FINDINGS equal those in docs/quickstart.csv and the published tables.
+"""Sentences of README and FINDINGS have the numbers of docs/quickstart.csv and docs/published.csv.
 
-After `make demo`, `python tests/test_readme.py` writes docs/quickstart.csv from its tables.
+tests/test_numbers.py looks for every number of every page.
 """
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -48,7 +46,7 @@ def test_collapse_in_the_middle(page: str, quickstart: pd.DataFrame) -> None:
 
 
 def test_norm_entropy_and_sink_rate(quickstart: pd.DataFrame) -> None:
-    rows = quickstart[quickstart["study"] == "sink_rate"]
+    rows = quickstart[quickstart["study"] == "sink_rate"].dropna(subset="layer")
     at = rows.pivot(index="metric", columns="layer", values="value")
     layers = [2, 3, 4, 10, 11, 12, 13, 15, 30]
     page = words("FINDINGS.md")
@@ -197,19 +195,3 @@ def test_selectors_compared(of: str) -> None:
     page, rows = (ROOT / "FINDINGS.md").read_text(encoding="utf-8"), selector_rows(of)
     assert len(rows) >= 10
     assert [row for row in rows if row not in page] == []
-
-
-def collect(results: Path) -> pd.DataFrame:
-    """The numbers of the pages: all rows of the quickstart's tables, with their study."""
-    path = ROOT / "docs" / "quickstart.csv"
-    tables = {path.stem: pd.read_csv(path) for path in sorted((results / "tables").glob("*.csv"))}
-    best = pd.read_csv(results / "report" / "best_layers.csv")
-    layer = best["best_layer"].replace("output", pd.NA).fillna(best["last_layer"]).astype(int)
-    tables["best_layers"] = best.rename(columns={"difference": "value"}).assign(layer=layer)
-    rows = pd.concat(table.assign(study=study) for study, table in tables.items())
-    return rows.astype({"layer": "Int64"}).reindex(columns=pd.read_csv(path, nrows=0).columns)
-
-
-if __name__ == "__main__":
-    rows = collect(ROOT / "results")
-    rows.to_csv(ROOT / "docs" / "quickstart.csv", index=False, float_format="%.6g")

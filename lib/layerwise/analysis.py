@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from layerwise.config.studies import several
 from layerwise.corpora.images import Picture
 from layerwise.corpora.media import Medium, read_file
 from layerwise.errors import LayerwiseError, check_name
+from layerwise.io.files import scratch
 from layerwise.vocabulary import USUAL
 
 if TYPE_CHECKING:
@@ -85,8 +85,8 @@ def measure(
     kept: dict[str, Any] = {"tokens": tokens, "protocols": protocols}
     kept["attention"] = not attention.isdisjoint(lists["metrics"])
     extraction = parse(ExtractSettings, kept)
-    with tempfile.TemporaryDirectory(prefix="layerwise-") as folder:
-        path = Path(folder) / "prompts.h5"
+    with scratch() as folder:
+        path = folder / "prompts.h5"
         extract(
             loaded,
             corpus="prompts",

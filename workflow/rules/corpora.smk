@@ -26,9 +26,7 @@ rule wikipedia:
 
 rule generate:
     input:
-        prompts=lambda wildcards: getattr(
-            data_of(CONFIG.corpora[decode(wildcards.corpus)].source), "file", []
-        ),
+        prompts=prompts_of_corpus,
         model=writer_files,
         stale=stale("generate", "<results>/generated/{corpus}.parquet"),
     output:

@@ -10,9 +10,9 @@ localrules:
 rule quickstart_tasks:
     input:
         texts="<results>/texts/wikipedia.parquet",
-        stale=stale("quickstart_tasks", "<results>/tasks/layerwise.json"),
+        stale=stale("quickstart_tasks", "<results>/tasks", within="/layerwise.json"),
     output:
-        "<results>/tasks/layerwise.json",
+        directory("<results>/tasks"),
     log:
         "<results>/logs/quickstart_tasks.log",
     # The longest jobs wait for it.

@@ -10,11 +10,11 @@ for NANO in CONFIG.nano:
             rule_name("train", NANO)
         input:
             texts="<results>/texts/wikipedia.parquet",
-            stale=marker(
-                Path(nano_folders(NANO)[-1], "layerwise.json"), PLAN.keys.nano(NANO)
+            stale=stale(
+                "nano", *nano_folders(NANO), within="/layerwise.json", model=NANO
             ),
         output:
-            expand("{folder}/layerwise.json", folder=nano_folders(NANO)),
+            [directory(folder) for folder in nano_folders(NANO)],
             losses=report(
                 f"<results>/nano/{encode(NANO)}.losses.csv",
                 caption="../report/losses.rst",
@@ -45,10 +45,12 @@ for NANO in CONFIG.nano:
 rule convert:
     input:
         stale=stale(
-            "converted", "<results>/converted/{model}/{revision}/layerwise.json"
+            "converted",
+            "<results>/converted/{model}/{revision}",
+            within="/layerwise.json",
         ),
     output:
-        "<results>/converted/{model}/{revision}/layerwise.json",
+        directory("<results>/converted/{model}/{revision}"),
     log:
         "<results>/logs/convert/{model}/{revision}.log",
     # The longest jobs wait for it.

@@ -10,7 +10,7 @@ from typing import Any
 from layerwise.analysis import score_labels
 from layerwise.choosing.by_evidence import choose_by_evidence
 from layerwise.choosing.by_scores import choose_by_scores
-from layerwise.choosing.choice import Choice
+from layerwise.choosing.choice import Choice, advice_together
 from layerwise.choosing.inputs import with_copies_together
 from layerwise.choosing.savings import savings
 from layerwise.choosing.several_layers import compare_several
@@ -77,5 +77,14 @@ def choose(
         choice = replace(choice, reason=f"{choice.reason} {savings(loaded, data, choice.layer)}")
     if layers is None:
         return choice
-    table, said = compare_several(data, [one.columns for one in scores], layers)
-    return replace(choice, reason=f"{choice.reason} {said}", several=table)
+    columns = [one.columns for one in scores]
+    found = compare_several(data, columns, layers, normalize=loaded.normalizes)
+    if found.better is None or within is not None:
+        return replace(choice, reason=f"{choice.reason} {found.reason}", several=found.table)
+    return replace(
+        choice,
+        advice=advice_together(found.better),
+        reason=f"{found.reason} Of single layers: {choice.advice} {choice.reason}",
+        several=found.table,
+        together=found.better,
+    )

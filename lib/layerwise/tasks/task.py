@@ -176,6 +176,26 @@ class Task(Protocol):
         return parts
 
 
+def combined(layers: Sequence[Array], combine: str) -> Array:
+    """Combine the vectors of several layers, of shape (N, D) each.
+
+    Each layer's vectors are first scaled to unit length, so that layers count equally. A single
+    layer's stay as they are.
+
+    Parameters
+    ----------
+    combine : {'mean', 'concat'}
+
+    Returns
+    -------
+    array, shape (N, D), or (N, k D) if they are concatenated, float32
+    """
+    if len(layers) == 1:
+        return layers[0]
+    units = [normalized(layer) for layer in layers]
+    return np.concatenate(units, axis=1) if combine == "concat" else np.mean(units, axis=0)
+
+
 def normalized(vectors: Array) -> Array:
     """Scale rows to unit length, shape (N, D), float32; a zero row stays zero."""
     from sklearn.preprocessing import normalize

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from layerwise.errors import LayerwiseError, printable
 from layerwise.extras import require
 from layerwise.io.files import DISK_REMEDY, JOB, disk_fault, memory_fault, replacing
-from layerwise.names import decode, encode
+from layerwise.names import decode
 
 if TYPE_CHECKING:
+    from layerwise.activations.store import Activations
     from layerwise.config import Config
     from layerwise.config.extraction import ExtractSettings
     from layerwise.config.models import Model
@@ -83,6 +84,8 @@ def parser(
         options.add_argument(f"--{name}", required=True, type=Path, help=about)
     about = "the config (default config.yaml)"
     options.add_argument("--config", type=Path, default=Path("config.yaml"), help=about)
+    about = "folder of results (default: the config's)"
+    options.add_argument("--results", type=Path, help=about)
     about = "key of the output (default: computed); another than the config's is refused"
     options.add_argument("--key", default="", help=about)
     options.set_defaults(stage=stage, names=names)
@@ -103,12 +106,12 @@ def open_model(
 
 
 def entry_of(config: Config, model: str, revision: str) -> Model:
-    """The entry of a model of the config; of a converted one with its folder as the source."""
-    from layerwise.config.models import FolderSource, is_converted
+    """The entry of a model of the config; of one that the workflow makes with its folder."""
+    from layerwise.config.models import FolderSource
+    from layerwise.run.plan import model_folder
 
     entry = config.models[model]
-    if is_converted(entry.source):
-        folder = f"{config.results}/converted/{encode(model)}/{encode(revision)}"
+    if folder := model_folder(config, model, revision):
         entry = entry.model_copy(update={"source": FolderSource(folder=folder)})
     return entry
 
@@ -151,6 +154,9 @@ def run(main: Callable[[Arguments], None], options: argparse.ArgumentParser) -> 
 
     def job() -> None:
         arguments.config = read_config(arguments.config)
+        if arguments.results:
+            update = {"results": str(arguments.results)}
+            arguments.config = arguments.config.model_copy(update=update)
         arguments.plan = Plan(arguments.config)
         if arguments.stage:
             arguments.key = _checked_key(arguments)
@@ -182,6 +188,23 @@ def _checked_key(arguments: Arguments) -> str:
             code="mismatch",
         )
     return key
+
+
+def check_activations(plan: Plan, found: Activations) -> None:
+    """Check that activations have the key of the config.
+
+    Raises
+    ------
+    LayerwiseError
+        If they were extracted for another config. Those in a storage are not fetched to plan.
+    """
+    key = plan.keys.extract(found.model, found.revision, found.corpus)
+    if found.attributes.get("key") != key:
+        raise LayerwiseError(
+            f"The activations of {found.model} at {found.revision} on {found.corpus} were "
+            "extracted for another config; run again with -R extract.",
+            code="mismatch",
+        )
 
 
 def guarded(do: Callable[[], Any], log_file: Path | None = None, terse: bool = False) -> Any:
@@ -230,7 +253,7 @@ def _start_log(path: Path | None, terse: bool) -> None:
     logging.getLogger("fontTools").setLevel(logging.WARNING)
 
 
-def write_marker(path: Path, key: str) -> None:
-    """Write the key of a folder that is complete, as a file in it."""
-    with replacing(path) as partial:
+def write_marker(folder: Path, key: str) -> None:
+    """Write the key of a folder that is complete, as the file layerwise.json in it."""
+    with replacing(folder / "layerwise.json") as partial:
         partial.write_text(json.dumps({"key": key}) + "\n", encoding="utf-8")
