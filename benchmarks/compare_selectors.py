@@ -1,9 +1,9 @@
 """Compare selectors of layers, on the quickstart and on the released tables: points lost.
 
 selectors.csv has the points; displacement.csv has how far the principal subspace of the prompts
-turns between the first and the last layer (LRD, arXiv 2605.12714). LOES selects by `participation_ratio`, which the quickstart does not
-compute; here all metrics with a direction are computed from its activations.
-Run it after `make demo`:
+turns between the first and the last layer (LRD, arXiv 2605.12714). LOES selects by
+`participation_ratio`, which the quickstart does not compute; here all metrics with a direction are
+computed from its activations. Run it after `make demo`:
 
 python benchmarks/compare_selectors.py results --output docs
 """
@@ -95,7 +95,8 @@ def main() -> None:
     turns = []
     for model in QUICKSTART:
         pooled = results.activations(model)["pooled"].transpose("layer", "prompt", "hidden")
-        output = table.query("metric == @OUTPUT and tokens == 'all' and model == @model")["score"]
+        of_output = (table["metric"] == OUTPUT) & (table["tokens"] == "all")
+        output = table.loc[of_output & (table["model"] == model), "score"]
         turns.append((model, displacement(pooled.to_numpy()), AXES**0.5 * np.pi / 2, *output))
     columns = ["model", "displacement", "largest", "output_score"]
     table = pd.DataFrame(turns, columns=columns)
