@@ -18,6 +18,8 @@ def main(arguments: script.Arguments) -> None:
     with ExitStack() as stack:
         paths = study.files("activations")
         files = [stack.enter_context(Activations(Path(path))) for path in paths]
+        for file in files:
+            script.check_activations(arguments.plan, file)
         found = similarity.table(files, study.study.tokens)
     tables.write(arguments.output, found, key=arguments.key)
 

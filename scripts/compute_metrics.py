@@ -14,6 +14,7 @@ def main(arguments: script.Arguments) -> None:
     settings = arguments.config.metrics
     about = {name: getattr(arguments, name) for name in ("model", "revision", "corpus")}
     with Activations(arguments.activations, **about) as activations:
+        script.check_activations(arguments.plan, activations)
         metrics, prompts = table.compute(activations, settings, arguments.threads)
         positions = sequence.compute(activations, settings)
         facts = {
@@ -21,6 +22,7 @@ def main(arguments: script.Arguments) -> None:
             for name, value in activations.attributes.items()
             if name.endswith("sha256") or name in (*about, "dtype", "readout")
         }
+        facts["input"] = str(activations.attributes["key"])
     tables.write(arguments.prompts, prompts, key=arguments.key, **facts)
     tables.write(arguments.positions, positions, key=arguments.key, **facts)
     tables.write(arguments.metrics, metrics, key=arguments.key, **facts)

@@ -8,22 +8,22 @@ from layerwise.workflow import script
 
 
 def main(arguments: script.Arguments) -> None:
-    """Load, save, and write a marker when the folder is complete."""
+    """Load, save, and write the key when the folder is complete."""
     import torch
 
     from layerwise.models import gguf, pickled
     from layerwise.models.source import locate
 
     torch.set_num_threads(arguments.threads)
-    source = arguments.config.models[arguments.model].source
-    location, target = locate(source, arguments.revision), arguments.output.parent
+    source = script.fetched_entry(arguments.config, arguments.model, arguments.revision).source
+    location, target = locate(source, arguments.revision), arguments.output
     if source.gguf_file:
         gguf.convert(location, target)
     else:
         pickled.convert(Path(location.name), source.pickled, target)
-    script.write_marker(arguments.output, arguments.key)
+    script.write_marker(target, arguments.key)
 
 
 if __name__ == "__main__":
-    output = "marker to write in the model's new folder"
+    output = "folder to write"
     script.run(main, script.parser(__doc__, "model", "revision", stage="converted", output=output))

@@ -1,6 +1,6 @@
 """Score every layer of a model at a checkpoint on all its tasks.
 
-With `scoring.parts`, other jobs have scored them, and their tables are joined.
+With `scoring.parts`, other jobs have scored them, and their tables are joined without the model.
 """
 
 from __future__ import annotations
@@ -13,8 +13,14 @@ from layerwise.workflow import script
 
 
 def main(arguments: script.Arguments) -> None:
-    """Score the tasks that are not scored yet and write the table."""
-    score(arguments, arguments.plan.tasks[arguments.model, arguments.revision])
+    """Score the tasks that are not scored yet, or join the tables of parts."""
+    from layerwise.tasks.results import join_tables
+
+    tasks = arguments.plan.tasks[arguments.model, arguments.revision]
+    if arguments.parts:
+        join_tables(arguments.parts, tasks, key=arguments.key, output=arguments.output)
+    else:
+        score(arguments, tasks)
 
 
 def score(arguments: script.Arguments, tasks: Iterable[str], folder: Path | None = None) -> None:
@@ -44,4 +50,6 @@ if __name__ == "__main__":
     options = script.parser(
         __doc__, "model", "revision", stage="evaluate", output="table of scores to write"
     )
+    about = "tables of the jobs that share the tasks, to join"
+    options.add_argument("--parts", type=Path, nargs="*", default=[], help=about)
     script.run(main, options)

@@ -13,8 +13,13 @@ def main(arguments: script.Arguments) -> None:
     from layerwise.run.results import Results
 
     config, plan = arguments.config, arguments.plan
-    scores = Results.of(plan).read(plan.score_files, "scores")
-    found = first_table(scores, Order.of(config), config.association.seed)
+    results, files = Results.of(plan), plan.score_files
+    found = first_table(
+        results.read(files, "scores"),
+        Order.of(config),
+        config.association.seed,
+        results.read(files, "combinations"),
+    )
     tables.write_csv(arguments.output, found)
 
 

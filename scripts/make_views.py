@@ -1,4 +1,4 @@
-"""Make the augmented copies of a corpus: prompts by nlpaug, images by kornia."""
+"""Make the augmented copies of a corpus of texts (nlpaug), images (kornia) or recordings."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def main(arguments: script.Arguments) -> None:
     with replacing(arguments.losses) as partial:
         pd.DataFrame(history).to_csv(partial, index=False)
     for checkpoint in folders.values():
-        script.write_marker(checkpoint / "layerwise.json", arguments.key)
+        script.write_marker(checkpoint, arguments.key)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 from association_tables import tidy_metrics, tidy_scores
 from refused import refused
 from scipy import stats
-from scipy.spatial.distance import pdist
+from scipy.spatial.distance import cdist, pdist
 
 from layerwise.association import (
     distance_correlation,
@@ -123,6 +123,16 @@ def test_dcor_is_imported_without_compiling_and_stays_the_users() -> None:
         "import numba; assert not numba.config.DISABLE_JIT\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_distance_correlation_is_that_of_its_definition(rng: np.random.Generator) -> None:
+    x, y = rng.normal(size=(2, 3, 9))
+    y[1], x[2] = 2 * x[1] + 1, 5.0
+    for found, a, b in zip(measures.strengths("dcor", x, y), x, y, strict=True):
+        A, B = (cdist(c[:, None], c[:, None]) for c in (a, b))
+        A, B = (D - D.mean(0) - D.mean(1, keepdims=True) + D.mean() for D in (A, B))
+        scale = np.sqrt((A**2).mean() * (B**2).mean())
+        assert found == pytest.approx(np.sqrt((A * B).mean() / scale) if scale else 0.0)
 
 
 def test_similarity_of_layers_is_that_of_scipy_and_its_error_a_jackknife(rng) -> None:

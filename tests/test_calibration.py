@@ -13,15 +13,17 @@ from functools import partial
 
 import numpy as np
 import pytest
+from probes_of_layers import layer_scores
 from scipy.interpolate import CubicSpline
 from scipy.stats import binomtest, norm
 
 from layerwise import stats
 from layerwise.association.measures import null_level, strengths
-from layerwise.association.selection import nested_regret
+from layerwise.association.selection import _elsewhere, _leads_over, nested_regret
 from layerwise.choosing import choose_by_scores
+from layerwise.tasks.labelled import Labels, layer_score
 from layerwise.tasks.pairs import correlate
-from layerwise.tasks.probes import FOLDS, PENALTIES
+from layerwise.tasks.probes import FOLDS
 from layerwise.tasks.results import Score
 
 pytestmark = pytest.mark.slow
@@ -146,63 +148,22 @@ def vectors(rng: Rng, n: int, signal: bool) -> tuple[np.ndarray, np.ndarray]:
     return np.stack(layers), np.zeros(n)
 
 
-def ridge(x: np.ndarray, train: np.ndarray, test: np.ndarray) -> np.ndarray:
-    """Maps from training labels to ridge predictions, shape (penalties, L, test, train)."""
-    fitted = x[:, train]
-    mean, spread = fitted.mean(axis=1, keepdims=True), fitted.std(axis=1, keepdims=True)
-    u, s, v = np.linalg.svd((fitted - mean) / spread, full_matrices=False)
-    near = (x[:, test] - mean) / spread @ v.transpose(0, 2, 1)
-    maps = []
-    for penalty in PENALTIES:
-        weights = s / (s**2 + penalty * len(train))
-        found = near * weights[:, None] @ u.transpose(0, 2, 1)
-        maps.append(found - found.mean(axis=2, keepdims=True) + 1 / len(train))
-    return np.stack(maps)
+def labelled_rows(rng: Rng, n: int, kind: str, signal: bool) -> tuple[Labels, np.ndarray]:
+    """Labels and the vectors of 31 layers.
 
-
-def of_probes(rng: Rng, n: int, kind: str, signal: bool, n_labels: int) -> list[list[Score]]:
-    """Cross-validated scores of 31 layers on drawn labels, by ridge regression in place of probes.
-
-    Folds are balanced and penalties are chosen on validation rows, as in `probes`.
+    Of `copies`, half of the rows are near-copies of the others, with their labels and groups.
     """
-    x, shown = vectors(rng, n, signal)
-    noise = rng.normal(size=(n_labels, n))
-    y = shown + noise if kind == "numbers" else np.empty((n_labels, n))
-    folds = rng.permutation(np.arange(n) % FOLDS)
-    if kind != "numbers":
-        share = 0.5 if kind == "classes" else 0.9
-        for k in range(FOLDS):
-            rows = np.flatnonzero(folds == k)
-            place = (shown + noise)[:, rows].argsort(axis=1).argsort(axis=1)
-            y[:, rows] = np.where(place >= round(share * len(rows)), 1.0, -1.0)
-    predicted = np.empty((n_labels, 31, n))
-    for k in range(FOLDS):
-        test, rest = np.flatnonzero(folds == k), rng.permutation(np.flatnonzero(folds != k))
-        validation, train = rest[: len(rest) // 5], rest[len(rest) // 5 :]
-        guessed = np.einsum(
-            "plvt,rt->prlv", ridge(x, train, validation), y[:, train], optimize=True
-        )
-        truth = y[:, validation][None, :, None]
-        wrong = (guessed - truth) ** 2 if kind == "numbers" else np.sign(guessed) != truth
-        chosen = wrong.mean(axis=-1).argmin(axis=0)
-        guessed = np.einsum("plvt,rt->prlv", ridge(x, rest, test), y[:, rest], optimize=True)
-        predicted[:, :, test] = np.take_along_axis(guessed, chosen[None, ..., None], 0)[0]
-    truth = y[:, None]
-    if kind == "numbers":
-        variance = y.var(axis=1)[:, None, None]
-        wrong = (predicted - truth) ** 2 / variance
-        spread = (truth - truth.mean(axis=2, keepdims=True)) ** 2 / variance
-        parts = 1 - wrong + wrong.mean(axis=2, keepdims=True) * (spread - 1)
-    else:
-        parts = np.where(np.sign(predicted) == truth, 1.0, 0.0)
-    guessing = {"numbers": 0.0, "classes": 0.5, "rare": 0.9}[kind]
-    return [
-        [
-            Score(p.mean(), n_runs=n, n_train=n - n // FOLDS, baseline=guessing, parts=p / n)
-            for p in one
-        ]
-        for one in parts
-    ]
+    n_own = n // 2 if kind.endswith("copies") else n
+    x, shown = vectors(rng, n_own, signal)
+    y = shown + rng.normal(size=n_own)
+    if not kind.startswith("numbers"):
+        n_rare = max(round((0.1 if kind == "rare" else 0.5) * n_own), FOLDS)
+        y = (y.argsort().argsort() >= n_own - n_rare).astype(int)
+    if kind.endswith("copies"):
+        near = 0.1 * x.std(axis=1, keepdims=True) * rng.normal(size=x.shape)
+        x, y = np.concatenate([x, x + near], axis=1), np.tile(y, 2)
+    rows = [*range(n_own)] * (n // n_own)
+    return Labels(KINDS[kind], [rows], y, rows, int(rng.integers(2**31))), x.astype(np.float32)
 
 
 def of_pairs(rng: Rng, n: int, signal: bool) -> list[Score]:
@@ -211,18 +172,19 @@ def of_pairs(rng: Rng, n: int, signal: bool) -> list[Score]:
     return [correlate(c, judged + signal * rng.normal(size=n), texts) for c in cosines]
 
 
-KINDS = {"classes": "classification", "rare": "classification", "numbers": "regression"}
-KINDS["pairs"] = "pairs"
+KINDS = dict.fromkeys(("classes", "rare", "classes, copies"), "classification")
+KINDS |= {"numbers": "regression", "numbers, copies": "regression", "pairs": "pairs"}
+"""Kinds of labels, and whether every row has a near-copy."""
 
 
 def drawn_scores(kind: str, n: int, signal: bool, n_samples: int) -> Iterator[list[Score]]:
-    """Scores of 31 layers in simulated samples; those of 20 samples have the same vectors."""
+    """Scores of 31 layers in simulated samples."""
     rng = np.random.default_rng(n)
-    if kind == "pairs":
-        yield from (of_pairs(rng, n, signal) for _ in range(n_samples))
-        return
-    for _ in range(n_samples // 20):
-        yield from of_probes(rng, n, kind, signal, 20)
+    for _ in range(n_samples):
+        if kind == "pairs":
+            yield of_pairs(rng, n, signal)
+        else:
+            yield layer_scores(*labelled_rows(rng, n, kind, signal))
 
 
 def choice_rates(kind: str, n: int, signal: bool, n_samples: int) -> np.ndarray:
@@ -239,6 +201,20 @@ def at_most(rate: float, nominal: float, n_samples: int) -> bool:
     """False if a rate is significantly above the nominal one, of some hundred such rates."""
     hits = round(rate * n_samples)
     return bool(binomtest(hits, n_samples, nominal, alternative="greater").pvalue > 1e-3)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "pairs"])
+def test_simulated_probes_are_those_of_users(kind: str) -> None:
+    unlike, about = [], ("n_runs", "n_train", "baseline")
+    for n in (40, 200):
+        data, x = labelled_rows(np.random.default_rng(n), n, kind, True)
+        fast, real = layer_scores(data, x)[::10], [layer_score(data, [v]) for v in x[::10]]
+        assert [getattr(fast[0], name) for name in about] == pytest.approx(
+            [getattr(real[0], name) for name in about], abs=1e-9
+        )
+        unlike += [np.abs(a.parts - b.parts) > 1e-6 for a, b in zip(fast, real, strict=True)]
+    # Neither fit of a class ends at the optimum, so rows in between may change.
+    assert np.concatenate(unlike).mean() <= (0.01 if KINDS[kind] == "classification" else 0)
 
 
 @pytest.mark.parametrize("n", [40, 200, 1000])
@@ -278,6 +254,41 @@ def test_intervals_over_few_tasks_hold_or_are_not_shown(
     missed, shown = task_rates(sizes, depth, N_SAMPLES)
     assert at_most(missed, 0.05, N_SAMPLES)
     assert shown == (len(sizes) >= stats.FEWEST_TOGETHER)
+
+
+def regret_rates(sizes: tuple[int, ...], depth: int, n_samples: int) -> np.ndarray:
+    """Shares of samples in which intervals of selectors miss.
+
+    Of the nested regret of the middle layer, and of the regret and the gain over the output of the
+    best layer of the other tasks.
+    """
+    rng, found = np.random.default_rng(sum(sizes)), []
+    clusters = np.repeat(np.arange(len(sizes)), sizes)
+    for number in range(n_samples):
+        # In every other sample no layer is better.
+        truth = (number % 2) * 0.5 * walks(rng, depth)
+        values = truth + walks(rng, len(sizes), depth)[clusters] + walks(rng, len(clusters), depth)
+        elsewhere = _elsewhere(values, clusters)
+        low, high = _leads_over(values, np.full(len(values), depth // 2), clusters, 0)
+        nested = truth[elsewhere].mean() - truth[depth // 2]
+        regret_low, regret_high = _leads_over(values, elsewhere, clusters, 0)
+        regret = truth.max() - truth[elsewhere].mean()
+        gains = stats.simultaneous_ci(values - values[:, -1:], clusters)
+        gain = truth[elsewhere].mean() - truth[-1]
+        found.append(
+            [
+                misses(low[elsewhere].mean(), high[elsewhere].mean(), nested),
+                misses(max(regret_low.max(), 0.0), regret_high.max(), regret),
+                misses(gains.low[elsewhere].mean(), gains.high[elsewhere].mean(), gain),
+            ]
+        )
+    return np.mean(found, axis=0)
+
+
+@pytest.mark.parametrize("sizes", ["5", "14 in 8", "8", "16", "32"])
+def test_intervals_of_selectors_hold(sizes: str) -> None:
+    for missed in regret_rates(TASK_CLUSTERS[sizes], 13, 200):
+        assert at_most(missed, 0.05, 200)
 
 
 # Tables of docs/statistics.md
@@ -321,6 +332,9 @@ def print_rates(n_samples: int = 400) -> None:
     for name, sizes in TASK_CLUSTERS.items():
         rates = [task_rates(sizes, depth, 2 * n_samples) for depth in DEPTHS]
         say(name, "  ".join(f"{100 * m:4.1f}" if s else "   –" for m, s in rates))
+        if len(sizes) >= stats.FEWEST_TOGETHER:
+            of_rules = [regret_rates(sizes, depth, n_samples) for depth in DEPTHS]
+            say(name, "selectors", "  ".join(f"{100 * m:4.1f}" for one in of_rules for m in one))
 
 
 def print_power(n_samples: int = 200) -> None:

@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 import layerwise as lw
 from layerwise import choosing as choose
-from layerwise.analysis import measure
+from layerwise import stats
+from layerwise.analysis import measure, score_labels
 from layerwise.association import evidence
 from layerwise.choosing import by_evidence, by_scores, inputs, savings
 from layerwise.cli import app
@@ -27,7 +28,8 @@ from layerwise.errors import Code, LayerwiseError
 from layerwise.models.load import load
 from layerwise.section import parse
 from layerwise.tasks import labelled, probes, several
-from layerwise.tasks.results import Score
+from layerwise.tasks.results import Combination, Score
+from layerwise.tasks.task import combined, normalized
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +53,11 @@ def test_from_texts(folder: Path, tmp_path: Path) -> None:
     assert said.startswith(
         "Use layer 1 of 3.\nIn 5 published base decoders, the middle layer loses"
     )
-    assert "points (95% CI 0.4 to 13.7); the difference (-3.6 to 12.4) is not significant." in said
+    assert "the model output loses 7.1 points (95% CI 0.4 to 13.7). The difference" in said
+    assert "The difference (-3.6 to 12.4) is not significant." in said
     assert "110 of 120 texts" in said and "tokens: drop_first" in said
     command = f"layerwise export {folder} llama-1 --layer 1 --tokens drop_first --pooling mean"
+    command += " --max-length 256"
     assert said.strip().endswith(f"To save it: {command}")
     table = pd.read_csv(files["--csv"]).set_index("rule")
     assert table.loc["model output", "loss"] > table.loc["middle layer", "loss"]
@@ -151,6 +155,8 @@ def test_an_export_command_can_be_pasted() -> None:
         *("layerwise", "export", "package:llm/a b#Q4_1.gguf", "Q4_1-7", "--layer", "7"),
         *("--tokens", "drop_first", "--pooling", "mean", "--revision", "step 1"),
     ]
+    both = replace(choice, together=Combination((3, 7), "concat")).export_command("m")
+    assert "m-3-7 --layer 3,7 --combine concat --tokens" in both
 
 
 def test_analyse_writes_what_python_gives(folder: Path, tmp_path: Path) -> None:
@@ -321,9 +327,10 @@ def test_ties_are_reported() -> None:
     layer, reason = conclusion(all_right, all_right, all_right)
     assert layer == 2 and reason.startswith("All 3 layers score 1.00 (95% CI 0.96 to 1.00)")
     layer, reason = conclusion(most, all_right, all_right)
-    assert layer == 2 and reason.endswith("as Layers 1, 2 (tie).")
+    assert layer == 2 and reason.startswith("Layers 1 and 2 each score 1.00 (")
+    assert reason.endswith("; no layer scores higher.")
     layer, reason = conclusion(all_right, all_right, most)
-    assert layer == 0 and reason.startswith("Layers 0, 1 (tie) scores 1.00")
+    assert layer == 0 and reason.startswith("Layers 0 and 1 each score 1.00")
     layer, reason = conclusion(most, all_right)
     assert layer == 1 and reason.endswith("no other layer scores higher.")
 
@@ -378,11 +385,13 @@ def of_layers(seed: int, k: int, n: int = 240) -> tuple[np.ndarray, list[list[np
     """Two numbers of which each row's layers 1 and 2 know one each, and the vectors of k layers.
 
     Layer 2 knows its number with the other sign, so the mean of both is the wrong difference.
+    Lengths hardly differ, as those of a model's vectors.
     """
     rng = np.random.default_rng(seed)
     known = rng.normal(size=(2, n))
     noise = rng.normal(size=(k, n, 3)) / 10
     noise[1, :, 0], noise[2, :, 0] = known[0], -known[1]
+    noise[..., 2] = 10
     return known, [[layer.astype(np.float32)] for layer in noise]
 
 
@@ -391,7 +400,9 @@ def test_several_layers_know_together_what_none_knows_alone() -> None:
     groups = [str(row) for row in range(len(one))]
     labels = probes.classes(list(one + other > 0))
     data = labelled.Labels("classification", [groups], labels, groups)
-    table, said = choose.compare_several(data, layers, 2)
+    compared = choose.compare_several(data, layers, 2)
+    table, said = compared.table, compared.reason
+    assert compared.better == Combination((1, 2), "concat")
     table = table.set_index("used")
     assert table.loc["best layer", "score"] == pytest.approx(0.75, abs=0.07)
     found = table.loc["selected 2, concatenated"]
@@ -401,7 +412,7 @@ def test_several_layers_know_together_what_none_knows_alone() -> None:
     assert table.loc["selected 2, averaged", "score"] < 0.85
     assert "the selected 2, concatenated score best" in said and said.endswith("is significant.")
     numbers = labelled.Labels("regression", [groups], one + other, groups)
-    found = choose.compare_several(numbers, layers, 2)[0].set_index("used")["score"]
+    found = choose.compare_several(numbers, layers, 2).table.set_index("used")["score"]
     assert found["selected 2, concatenated"] > 0.95 and found["best layer"] < 0.7
 
 
@@ -412,13 +423,13 @@ def test_several_layers_gain_nothing_on_noise() -> None:
         (noise, _), layers = of_layers(seed, 4, 100)
         noise = np.random.default_rng(seed + 100).permutation(noise)
         data = labelled.Labels("classification", [rows], probes.classes(list(noise > 0)), rows)
-        assert not (choose.compare_several(data, layers, 2)[0]["gain_low"] > 0).any()
+        assert choose.compare_several(data, layers, 2).better is None
         data = labelled.Labels("regression", [rows], noise, rows)
         test = data.splits[0].test
         other = replace(data, labels=noise.copy())
         other.labels[test] = 9 * layers[seed][0][test, 0]
         chosen, same = (several.combinations(each, layers, 2) for each in (data, other))
-        assert [one.layers[0] for one in chosen] == [one.layers[0] for one in same]
+        assert [one.of_splits[0] for one in chosen] == [one.of_splits[0] for one in same]
 
 
 def test_pairs_of_several_layers() -> None:
@@ -429,7 +440,7 @@ def test_pairs_of_several_layers() -> None:
     layers = [[first, np.stack([np.cos(a), np.sin(a)], axis=1)] for a in (*angles, 0 * angles[0])]
     texts = [[f"{side}{row}" for row in range(120)] for side in "ab"]
     data = labelled.Labels("pairs", texts, np.cos(angles).sum(axis=0), texts[0])
-    table = choose.compare_several(data, layers, 2)[0].set_index("used")
+    table = choose.compare_several(data, layers, 2).table.set_index("used")
     found = table.loc["selected 2, concatenated"]
     assert found["layers"] == "0 1" and found["score"] > 0.99 and found["gain_low"] > 0.05
 
@@ -438,11 +449,18 @@ def test_several_layers_of_a_model(folder: Path, tmp_path: Path) -> None:
     texts = list(dict.fromkeys(tiny.texts(90)))[:80]
     frame = pd.DataFrame({"text": texts, "label": [str(len(t) > 80) for t in texts]})
     frame.to_csv(tmp_path / "l.csv", index=False)
-    status, said = run(folder, "--labels", tmp_path / "l.csv", "--layers", "2")
+    files = {"--csv": tmp_path / "c.csv", "--json": tmp_path / "c.json"}
+    asked = [x for pair in files.items() for x in pair]
+    status, said = run(folder, "--labels", tmp_path / "l.csv", "--layers", "2", *asked)
     assert status == 0, said
     assert "Of 2 layers together" in said and "last 2, averaged" in said
     choice = lw.choose(folder, texts, list(frame["label"]), layers=2)
     assert choice.several is not None and len(choice.several) == 6
+    for written in (pd.read_csv(files["--csv"]), pd.read_json(files["--json"])):
+        several = written[written["used"].isin(choice.several["used"])]
+        assert len(written) == 4 + 6 and len(several) == 6
+        np.testing.assert_allclose(several["gain"], choice.several["gain"], atol=1e-9)
+        np.testing.assert_allclose(written["score"][:4], choice.table["score"])
     output = choice.several.iloc[0]
     assert output["score"] == pytest.approx(choice.table["score"].iloc[-1])
     for given, code in ((9, "out_of_range"), (1, "out_of_range")):
@@ -452,6 +470,50 @@ def test_several_layers_of_a_model(folder: Path, tmp_path: Path) -> None:
         lw.choose(folder, texts, layers=2)
     status, said = run(folder, tmp_path / "l.csv", "--layers", "2")
     assert status == 1 and "--layers needs --labels" in said
+
+
+def test_the_printed_command_exports_what_was_scored(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one layer and of several, with long texts, by models that scale embeddings and not."""
+    from sentence_transformers import SentenceTransformer
+
+    texts = [f"{text} {text}" for text in dict.fromkeys(tiny.texts(90))][:80]
+    frame = pd.DataFrame({"text": texts, "label": [str(len(t) > 160) for t in texts]})
+    frame.to_csv(tmp_path / "l.csv", index=False)
+    scaling = tiny.save("bert", tmp_path / "bert")
+    (scaling / "modules.json").write_text('[{"type": "sentence_transformers.models.Normalize"}]')
+    monkeypatch.setattr(stats, "simultaneous_ci", _sure)
+    monkeypatch.chdir(tmp_path)
+    asked = ["--labels", tmp_path / "l.csv", "--max-length", "24"]
+    for model, more in (
+        (folder, ["--within", "100"]),  # layer 0
+        (folder, ["--layers", "2"]),
+        (scaling, ["--within", "100"]),
+        (scaling, ["--layers", "2", "--tokens", "drop_sinks"]),
+    ):
+        status, said = run(model, *asked, *more)
+        assert status == 0, said
+        command = shlex.split(said.strip().rpartition("To save it: ")[2])[1:]
+        assert CliRunner().invoke(app, [*command, "--threads", "1"]).exit_code == 0
+        saved = SentenceTransformer(command[2], device="cpu", trust_remote_code=True)
+        options = dict(zip(command[3::2], command[4::2], strict=True))
+        layers = [int(layer) for layer in options["--layer"].split(",")]
+        loaded = load("m", tiny.entry(model, max_length=24), "main", device="cpu")
+        data, _ = choose.read_labels(choose.task_of(tmp_path / "l.csv"), 1000)
+        scores: Any = score_labels(loaded, data, options["--tokens"], keep_vectors=True)
+        wanted = combined([scores[n].columns[0] for n in layers], options.get("--combine", ""))
+        if model == scaling:
+            wanted = normalized(wanted)
+        assert len(layers) == (2 if "--layers" in more else 1)
+        np.testing.assert_allclose(saved.encode(texts), wanted, atol=2e-5)
+
+
+def _sure(values: np.ndarray, *_: Any, widening: float = 1.0) -> stats.Estimate:
+    """Intervals without width, and every combination leads."""
+    mean = np.asarray(values).mean(axis=0)
+    lead = np.abs(mean) + 0.01
+    return stats.Estimate(mean, lead, lead, lead, 0 * lead, len(values))
 
 
 def of_rows(right: np.ndarray) -> Score:
@@ -471,16 +533,24 @@ def test_a_sample_is_stated_and_the_same_every_time(tmp_path: Path) -> None:
         choose.sample_texts(["one text"] * 50, 1000)
 
 
-def test_near_copies_are_counted() -> None:
+def test_near_copies_stay_together() -> None:
     texts = [f"{text} It was {k} days ago." for k, text in enumerate(tiny.texts(60))]
     labels = np.arange(60) % 2
     copied = [*texts, texts[3] + " ", f"{texts[4]}!"]
-    data = labelled.Labels("classification", [copied], np.r_[labels, 0, 1], copied)
-    assert inputs.count_near_copies(data) == 4
+    # The copy of row 3 is in row 5's group, which joins all three.
+    data = labelled.Labels("classification", [copied], np.r_[labels, 0, 1], [*texts, texts[5], ""])
+    joined, n = inputs.with_copies_together(data)
+    assert n == 4 and len({*joined.groups}) == 59
+    assert len({joined.groups[k] for k in (3, 5, 60)}) == 1
+    assert joined.groups[4] == joined.groups[61] != joined.groups[3]
+    for split in joined.splits:
+        assert {60, 3, 5} <= {*split.test} or {60, 3, 5}.isdisjoint(split.test)
     grouped = replace(data, groups=[*texts, *texts[3:5]])
-    assert inputs.count_near_copies(grouped) == 0
+    assert inputs.with_copies_together(grouped) == (grouped, 0)
     pairs = labelled.Labels("pairs", [copied, [*texts[::-1], *"ab"]], np.arange(62.0), copied)
-    assert inputs.count_near_copies(pairs) == 0
+    assert inputs.with_copies_together(pairs) == (pairs, 0)
+    with refused("too_few"):
+        inputs.with_copies_together(replace(data, texts=[[texts[0] + " " * k for k in range(62)]]))
 
 
 BAD = {

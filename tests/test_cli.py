@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -121,18 +122,21 @@ def test_run_hands_on_to_snakemake(tmp_path: Path) -> None:
 
 
 def test_run_writes_a_line_a_job(tmp_path: Path) -> None:
-    """Also where no terminal is."""
+    """Also where no terminal is, and where the environment is not activated."""
     (tmp_path / "config.yaml").write_text("studies: {law: {kind: power_law}}\n")
-    done = layerwise("run", "--until", "figure", cwd=tmp_path)
+    inactive = {**os.environ, "PATH": "/usr/bin:/bin"}
+    done = layerwise("run", "--until", "figure", cwd=tmp_path, env=inactive)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^\[1 of 1\] Drawing law: \d\d:\d\d, 00:00 left$", done.stderr, re.MULTILINE)
 
 
 @pytest.mark.slow
 def test_a_job_that_fails_is_one_sentence_and_its_log(tmp_path: Path) -> None:
-    model = {"source": {"folder": str(tmp_path)}}
-    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-    (tmp_path / "model.safetensors").touch()
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    (folder / "model.safetensors").touch()
+    model = {"source": {"folder": str(folder)}}
     (tmp_path / "p.txt").write_text("\n".join(tiny.texts(20)))
     document = starter.small(["owner/name"], tmp_path / "p.txt", ()) | {"models": {"m": model}}
     config = starter.write(tmp_path / "new", document)

@@ -34,6 +34,9 @@ RECIPES = [
     Recipe(2, pooling="last_token", normalize=False),
     Recipe(2, tokens="drop_first", pooling="weighted_mean", readout="residual"),
     Recipe(2, tokens="drop_sinks", pooling="cls"),
+    Recipe((2, 0, 1)),
+    Recipe((1, 3), "drop_first", "weighted_mean", "residual", combine="concat"),
+    Recipe((1, 3), "drop_sinks", "last_token", normalize=True, combine="concat"),
 ]
 
 
@@ -45,20 +48,20 @@ RECIPES = [
 def test_a_cut_model_gives_the_layer(family: str, tmp_path: Path) -> None:
     whole = tiny.loaded(family, tmp_path / "whole")
     for place, recipe in enumerate(RECIPES):
-        if family == "mamba" and recipe.layer == 0:
-            continue
         # `export` itself compares the embeddings; here we see that it kept what it had to.
         done = export(whole, recipe, tmp_path / str(place), TEXTS)
         assert done.difference <= 1e-6
-        assert recipe.layer > 1 or done.parameters < done.whole_parameters
+        assert recipe.layers[-1] > 1 or done.parameters < done.whole_parameters
         _, info = AutoModel.from_pretrained(done.folder, output_loading_info=True)
         assert not info["missing_keys"] and not info["unexpected_keys"]
 
 
-def test_plain_sentence_transformers_loads_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("layer", [2, (1, 2)])
+def test_plain_sentence_transformers_loads_it(layer: Any, tmp_path: Path) -> None:
     """In a process that cannot import layerwise."""
     whole = tiny.loaded("llama", tmp_path / "whole")
-    export(whole, Recipe(2, tokens="drop_first"), tmp_path / "cut", TEXTS)
+    recipe = Recipe(layer, "drop_first", readout="final_norm", normalize=True, combine="concat")
+    export(whole, recipe, tmp_path / "cut", TEXTS)
     script = (
         "import sys, json; sys.modules['layerwise'] = None\n"
         "from sentence_transformers import SentenceTransformer\n"
@@ -72,7 +75,8 @@ def test_plain_sentence_transformers_loads_it(tmp_path: Path) -> None:
         check=True,
     )
     found = np.array(json.loads(out.stdout))
-    wanted = cut._whole(whole, Recipe(2, "drop_first", readout="final_norm"), TEXTS)
+    wanted = cut._whole(whole, recipe, TEXTS)
+    assert found.shape == (len(TEXTS), whole.anatomy.hidden * len(recipe.layers))
     np.testing.assert_allclose(found, wanted, atol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
 
@@ -117,7 +121,13 @@ def test_plain_transformers_loads_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "code"), [({"layer": 4}, "out_of_range"), ({"pooling": "means"}, "unknown_name")]
+    ("wrong", "code"),
+    [
+        ({"layer": "4"}, "out_of_range"),
+        ({"layer": "1,1"}, "duplicate"),
+        ({"layer": "1-3"}, "wrong_type"),
+        ({"pooling": "means"}, "unknown_name"),
+    ],
 )
 def test_the_shell_refuses_before_it_loads(
     wrong: dict[str, Any], code: Code, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -125,17 +135,19 @@ def test_the_shell_refuses_before_it_loads(
     folder = tiny.save("llama", tmp_path / "m")
     monkeypatch.setattr("layerwise.models.opening.load", lambda *_, **__: pytest.fail("loaded"))
     with refused(code):
-        cli.export(str(folder), tmp_path / "out", **{"layer": 1, **wrong})
+        cli.export(str(folder), tmp_path / "out", **{"layer": "1", **wrong})
 
 
 @pytest.mark.parametrize(
     ("recipe", "code"),
     [
         (Recipe(9), "out_of_range"),
+        (Recipe((1, 9)), "out_of_range"),
+        (Recipe((1, 1)), "duplicate"),
+        (Recipe((1, 2), combine="sum"), "unknown_name"),
         (Recipe(1, tokens="first"), "unknown_name"),
         (Recipe(1, pooling="means"), "unknown_name"),
         (Recipe(1, readout="output"), "unknown_name"),
-        (Recipe(0, readout="final_norm"), "unsupported"),
     ],
 )
 def test_bad_recipes_are_one_sentence(recipe: Recipe, code: Code, tmp_path: Path) -> None:

@@ -116,6 +116,24 @@ def test_the_first_page_has_one_row_per_model_and_token_selection() -> None:
     assert shown["Output's score"].iloc[0] == f"{100 * SCORES[:, 2].mean():.1f}"
 
 
+def test_layers_together_stand_below_the_best_one() -> None:
+    scores = pd.concat([tidy_scores(SCORES, model=name) for name in "ab"])
+    values = np.linspace(0.6, 0.9, len(SCORES))
+    rows = tidy_scores(values[:, None] + [[0, 0]], model="b").drop(columns=["layer", "depth"])
+    ways = np.tile(["mean", "concat"], len(SCORES))
+    table = report.first_table(scores, combinations=rows.assign(layers="1 2", combine=ways))
+    assert table["best_layer"].tolist() == ["1", "1", "1, 2 averaged", "1, 2 concatenated"]
+    row = table.iloc[2]
+    assert row["score"] == pytest.approx(values.mean())
+    assert row["difference"] == pytest.approx((values - SCORES[:, 2]).mean())
+    assert row["output_score"] == pytest.approx(SCORES[:, 2].mean())
+    shown = report.shown(table)["Best layer"].tolist()
+    assert shown[2:] == ["1, 2 of 2, averaged", "1, 2 of 2, concatenated"]
+    assert report.note(table) != report.note(table[:2]) == report.NOTE
+    alone = report.first_table(scores)
+    pd.testing.assert_frame_equal(table[:2], alone, check_dtype=False)
+
+
 def test_token_selections_are_compared_task_by_task() -> None:
     more = SCORES + np.array([[0.1, 0.0, 0.2]])
     scores = pd.concat([tidy_scores(SCORES), tidy_scores(more, tokens="drop_first")])
@@ -166,6 +184,15 @@ def test_a_single_panel_is_drawn_on_the_callers_axes(kind: str) -> None:
     assert draw(study, tables(), ORDER, ax=own).figure is figure
     assert own.has_data() and not other.has_data()
     plt.close(figure)
+
+
+def test_a_colour_bar_ends_with_the_first_row_of_panels() -> None:
+    models = tuple(f"m{n}" for n in range(6))
+    scores = pd.concat([tidy_scores(SCORES, model=model) for model in models])
+    figure = made("task_heatmap", {"scores": scores}, models=models).figure
+    *panels, bar = [ax.get_position() for ax in figure.axes if ax.get_visible()]
+    assert len({round(panel.y0, 3) for panel in panels}) > 1
+    assert bar.y0 > max(panel.y0 for panel in panels) - 0.01
 
 
 def test_title_is_the_studys_or_none() -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
 
-from layerwise.io import hdf5
-from layerwise.io.files import replacing, sha256_text
+from layerwise.io import files, hdf5
+from layerwise.io.files import replacing, scratch, sha256_text
 from layerwise.names import decode, encode
 
 NAMES = st.text(min_size=1, max_size=40).filter(
@@ -55,6 +58,25 @@ def test_whoever_reads_keeps_the_old_file_whole(tmp_path: Path) -> None:
         with replacing(target) as partial:
             partial.write_text("new")
         assert reader.read() == "old" and target.read_text() == "new"
+
+
+def test_scratch_of_a_killed_process_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(files, "UNLOCKED_S", 0.0)
+    killed = (
+        "import os, signal\nfrom layerwise.io.files import scratch\nwith scratch() as folder:\n"
+        "    (folder / '0.npy').touch()\n    os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", killed], env=environment, check=False)
+    (left,) = tmp_path.iterdir()
+    with scratch() as alive:
+        assert not left.exists()
+        with scratch() as other:
+            assert sorted(tmp_path.iterdir()) == sorted([alive, other])
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_write_that_hdf5_could_not_do_fails(tmp_path: Path) -> None:

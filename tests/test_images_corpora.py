@@ -17,11 +17,12 @@ from PIL import Image
 from refused import refused
 
 from layerwise.config import Config
-from layerwise.config.images import HubImages, ImageCorpus, ImageViews, PackageImages
+from layerwise.config.media import HubImages, ImageCorpus, ImageViews, PackageImages
 from layerwise.corpora import image_views, prompts
-from layerwise.corpora.image_sources import classes_of, open_images
-from layerwise.corpora.images import UnreadableError, decode, png
+from layerwise.corpora.images import Picture, decode, png
 from layerwise.corpora.make import make_corpus, make_views
+from layerwise.corpora.media import UnreadableError
+from layerwise.corpora.media_sources import classes_of, open_media
 from layerwise.io.files import sha256_bytes
 from layerwise.section import parse
 from layerwise.tasks import mteb_task
@@ -168,14 +169,14 @@ def test_a_data_set_of_the_hub(tmp_path: Path) -> None:
         {"image": images, "mask": damaged, "label": [0, 1, 1, 0]}, features=features
     )
     data.to_parquet(tmp_path / "train.parquet")
-    source = open_images(HubImages(hub=str(tmp_path), label="label"))
+    source = open_media(ImageCorpus(images=HubImages(hub=str(tmp_path), label="label")))
     assert source.labels == ["cat", "dog", "dog", "cat"]
     found = np.asarray(decode(source.read(2), "2"))
     np.testing.assert_array_equal(found, np.asarray(images[2]))
     with refused("unknown_name"):
-        open_images(HubImages(hub=str(tmp_path), column="picture"))
+        open_media(ImageCorpus(images=HubImages(hub=str(tmp_path), column="picture")))
     with refused("wrong_type"):
-        open_images(HubImages(hub=str(tmp_path), column="label"))
+        open_media(ImageCorpus(images=HubImages(hub=str(tmp_path), column="label")))
 
 
 VIEWS = ImageViews(n=3, size=32)
@@ -239,7 +240,7 @@ def test_drawing_leaves_all_generators_alone(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_classes_are_drawn_whole(tmp_path: Path) -> None:
-    digits = open_images(PackageImages(package="digits"))
+    digits = open_media(ImageCorpus(images=PackageImages(package="digits")))
     three = classes_of(digits.labels, 3, 0)
     assert len(three) == 3
     assert classes_of(digits.labels, 2, 0) < three
@@ -262,15 +263,16 @@ def test_no_row_reads_a_file_outside_its_data_set(tmp_path: Path) -> None:
     features = json.dumps({"info": {"features": {"image": {"_type": "Image"}}}})
     table = pa.table({"image": rows}).replace_schema_metadata({"huggingface": features})
     pq.write_table(table, data / "train.parquet")
-    source = open_images(HubImages(hub=str(data)))
+    source = open_media(ImageCorpus(images=HubImages(hub=str(data))))
     assert source.read(3) == source.read(4) == png(COLOURS[:3])
     rows_of_mteb = datasets.load_dataset(str(data), split="train")
+    metadata = SimpleNamespace(name="task", dataset={"path": str(data)})
     for row in (0, 1, 2, 5):
         with pytest.raises(UnreadableError):
             source.read(row)
         loader = SimpleNamespace(dataset=rows_of_mteb.select([row]))
         with pytest.raises(UnreadableError):
-            list(mteb_task._images(loader, SimpleNamespace(dataset={"path": str(data)})))
+            list(mteb_task._media(loader, metadata, Picture))
 
 
 def test_files_there_and_back(folder: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from layerwise.config.models import FolderAdapter, FolderSource, HubSource, Mode
 from layerwise.io import files
 from layerwise.io.files import cached_sha256
 from layerwise.models.identity import identity
+from layerwise.progress import Progress
 
 
 @pytest.fixture
@@ -48,6 +49,23 @@ def test_a_file_is_hashed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     first = cached_sha256(path)
     monkeypatch.setattr(files, "sha256_file", lambda _: pytest.fail("hashed again"))
     assert cached_sha256(path) == first
+
+
+def test_hashing_large_weights_shows_progress(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "LARGE", 2**20)
+    monkeypatch.setattr(files, "CHUNK", 2**18 + 1)
+    weights, shown = folder / "model.safetensors", []
+
+    class Bar(Progress):
+        def __exit__(self, *_: object) -> None:
+            shown.append((self.what, self.done))
+
+    monkeypatch.setattr(files, "Progress", Bar)
+    assert files.sha256_file(weights) == sha256(weights.read_bytes()).hexdigest()
+    files.sha256_file(folder / "config.json")
+    assert shown == [(f"Hashing {weights}", 2**20)]
 
 
 def test_a_change_that_keeps_size_and_time_is_noticed(folder: Path) -> None:

@@ -1,14 +1,11 @@
-"""Numbers in README and FINDINGS equal those of the tables in docs and of the published ones.
+"""Sentences of README and FINDINGS have the numbers of the tables in docs.
 
-`python tests/test_readme.py` writes docs/quickstart.csv from the tables of `make demo`,
-docs/real.csv from those of `make real`, and docs/ablation.csv from those of presets/ablation.yaml,
-of each that was run.
+tests/test_numbers.py looks for every number of every page.
 """
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -51,7 +48,7 @@ def test_collapse_in_the_middle(page: str, quickstart: pd.DataFrame) -> None:
 
 
 def test_norm_entropy_and_sink_rate(quickstart: pd.DataFrame) -> None:
-    rows = quickstart[quickstart["study"] == "sink_rate"]
+    rows = quickstart[quickstart["study"] == "sink_rate"].dropna(subset="layer")
     at = rows.pivot(index="metric", columns="layer", values="value")
     layers = [2, 3, 4, 10, 11, 12, 13, 15, 30]
     page = words("FINDINGS.md")
@@ -235,41 +232,3 @@ NAMED = re.compile(
 def test_titles_of_findings_name_their_models() -> None:
     lines = (ROOT / "FINDINGS.md").read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if line.startswith("## ") and not NAMED.search(line)] == []
-
-
-def collect(results: Path) -> pd.DataFrame:
-    """The numbers of the pages: all rows of the quickstart's tables, with their study."""
-    path = ROOT / "docs" / "quickstart.csv"
-    tables = {path.stem: pd.read_csv(path) for path in sorted((results / "tables").glob("*.csv"))}
-    best = pd.read_csv(results / "report" / "best_layers.csv")
-    layer = best["best_layer"].replace("output", pd.NA).fillna(best["last_layer"]).astype(int)
-    tables["best_layers"] = best.rename(columns={"difference": "value"}).assign(layer=layer)
-    rows = pd.concat(table.assign(study=study) for study, table in tables.items())
-    return rows.astype({"layer": "Int64"}).reindex(columns=pd.read_csv(path, nrows=0).columns)
-
-
-KEPT = [
-    *("study", "model", "task", "y", "representation", "layer", "value", "low", "high", "n_tasks"),
-    *("n_clusters", "n", "chance", "p_adjusted"),
-]
-
-
-def studies_of(results: Path) -> pd.DataFrame:
-    """All rows of a run's tables that have a value for a layer, with their study."""
-    tables = []
-    for path in sorted((results / "tables").glob("*.csv")):
-        # Probes are columns, so that their control stands beside them.
-        table = pd.read_csv(path).rename(columns={"linear": "value", "n_test": "n"})
-        tables.append(table.assign(study=path.stem).reindex(columns=KEPT))
-    return pd.concat(tables, ignore_index=True).dropna(axis=1, how="all")
-
-
-if __name__ == "__main__":
-    runs = {
-        "quickstart": (ROOT / "results", collect),
-        "real": (ROOT / "results" / "real", studies_of),
-        "ablation": (ROOT / "results" / "ablation", studies_of),
-    }
-    for run, (folder, read) in runs.items():
-        if (folder / "tables").is_dir():
-            read(folder).to_csv(ROOT / "docs" / f"{run}.csv", index=False, float_format="%.6g")

@@ -27,6 +27,7 @@ from layerwise.association.selection import (
     LOES,
     MIDDLE,
     NESTED,
+    ORACLE,
     OTHER_TASKS,
     OUTPUT,
     best_layers,
@@ -115,6 +116,27 @@ def test_the_best_layer_of_the_other_tasks_is_held_to_the_task_left_out() -> Non
     assert row["gain_over_output"] == pytest.approx(row["score"] - 0.5)
     two = select_layers(tidy_metrics({"lidar": np.arange(3.0)}), tidy_scores(values[:2]), DOWN_UP)
     assert OTHER_TASKS not in set(two["metric"])
+
+
+def test_nested_regrets_are_against_the_best_layer_of_the_other_tasks() -> None:
+    values = np.array([[0.9, 0.6, 0.5], [0.4, 0.6, 0.5], [0.4, 0.6, 0.5], [0.4, 0.6, 0.4]])
+    values = np.concatenate([values, values[1:]])
+    table = select_layers(tidy_metrics({"lidar": np.arange(3.0)}), tidy_scores(values), DOWN_UP)
+    others, oracle, lidar = (pick(table, m) for m in (OTHER_TASKS, ORACLE, "lidar"))
+    # Each task's others select layer 1, as all of them do.
+    assert (oracle["layer"], oracle["regret"], oracle["nested_regret"]) == (1, 0, 0)
+    assert others["nested_regret"] == 0 and others["score"] == oracle["score"]
+    assert lidar["nested_regret"] == pytest.approx(lidar["regret"])
+    # One interval for all layers, of layer 1 over layer 2.
+    leads = stats.simultaneous_ci(values - values[:, [2]])
+    ends = lidar[["nested_low", "nested_high"]].tolist()
+    assert ends == pytest.approx([leads.low[1], leads.high[1]])
+    gains = others[["gain_low", "gain_high"]].tolist()
+    assert gains == pytest.approx([leads.low[1], leads.high[1]]), "selected by these scores"
+    assert lidar["gain_low"] == stats.mean_ci(values[:, 2] - values[:, 2]).low
+    few = select_layers(tidy_metrics({"lidar": np.arange(3.0)}), tidy_scores(values[:4]), DOWN_UP)
+    unknown = few.loc[few["metric"] == OTHER_TASKS, ["nested_low", "regret_low", "gain_low"]]
+    assert unknown.isna().all(axis=None) and few["no_interval"].str.len().min() > 0
 
 
 @settings(deadline=None, max_examples=12)
@@ -207,7 +229,7 @@ def test_a_last_layer_without_a_score_is_no_baseline() -> None:
     scores = without_last(tidy_scores(np.random.default_rng(0).random((3, 5))))
     metrics = tidy_metrics({"lidar": np.arange(5.0)})
     table = select_layers(metrics, scores, DOWN_UP)
-    assert set(table["metric"]) == {"lidar", MIDDLE, OTHER_TASKS}
+    assert set(table["metric"]) == {"lidar", MIDDLE, ORACLE, OTHER_TASKS}
     unknown = ["output_score", "gain_over_output", "gain_low", "gain_high"]
     assert table[unknown].isna().all(axis=None)
     others = ["score", "regret"]
@@ -393,7 +415,7 @@ def test_picks_are_held_against_the_models_output() -> None:
     scores = with_output(np.array([[0.2, 0.6, 0.1], [0.2, 0.8, 0.1]]), np.array([0.9, 0.9]))
     table = select_layers(metrics, scores, DOWN_UP)
     table = table[table["pooling"] == "mean"].set_index("metric")
-    assert len(table) == 3 + len({OUTPUT, MIDDLE}) - (CONSENSUS not in table.index)
+    assert len(table) == 3 + len({OUTPUT, MIDDLE, ORACLE}) - (CONSENSUS not in table.index)
     assert table.loc["lidar", ["layer", "score"]].tolist() == [2, 0.1], "layer L is not the output"
     assert table.loc[OUTPUT, ["layer", "score", "regret"]].tolist() == [2, 0.9, 0]
     assert table.loc["curvature", "gain_over_output"] == pytest.approx(-0.2)

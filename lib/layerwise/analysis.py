@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerwise.config.studies import several
+from layerwise.corpora.images import Picture
+from layerwise.corpora.media import Medium, read_file
 from layerwise.errors import LayerwiseError, check_name
+from layerwise.io.files import scratch
 from layerwise.vocabulary import USUAL
 
 if TYPE_CHECKING:
@@ -83,8 +85,8 @@ def measure(
     kept: dict[str, Any] = {"tokens": tokens, "protocols": protocols}
     kept["attention"] = not attention.isdisjoint(lists["metrics"])
     extraction = parse(ExtractSettings, kept)
-    with tempfile.TemporaryDirectory(prefix="layerwise-") as folder:
-        path = Path(folder) / "prompts.h5"
+    with scratch() as folder:
+        path = folder / "prompts.h5"
         extract(
             loaded,
             corpus="prompts",
@@ -148,7 +150,7 @@ def labels_of(prompts: Sequence[Any], labels: Sequence[Any]) -> Labels:
 
 
 def prompts_of(source: Any, column: str = "text") -> list[Any]:
-    """Texts or images as a model is given them; PIL images become pictures.
+    """Texts, images or recordings as a model is given them.
 
     Parameters
     ----------
@@ -169,32 +171,56 @@ def prompts_of(source: Any, column: str = "text") -> list[Any]:
     names = getattr(source, "column_names", getattr(source, "columns", None))
     if names is not None and not isinstance(source, Mapping):
         check_name("column", column, names)
-        source = source[column]
+        source = _not_decoded(source, column)[column]
     is_list = isinstance(source, Iterable) and not isinstance(source, str | bytes | Mapping | Set)
     given = list(source) if is_list else []
     if not given:
         raise LayerwiseError(
-            "texts: expected a list of texts or images, a data set or a file, got "
+            "texts: expected a list of texts, images or recordings, a data set or a file, got "
             f"{source!r:.60}.",
             code="wrong_type",
         )
-    return [p if isinstance(p, str) else _picture(n, p) for n, p in enumerate(given)]
+    return [p if isinstance(p, str) else _medium(n, p) for n, p in enumerate(given)]
 
 
-def _picture(number: int, image: Any) -> Any:
-    """A PIL image as the library reads images; the PNG in between loses nothing."""
-    from PIL import Image, ImageOps
+def _not_decoded(data: Any, column: str) -> Any:
+    """The data set with the bytes of its recordings, since `datasets` needs torchcodec to decode
+    them."""
+    import datasets
 
-    from layerwise.corpora.images import Picture
+    if isinstance(getattr(data, "features", {}).get(column), datasets.Audio):
+        return data.cast_column(column, datasets.Audio(decode=False))
+    return data
 
-    if not isinstance(image, Image.Image):
-        raise LayerwiseError(
-            f"texts: expected texts or PIL images, got {type(image).__name__} at {number}.",
-            code="wrong_type",
-        )
+
+def _medium(number: int, given: Any) -> Medium:
+    """A PIL image or a recording as the library reads them; the file in between loses nothing."""
+    from PIL import Image
+
+    from layerwise.corpora.audio import Recording, wav
+
+    name = str(number)
+    if isinstance(given, Image.Image):
+        return _picture(name, given)
+    if isinstance(given, Path):
+        return Recording(name, read_file(str(given), str(given)))
+    if isinstance(given, Mapping) and given.keys() >= {"array", "sampling_rate"}:
+        return Recording(name, wav(given["array"], int(given["sampling_rate"])))
+    if isinstance(given, Mapping) and given.keys() >= {"bytes", "path"}:
+        return Recording(name, given["bytes"] or read_file(str(given["path"]), name))
+    raise LayerwiseError(
+        "texts: expected texts, PIL images, or recordings as a Path or as {'array': ..., "
+        f"'sampling_rate': ...}}, got {type(given).__name__} at {number}.",
+        code="wrong_type",
+    )
+
+
+def _picture(name: str, image: Any) -> Picture:
+    from PIL import ImageOps
+
     upright = ImageOps.exif_transpose(image)
     if upright.mode in ("CMYK", "YCbCr", "HSV", "LAB"):  # PNG does not have them
         upright = upright.convert("RGB")
     file = io.BytesIO()
     upright.save(file, "PNG")
-    return Picture(str(number), file.getvalue())
+    return Picture(name, file.getvalue())

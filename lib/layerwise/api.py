@@ -50,7 +50,7 @@ def analyse(
     device: str = "auto",
     threads: int = 1,
 ) -> pd.DataFrame:
-    """Compute metrics of every layer of a model on texts or images.
+    """Compute metrics of every layer of a model on texts, images or recordings.
 
     The code is that of the workflow, and so are the values.
 
@@ -61,10 +61,11 @@ def analyse(
         folder, a hub name or package:NAME/path. Or states that another program computed: an
         array (layers, texts, D), an array (layers, T, D) for each text, or a file of states.
     texts
-        A list of texts or of PIL images, a `datasets.Dataset`, or a file (.txt, .csv, .jsonl,
-        .parquet).
+        A list of texts, of PIL images or of recordings (``{"array": …, "sampling_rate": …}`` or
+        a Path), a `datasets.Dataset`, or a file of texts (.txt, .csv, .jsonl, .parquet).
     tokenizer : optional
-        Tokenizer or image processor of a model in memory; by default that of its source.
+        Tokenizer, image processor or feature extractor of a model in memory; by default that of
+        its source.
     metrics : str or sequence of str, optional
         By default all metrics that can be computed from `texts` and `views`.
     labels : sequence, optional
@@ -75,7 +76,7 @@ def analyse(
     tokens, protocols, alphas, normalizations : optional
         One variant or several; each has its own rows.
     column : str
-        Column of a data set or file that holds the texts, or images.
+        Column of a data set or file that holds the texts, images or recordings.
     revision : str
         Branch, tag or commit of a model on the hub.
     device : str
@@ -164,7 +165,7 @@ def choose(
     device: str = "auto",
     threads: int = 1,
 ) -> Choice:
-    """Recommend a layer, from labels of the texts or images or from published scores.
+    """Recommend a layer, from labels of the prompts or from published scores.
 
     Parameters
     ----------

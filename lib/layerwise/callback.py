@@ -31,7 +31,7 @@ class LayerMetrics(TrainerCallback):  # type: ignore[misc]
     Parameters
     ----------
     texts
-        Some texts or images, the same at every step; as for `layerwise.analyse`.
+        Some texts, images or recordings, the same at every step; as for `layerwise.analyse`.
     every : int
         Steps between two measurements. The first is before training.
     metrics : sequence of str

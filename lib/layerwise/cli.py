@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ from typer import Argument, Option
 from layerwise.errors import LayerwiseError, check_name
 
 if TYPE_CHECKING:
+    from layerwise.models.load import LoadedModel
     from layerwise.run.plan import Plan
 
 # All else is imported when it is needed: `layerwise --help` shall be there at once.
@@ -49,6 +51,7 @@ def _figure(path: Path | None) -> Path | None:
     return _output(path)
 
 
+TEXT_FILES = ".txt (one per line), .csv, .tsv, .jsonl or .parquet"
 MODEL = Annotated[
     str,
     Argument(
@@ -64,6 +67,7 @@ TEXT = Annotated[
     Option(help="Column of the texts (default: text). Repeat for the second text of pairs."),
 ]
 LABEL = Annotated[str | None, Option(help="Column of the label (default: label, or score).")]
+MAX_LENGTH = Annotated[int, Option(min=1, help="Cut texts after this many tokens.")]
 THREADS = Annotated[int, Option(min=1, max=1024, help="CPU threads.")]
 CONFIG = Annotated[Path, Option("--config", "-c", help="The config.")]
 EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -97,19 +101,35 @@ def _write(table: Any, csv: Path | None, json: Path | None) -> None:
         table.to_json(json, orient="records", indent=1)
 
 
+def _opened(
+    model: str, threads: int, max_length: int | None, revision: str, device: str, dtype: str
+) -> AbstractContextManager[LoadedModel]:
+    """Open a model that a command names."""
+    from layerwise.activations.extract import set_threads
+    from layerwise.models.opening import open_model
+
+    set_threads(threads)
+    return open_model(
+        model,
+        name=model,
+        max_length=max_length,
+        revision=revision,
+        device=device,
+        dtype=dtype,
+    )
+
+
 @app.command()
 def analyse(
     model: MODEL,
-    texts: Annotated[
-        Path, Argument(help="Texts: .txt (one per line), .csv, .tsv, .jsonl or .parquet.")
-    ],
+    texts: Annotated[Path, Argument(help=f"Texts: {TEXT_FILES}.")],
     metric: Annotated[
         list[str] | None,
         Option(help="A metric; repeat for several (default: all that texts suffice for)."),
     ] = None,
     tokens: Annotated[str, Option(help="Tokens to pool: all, drop_first or drop_sinks.")] = "all",
     text: Annotated[str, Option(help="Column of the texts.")] = "text",
-    max_length: Annotated[int, Option(min=1, help="Cut texts after this many tokens.")] = 256,
+    max_length: MAX_LENGTH = 256,
     csv: CSV = None,
     json: JSON = None,
     plot: Annotated[
@@ -124,19 +144,15 @@ def analyse(
 
     Example: layerwise analyse HuggingFaceTB/SmolLM2-135M texts.txt --metric prompt_entropy
     """
-    from layerwise.activations.extract import set_threads
     from layerwise.analysis import measure, prompts_of
     from layerwise.metrics.registry import all_metrics
-    from layerwise.models.opening import open_model
     from layerwise.vocabulary import TOKENS
 
     for name in metric or ():
         check_name("metric", name, all_metrics())
     check_name("token selection", tokens, TOKENS)
     prompts = prompts_of(texts, text)
-    set_threads(threads)
-    place: Any = {"revision": revision, "device": device, "dtype": dtype}
-    with open_model(model, name=model, max_length=max_length, **place) as loaded:
+    with _opened(model, threads, max_length, revision, device, dtype) as loaded:
         table, _ = measure(loaded, [prompts], threads, metrics=metric, tokens=tokens)
     _say(table.pivot_table("value", "layer", "metric").round(3).to_string())
     _write(table, csv, json)
@@ -153,10 +169,7 @@ def choose(
     model: MODEL,
     texts: Annotated[
         Path | None,
-        Argument(
-            help="Texts like those you will embed: .txt (one per line), .csv, .tsv, .jsonl or "
-            ".parquet."
-        ),
+        Argument(help=f"Texts like those you will embed: {TEXT_FILES}."),
     ] = None,
     labels: Annotated[
         Path | None,
@@ -193,7 +206,7 @@ def choose(
     sample: Annotated[
         int, Option(min=20, max=5000, help="Read at most this many texts, rows or words.")
     ] = 1000,
-    max_length: Annotated[int, Option(min=1, help="Cut texts after this many tokens.")] = 256,
+    max_length: MAX_LENGTH = 256,
     seed: Annotated[int, Option(min=0, help="Seed of the sample and the splits.")] = 0,
     verbose: Annotated[bool, Option("--verbose", help="Print the whole table.")] = False,
     csv: CSV = None,
@@ -219,9 +232,7 @@ def choose(
             "Give either a file of texts, or labelled rows by --labels.", code="conflict"
         )
     from layerwise import choosing
-    from layerwise.activations.extract import set_threads
     from layerwise.analysis import prompts_of
-    from layerwise.models.opening import open_model
     from layerwise.vocabulary import TOKENS
 
     if tokens is not None:
@@ -237,9 +248,7 @@ def choose(
     else:
         data, n = choosing.read_labels(choosing.task_of(labels, text or (), label, seed), sample)
         used = f"{len(data.labels)} of {n} labelled rows"
-    set_threads(threads)
-    place: Any = {"revision": revision, "device": device, "dtype": dtype}
-    with open_model(model, name=model, max_length=max_length, **place) as loaded:
+    with _opened(model, threads, max_length, revision, device, dtype) as loaded:
         choice = choosing.choose(
             loaded,
             data,
@@ -255,9 +264,11 @@ def choose(
         _say(choice.table.round(3).to_string(index=False, na_rep="–"))
     if choice.several is not None:
         _say(choice.several.round(3).to_string(index=False))
-    options = {} if revision == "main" else {"revision": revision}
+    options = {"max-length": max_length, "revision": revision, "dtype": dtype}
+    usual = {"revision": "main", "dtype": "float32"}
+    options = {key: value for key, value in options.items() if value != usual.get(key)}
     _say(f"To save it: {choice.export_command(model, **options)}")
-    _write(choice.table, csv, json)
+    _write(choice.whole_table, csv, json)
     if plot is not None:
         choosing.plot(choice, plot)
 
@@ -266,14 +277,26 @@ def choose(
 def export(
     model: MODEL,
     out: Annotated[Path, Argument(help="Folder to write: new or empty.")],
-    layer: Annotated[int, Option(min=0, help="0 (embedding output) to the number of blocks.")],
+    layer: Annotated[
+        str,
+        Option(
+            help="0 (embedding output) to the number of blocks; or several, such as 8,16,24, to "
+            "combine them."
+        ),
+    ],
+    combine: Annotated[
+        str, Option(help="Of several layers: mean or concat, each layer first at unit length.")
+    ] = "mean",
     pooling: Annotated[str, Option(help="mean, weighted_mean, max, last_token or cls.")] = "mean",
     tokens: Annotated[str, Option(help="all, drop_first or drop_sinks.")] = "all",
     readout: Annotated[
         str | None,
         Option(help="final_norm or residual (default: final_norm where the model has one)."),
     ] = None,
-    normalize: Annotated[bool, Option(help="Scale embeddings to unit length.")] = True,
+    normalize: Annotated[
+        bool | None,
+        Option(help="Scale embeddings to unit length (default: as the model does)."),
+    ] = None,
     texts: Annotated[
         Path | None,
         Option(help="Texts to check the export with (default: a few made-up ones)."),
@@ -293,28 +316,31 @@ def export(
     where layerwise is not installed. Before anything is saved, its embeddings are compared with
     the whole model's.
 
-    Example: layerwise export HuggingFaceTB/SmolLM2-135M --layer 28 --tokens drop_first smol-28
+    Examples: layerwise export HuggingFaceTB/SmolLM2-135M --layer 28 --tokens drop_first smol-28;
+    layerwise export HuggingFaceTB/SmolLM2-135M --layer 8,16,24 --combine concat smol-3
     """
-    from layerwise.activations.extract import set_threads
     from layerwise.analysis import prompts_of
     from layerwise.export import Recipe, cut
-    from layerwise.models.opening import depth_of, open_model
+    from layerwise.models.opening import depth_of
 
-    recipe = Recipe(layer, tokens, pooling, readout, normalize)
+    try:
+        layers = tuple(map(int, layer.split(",")))
+    except ValueError:
+        problem = f"--layer: expected a layer, or several such as 8,16,24, got {layer!r}."
+        raise LayerwiseError(problem, code="wrong_type") from None
+    recipe = Recipe(layers, tokens, pooling, readout, normalize, combine)
     # What can be checked is checked before the model is loaded, which may take minutes.
     cut.check_words(recipe)
     cut.check_target(out)
     n_blocks = depth_of(model, revision)
-    if n_blocks is not None and layer > n_blocks:
-        problem = f"--layer: {model} has the layers 0 to {n_blocks}, got {layer}."
-        raise LayerwiseError(problem, code="out_of_range")
+    if n_blocks is not None:
+        cut.check_layers(recipe, model, n_blocks)
     checked_with = prompts_of(texts) if texts else cut.made_up_texts()
-    set_threads(threads)
-    place: Any = {"revision": revision, "device": device, "dtype": dtype}
-    with open_model(model, name=model, max_length=max_length, **place) as loaded:
+    with _opened(model, threads, max_length, revision, device, dtype) as loaded:
         done = cut.export(loaded, recipe, out, checked_with, origin=why)
     _say(
-        f"{done.folder} holds layer {layer} of {loaded.anatomy.n_layers - 1} of {model}.",
+        f"{done.folder} holds layer{'s' * (len(layers) > 1)} {', '.join(map(str, layers))} of "
+        f"{loaded.anatomy.n_layers - 1} of {model}.",
         f"Size: {done.parameters / 1e6:.1f} of {done.whole_parameters / 1e6:.1f} million "
         "parameters.",
         f"Checked on {len(checked_with)} texts: no coordinate differs by more than "
@@ -351,10 +377,7 @@ def new(
     folder: Annotated[Path, Option(help="Folder to write config.yaml into.")] = Path(),
     texts: Annotated[
         Path | None,
-        Option(
-            help="File of prompts: .txt (one per line), .csv, .tsv, .jsonl or .parquet (default: "
-            "the Wikipedia slice)."
-        ),
+        Option(help=f"File of prompts: {TEXT_FILES} (default: the Wikipedia slice)."),
     ] = None,
     task: Annotated[list[str] | None, Option(help="An MTEB task. Repeat for several.")] = None,
     labels: Annotated[
@@ -479,7 +502,7 @@ def _explain(
 
 @app.command()
 def claims() -> None:
-    """Print the claims of the paper beside the numbers that its authors released.
+    """Print the claims of the paper with the numbers that its authors released.
 
     Example: layerwise claims > docs/claims.md
     """

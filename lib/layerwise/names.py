@@ -42,6 +42,7 @@ PATHS = {
     "prompts": "metrics/{model}/{revision}/{corpus}.prompts.parquet",
     "positions": "metrics/{model}/{revision}/{corpus}.positions.parquet",
     "scores": "scores/{model}/{revision}.parquet",
+    "combinations": "scores/{model}/{revision}.parquet",
     "texts": "corpora/{corpus}.parquet",
     "associations": "associations/{study}.parquet",
     "selections": "selections/{study}.parquet",
@@ -50,7 +51,7 @@ PATHS = {
 }
 """The files that studies read, below the results folder: those of the rules in workflow/rules."""
 RESERVED = (".views", ".prompts", ".positions")
-"""Ends of the names of files beside a corpus or its metrics."""
+"""Endings of the files that belong to a corpus or its metrics."""
 
 
 def path_of(table: str, **names: str) -> str:

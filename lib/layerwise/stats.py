@@ -136,9 +136,8 @@ def mean_ci(values: npt.ArrayLike, clusters: Iterable[object] | None = None) -> 
     """
     mean, deviations, freedom = _mean_and_deviations(values, clusters)
     stderr = np.sqrt(np.square(deviations).sum(axis=0))
-    t = stats.t(freedom)
-    half = t.ppf(1 - ALPHA / 2) * stderr
-    p = np.where(stderr > 0, 2 * t.sf(np.abs(_ratio(mean, stderr))), np.nan)[()]
+    half = stats.t.ppf(1 - ALPHA / 2, freedom) * stderr
+    p = np.where(stderr > 0, 2 * stats.t.sf(np.abs(_ratio(mean, stderr)), freedom), np.nan)[()]
     return Estimate(mean, mean - half, mean + half, p, stderr, len(deviations))
 
 

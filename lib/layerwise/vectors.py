@@ -38,7 +38,7 @@ def embed(
     revision: str = "main",
     device: str = "auto",
 ) -> xr.DataArray:
-    """Embed texts or images with all layers of a model, in one pass.
+    """Embed texts, images or recordings with all layers of a model, in one pass.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def extract(
     model, tokenizer, views, column, revision, device
         As for `layerwise.analyse`.
     corpus
-        Texts or images as `layerwise.analyse` takes them, or a corpus of a run
+        Texts, images or recordings as `layerwise.analyse` takes them, or a corpus of a run
         (``results/corpora/NAME.parquet``).
     out : path
         The HDF5 file to write.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import tiny_audio
 from cases import CASES, Case, place, short_hash
 
 from layerwise.config.corpora import (
@@ -17,10 +19,10 @@ from layerwise.config.corpora import (
     Sample,
     ViewSettings,
 )
-from layerwise.config.images import ImageCorpus, ImageViews, PackageImages
-from layerwise.corpora import image_sources, image_views, wikipedia
+from layerwise.config.media import AudioViews, ImageCorpus, ImageViews, PackageImages
+from layerwise.corpora import audio_views, image_views, media_sources, wikipedia
 from layerwise.corpora.perturb import perturb
-from layerwise.corpora.prompts import pictures_of
+from layerwise.corpora.prompts import media_of
 from layerwise.corpora.select import select
 from layerwise.corpora.sources import open_texts
 from layerwise.corpora.views import augment
@@ -100,7 +102,7 @@ def perturbed_tokens() -> pd.DataFrame:
 def digits() -> pd.DataFrame:
     package = PackageImages(package="digits")
     settings = ImageCorpus(images=package, classes=4, sample=Sample(n=12, seed=1))
-    return image_sources.choose(image_sources.open_images(package), settings)[0]
+    return media_sources.choose(media_sources.open_media(settings), settings)[0]
 
 
 def corpus_of_images() -> pd.DataFrame:
@@ -114,7 +116,7 @@ def views_of_images() -> pd.DataFrame:
     rows = []
     images = digits()[:4]
     drawn = image_views.draw(images, settings).groupby("prompt_id", sort=False)["drawn"]
-    for picture in pictures_of(images):
+    for picture in media_of(images):
         for view, parameters in enumerate(drawn.get_group(picture.name), start=1):
             pixels = np.asarray(image_views.apply(picture.pixels(), parameters), np.float64)
             rows.append(
@@ -125,6 +127,27 @@ def views_of_images() -> pd.DataFrame:
                     "deviation": pixels.std(),
                     "corner": pixels[:8, :8].mean(),
                     "left": pixels[:, :8].mean(),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def views_of_recordings() -> pd.DataFrame:
+    recordings = tiny_audio.recordings(4)
+    table = pd.DataFrame({"prompt_id": r.name, "sha256": r.sha256} for r in recordings)
+    drawn = audio_views.draw(table, AudioViews(n=3, seed=1)).groupby("prompt_id", sort=False)
+    rows = []
+    for recording in recordings:
+        for view, parameters in enumerate(drawn["drawn"].get_group(recording.name), start=1):
+            samples = replace(recording, drawn=parameters).samples(8_000).astype(np.float64)
+            rows.append(
+                {
+                    "prompt_id": recording.name,
+                    "view": view,
+                    "samples": len(samples),
+                    "deviation": samples.std(),
+                    "first": samples[:100].std(),
+                    "middle": samples[len(samples) // 2],
                 }
             )
     return pd.DataFrame(rows)
@@ -142,4 +165,5 @@ CASES |= {
     "corpus.perturbed": Case(perturbed_tokens, ("how", "prompt")),
     "images.digits": Case(corpus_of_images, ("number",)),
     "images.views": Case(views_of_images, ("prompt_id", "view"), atol=1e-3),
+    "audio.views": Case(views_of_recordings, ("prompt_id", "view"), atol=1e-6),
 }

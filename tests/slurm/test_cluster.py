@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import h5py
 import pandas as pd
 import pytest
 import yaml
+from conftest import ROOT
 from project import Project
 from same_values import assert_same
 
@@ -40,6 +41,7 @@ pytestmark = [
 QUICK = [
     "--workflow-profile=workflow/profiles/slurm",
     "--slurm-no-account",
+    "--slurm-status-command=squeue",
     "--slurm-init-seconds-before-status-checks=3",
     "--seconds-between-status-checks=3",
     "--latency-wait=20",
@@ -54,6 +56,18 @@ def project(tmp_path: Path) -> Iterator[Project]:
     made.write()
     yield made
     subprocess.run(["scancel", "--user", "root"], check=False)
+
+
+def quickstart(project: Project) -> None:
+    """Give a project the quickstart's config: two of its models and tasks, and one study."""
+    config = yaml.safe_load((ROOT / "config.yaml").read_text())
+    del config["models"]["smollm2-135m"]
+    config["models"]["pythia-nano"]["revisions"] = ["step0", "step8"]
+    config["tasks"] = ["LeeNewsSimilarity", "PangLeePolarity", "WikipediaArticlePairs"]
+    config["extract"]["device"] = "auto"
+    config["studies"] = {"both": {"kind": "metric_vs_score", "tokens": ["all"]}}
+    project.config = config
+    project.write()
 
 
 def slurm_jobs() -> list[dict[str, str]]:
@@ -89,18 +103,8 @@ def values(project: Project) -> dict[str, Any]:
     return found
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 300) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"nothing happened in {seconds} s")
-
-
-def process_of(script: str, folder: Path) -> int | None:
-    """The process of a SLURM job that runs a script of the project."""
+def process_of(script: str, folder: Path, model: str) -> tuple[int, str] | None:
+    """The process of a SLURM job that runs a script of the project on a model, and the job."""
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             command = (entry / "cmdline").read_bytes().split(b"\0")
@@ -109,37 +113,55 @@ def process_of(script: str, folder: Path) -> int | None:
         except OSError:  # it ended meanwhile
             continue
         runs = len(command) > 1 and command[1].endswith(f"{script}.py".encode())
-        if runs and here and b"SLURM_JOB_ID=" in environment:
-            return int(entry.name)
+        job = re.search(rb"\0SLURM_JOB_ID=(\d+)", environment)
+        if runs and here and job and model.encode() in command:
+            return int(entry.name), job[1].decode()
     return None
 
 
-def test_a_killed_job_ends_with_the_values_of_a_local_run(project: Project) -> None:
+def test_killed_jobs_end_with_the_values_of_a_run_that_was_left_alone(project: Project) -> None:
+    quickstart(project)
+    table = "results/associations/both.parquet"
     earlier = {job["JobId"] for job in slurm_jobs()}
-    command = [sys.executable, "-m", "snakemake", *QUICK]
+    command = [sys.executable, "-m", "snakemake", *QUICK, table]
     # The profile itself keeps jobs from asking the hub.
     environment = {k: v for k, v in os.environ.items() if k != "HF_HUB_OFFLINE"}
     environment["PYTHONPATH"] = str(project.folder / "lib")
+    scores = project.folder / "results/scores/minilm-l6/main"
     with (project.folder / "log").open("wb") as log:
         running = subprocess.Popen(
             command, cwd=project.folder, env=environment, stdout=log, stderr=subprocess.STDOUT
         )
-        for script in ("evaluate_model", "extract_activations"):
-            os.kill(wait_for(lambda s=script: process_of(s, project.folder)), signal.SIGKILL)
-        status = running.wait(900)
+        alive = {"extract_activations", "evaluate_model"}
+        tasks: dict[Path, int] = {}
+        while alive and running.poll() is None:
+            time.sleep(0.1)
+            for script in list(alive):
+                found = process_of(script, project.folder, "minilm-l6")
+                if found and script == "extract_activations":
+                    subprocess.run(["scancel", found[1]], check=True)
+                    alive.discard(script)
+                elif found and any(scores.glob("*.parquet")):
+                    os.kill(found[0], signal.SIGKILL)
+                    tasks = {path: path.stat().st_mtime_ns for path in scores.glob("*.parquet")}
+                    alive.discard(script)
+        status = running.wait(1800)
+    assert not alive
     assert status == 0, (project.folder / "log").read_text()[-4000:]
+    assert 0 < len(tasks) < 3
+    assert all(path.stat().st_mtime_ns == time for path, time in tasks.items())
     jobs = [job for job in slurm_jobs() if job["JobId"] not in earlier]
-    finished = Counter(rule_of(job) for job in jobs if job["JobState"] == "COMPLETED")
-    assert finished["extract"] == finished["metrics"] == 3
-    assert finished["evaluate"] == 2
-    assert sum(job["JobState"] == "FAILED" for job in jobs) >= 2
+    ended = Counter((rule_of(job), job["JobState"]) for job in jobs)
+    assert ended["extract", "COMPLETED"] == ended["evaluate", "COMPLETED"] == 2
+    assert ended["evaluate", "FAILED"] == ended["extract", "CANCELLED"] == 1
     for job in jobs:
         assert asks_for_gpu(job) == (rule_of(job) in ("extract", "evaluate")), job
     on_cluster = values(project)
 
-    assert "Nothing to be done" in project.snakemake(*QUICK)
+    assert "Nothing to be done" in project.snakemake(*QUICK, table)
     local = Project(project.folder.parent / "local")
-    local.snakemake()
+    quickstart(local)
+    local.snakemake(table)
     assert_same(on_cluster, values(local))
 
 

@@ -1,11 +1,12 @@
 # The config, the keys of its files, and the input functions that rules share.
 
+import atexit
 import os
 import re
 import shlex
 import sys
 import time
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -20,23 +21,27 @@ if LIBRARY.is_dir():
 
 from layerwise.config import Config
 from layerwise.config.corpora import GeneratedTexts, data_of
-from layerwise.config.models import is_converted
 from layerwise.errors import LayerwiseError
 from layerwise.names import decode, encode
 from layerwise.project import ROOT, export_library
-from layerwise.run.plan import Plan
+from layerwise.run.plan import Plan, model_folder
 from layerwise.run.resources import LONGEST, Requests
-from layerwise.run.stale import files_in, marker, mixed_code, newer_file
+from layerwise.run.stale import OTHER_CODE, is_stale, mixed_code, paths_in
 from layerwise.run.validate import log_unused, read_valid
 from layerwise.workflow.snapshot import Snapshot
+from layerwise.workflow.storage import Storage
 from snakemake_logger_plugin_layerwise import EXPECTED
 
 export_library()
 ENVIRONMENT = "../../envs/environment.yaml"
+JOINING_MB, JOINING_MINUTES = 4000, 10
+
+STORAGE = Storage(workflow)
 
 if workflow.is_main_process:
     try:
         PLAN = read_valid(config, workflow.configfiles)
+        STORAGE.check(PLAN.config, FOLDER)
     except LayerwiseError as error:
         sys.exit(str(error))
     log_unused(PLAN)
@@ -45,7 +50,7 @@ if workflow.is_main_process:
     # A dry run writes nothing. Snakemake calls no `onstart` of a module.
     if not workflow.output_settings.dryrun:
         SNAPSHOT.write()
-        SNAPSHOT.write_latest()
+        STORAGE.store(SNAPSHOT.write_latest())
 else:
     # The config may have been edited while the job was waiting.
     SNAPSHOT = Snapshot(config).of_run()
@@ -61,11 +66,19 @@ GENERATED = [
     if isinstance(entry.source, GeneratedTexts)
 ]
 STUDIES = [encode(study) for study in CONFIG.studies]
+SCORING_THREADS = max(CONFIG.extract.threads, CONFIG.scoring.threads)
+
+
+@atexit.register
+def warn_of_other_code(say=partial(print, file=sys.stderr)):
+    """Warn once; at the exit of a module, a dry run, or where there is nothing to do."""
+    if message := mixed_code():
+        say(message)
+        OTHER_CODE.clear()
 
 
 onstart:
-    if message := mixed_code():
-        logger.warning(message)
+    warn_of_other_code(logger.warning)
     for job in workflow.dag.needrun_jobs():
         if job.is_norun:
             continue
@@ -96,70 +109,110 @@ def names(wildcards):
     return found
 
 
-def key(stage):
-    """The key of a job's output: Snakemake reruns the job when it changes."""
+def key(stage, **given):
+    """The key of a job's output: Snakemake reruns the job when it changes.
+
+    `given` has the names that are no wildcards of the rule.
+    """
 
     def of(wildcards):
         try:
-            return getattr(PLAN.keys, stage)(**names(wildcards))
+            return getattr(PLAN.keys, stage)(**names(wildcards), **given)
         except LayerwiseError as error:
             raise WorkflowError(str(error))
 
     return of
 
 
+def result(path, wildcards):
+    """A path of the results folder with its wildcards filled in."""
+    return path.replace("<results>", CONFIG.results).format(**dict(wildcards.items()))
+
+
 @cache
 def let_keys_decide():
-    """Give all results one time in Snakemake's cache: only a marker is newer.
+    """Give all results one time in Snakemake's cache: none is newer than another.
 
     Keys notice changes. A touched or copied file reruns nothing, and none needs a checksum.
     """
     now = Mtime(local=time.time() - 1)
-    workflow.iocache.mtime.update(dict.fromkeys(files_in(CONFIG.results), now))
+    workflow.iocache.mtime.update(dict.fromkeys(paths_in(CONFIG.results), now))
 
 
-def stale(stage, path):
-    """A marker newer than any output if the file exists with another key; else nothing.
+def stale(stage, *paths, within="", copy_of=None, **given):
+    """Run a job again if an output was made for another key; no input.
 
-    This covers results that were copied without `.snakemake`.
+    This covers results that were copied without `.snakemake`, and stored ones.
+
+    `within` names the file in an output folder that carries the key. `copy_of` is a smaller file
+    that carries the key of an output that is too large to be fetched from a storage, as `input`.
     """
 
     def of(wildcards):
         if not workflow.is_main_process:
             return []
         let_keys_decide()
-        file = path.replace("<results>", CONFIG.results).format(
-            **dict(wildcards.items())
-        )
-        return marker(Path(file), key(stage)(wildcards), stage)
+        for output in (result(path, wildcards) for path in paths):
+            if copy_of and STORAGE.is_remote:
+                facts = STORAGE.facts(result(copy_of, wildcards))
+                facts = facts and {"key": facts.get("input")}
+            else:
+                facts = STORAGE.facts(output + within)
+            if within and STORAGE.is_remote:
+                # Snakemake must not ask itself: its plugin for S3 takes a folder that was not
+                # there for absent from then on.
+                exists = facts is not None
+                workflow.iocache.exists_in_storage[STORAGE.local(output)] = exists
+            wanted = key(stage, **given)(wildcards)
+            if facts is not None and is_stale(output, facts, wanted, stage):
+                rerun(output)
+        return []
 
     return of
 
 
-def always(wildcards):
-    """A file that is newer than any output."""
-    return [newer_file()] if workflow.is_main_process else []
+def rerun(output):
+    """Let Snakemake run the job of this output, as with --forcerun."""
+    workflow.dag.forcefiles.add(STORAGE.local(output))
+
+
+def always(path):
+    """Run a job again whenever its output is asked for; no input."""
+
+    def of(wildcards):
+        if STORAGE.is_remote:
+            raise WorkflowError(
+                "fetch fills this machine's caches; with a storage, jobs fetch what they need."
+            )
+        if workflow.is_main_process:
+            rerun(result(path, wildcards))
+        return []
+
+    return of
+
+
+def users(files):
+    """Files of the user as inputs. They are in no storage.
+
+    Where jobs do not share this machine's files, Snakemake would run all that have such an input
+    here; they read the files at their absolute path instead.
+    """
+    if not STORAGE.is_remote:
+        return files
+    return [local(file) for file in files] if STORAGE.shares_files else []
 
 
 def model_files(wildcards):
     """The model's folder if the workflow makes it: trained here or converted."""
-    return folder_made(decode(wildcards.model), decode(wildcards.revision))
-
-
-def folder_made(model, revision):
-    """The marker in a model's folder if the workflow makes it."""
-    place = f"{encode(model)}/{encode(revision)}/layerwise.json"
-    if model in CONFIG.nano:
-        return f"{CONFIG.results}/nano/{place}"
-    if is_converted(CONFIG.models[model].source):
-        return f"{CONFIG.results}/converted/{place}"
-    return []
+    return (
+        model_folder(CONFIG, decode(wildcards.model), decode(wildcards.revision)) or []
+    )
 
 
 def writer_files(wildcards):
     """As `model_files`, of the model that writes a corpus."""
     model = writer(wildcards)
-    return folder_made(model, CONFIG.models[model].revisions[-1])
+    return model_folder(CONFIG, model, CONFIG.models[model].revisions[-1]) or []
 
 
 def writer(wildcards):
@@ -182,7 +235,7 @@ def model_memory(wildcards, attempt):
     return attempt * REQUESTS.memory_mb(decode(wildcards.model))
 
 
-def gpus(wildcards):
+def gpus(wildcards, attempt):
     """The GPUs of a job that runs a model."""
     return REQUESTS.gpus(decode(wildcards.model))
 
@@ -193,9 +246,29 @@ def extract_minutes(wildcards, attempt):
     return min(LONGEST, attempt * REQUESTS.extract_minutes(model, corpus))
 
 
+def evaluate_memory(wildcards, attempt):
+    """Megabytes for a job that scores a model; grows with each attempt."""
+    scoring = 1000 * (1 + CONFIG.scoring.threads)
+    return model_memory(wildcards, attempt) + attempt * scoring
+
+
 def evaluate_minutes(wildcards, attempt):
     """The time of scoring. A job that is cut off at the limit goes on in the next attempt."""
     return min(LONGEST, attempt * REQUESTS.evaluate_minutes(**names(wildcards)))
+
+
+def evaluate_disk(wildcards, attempt):
+    """Megabytes of local disk for vectors that wait for scoring."""
+    return REQUESTS.scratch_mb(decode(wildcards.model))
+
+
+def unless_joining(request, joining):
+    """Request of a job that scores, or that joins the tables of parts without the model."""
+
+    def of(wildcards, attempt):
+        return joining if score_parts(wildcards) else request(wildcards, attempt)
+
+    return of
 
 
 def longest_first(rule):
@@ -221,6 +294,8 @@ def script(name):
     """The start of a job's command: its script and the config that the run was started with."""
     path = os.path.relpath(ROOT / "scripts" / f"{name}.py")
     command = f"python {shlex.quote(path)} --config {shlex.quote(str(SNAPSHOT.path))}"
+    if STORAGE.is_remote:
+        command += f" --results {shlex.quote(STORAGE.local(CONFIG.results))}"
     return command.replace("{", "{{").replace("}", "}}")
 
 
@@ -235,9 +310,9 @@ def explored_tables(wildcards):
     return [path for tables in of_origin for paths in tables.values() for path in paths]
 
 
-def figure_files(suffix):
-    """The figures, or their captions, of all studies."""
-    return [f"{CONFIG.results}/figures/{study}.{suffix}" for study in STUDIES]
+def of_studies(folder, suffix):
+    """The figures, captions or tables of all studies."""
+    return [f"{CONFIG.results}/{folder}/{study}.{suffix}" for study in STUDIES]
 
 
 def report_table(name, points):
@@ -248,7 +323,7 @@ def report_table(name, points):
 def published_files(wildcards):
     """The tables of other work that a study draws."""
     entry = CONFIG.published[decode(wildcards.published)]
-    return [path for path in (entry.scores, entry.metrics) if path]
+    return users([path for path in (entry.scores, entry.metrics) if path])
 
 
 def texts_of_corpus(wildcards):
@@ -259,15 +334,27 @@ def texts_of_corpus(wildcards):
     if isinstance(source, GeneratedTexts):
         return f"{CONFIG.results}/generated/{wildcards.corpus}.parquet"
     if hasattr(source, "task"):
-        return PLAN.task_inputs(source.task)
-    return getattr(source, "file", None) or []
+        return task_inputs(source.task)
+    return users([source.file]) if getattr(source, "file", None) else []
+
+
+def prompts_of_corpus(wildcards):
+    """The file of prompts that a model answers, if there is one."""
+    source = data_of(CONFIG.corpora[decode(wildcards.corpus)].source)
+    return users([source.file]) if getattr(source, "file", None) else []
 
 
 def task_data(wildcards):
     """The local data of all tasks that a model is scored on at a checkpoint."""
     tasks = PLAN.tasks[decode(wildcards.model), decode(wildcards.revision)]
-    files = [file for task in tasks for file in PLAN.task_inputs(task)]
+    files = [file for task in tasks for file in task_inputs(task)]
     return list(dict.fromkeys(files))
+
+
+@cache
+def task_inputs(task):
+    """All files that a task is read from: the user's own and the workflow's."""
+    return [*users(PLAN.task_files(task)), *PLAN.task_results(task)]
 
 
 def keep(path):

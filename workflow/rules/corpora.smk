@@ -1,4 +1,4 @@
-# Prompts, which may be images, and their views: made once for all models, on CPU. Only
+# Prompts, which may be images or recordings, and their views: made once for all models, on CPU. Only
 # texts that a model writes itself need that model, and a GPU if it is large.
 
 
@@ -26,9 +26,7 @@ rule wikipedia:
 
 rule generate:
     input:
-        prompts=lambda wildcards: getattr(
-            data_of(CONFIG.corpora[decode(wildcards.corpus)].source), "file", []
-        ),
+        prompts=prompts_of_corpus,
         model=writer_files,
         stale=stale("generate", "<results>/generated/{corpus}.parquet"),
     output:

@@ -10,9 +10,9 @@ localrules:
 rule quickstart_tasks:
     input:
         texts="<results>/texts/wikipedia.parquet",
-        stale=stale("quickstart_tasks", "<results>/tasks/layerwise.json"),
+        stale=stale("quickstart_tasks", "<results>/tasks", within="/layerwise.json"),
     output:
-        "<results>/tasks/layerwise.json",
+        directory("<results>/tasks"),
     log:
         "<results>/logs/quickstart_tasks.log",
     # The longest jobs wait for it.
@@ -44,13 +44,13 @@ rule evaluate:
     priority: longest_first("evaluate")
     conda:
         ENVIRONMENT
-    threads: max(CONFIG.extract.threads, CONFIG.scoring.threads)
+    # Where parts are joined, no model is loaded and no GPU held.
+    threads: lambda wildcards: 1 if score_parts(wildcards) else SCORING_THREADS
     resources:
-        mem_mb=lambda wildcards, attempt: model_memory(wildcards, attempt)
-        + attempt * 1000 * (1 + CONFIG.scoring.threads),
-        runtime=evaluate_minutes,
-        disk_mb=lambda wildcards: REQUESTS.scratch_mb(decode(wildcards.model)),
-        gpu=gpus,
+        mem_mb=unless_joining(evaluate_memory, JOINING_MB),
+        runtime=unless_joining(evaluate_minutes, JOINING_MINUTES),
+        disk_mb=unless_joining(evaluate_disk, 0),
+        gpu=unless_joining(gpus, 0),
     params:
         key=key("evaluate"),
     message:
@@ -58,7 +58,8 @@ rule evaluate:
     shell:
         script("evaluate_model")
         + " --model {wildcards.model:q} --revision {wildcards.revision:q}"
-        " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"
+        " --parts {input.parts:q} --output {output:q} --key {params.key}"
+        " --threads {threads} --log {log:q}"
 
 
 rule evaluate_part:
@@ -77,12 +78,11 @@ rule evaluate_part:
     priority: longest_first("evaluate_part")
     conda:
         ENVIRONMENT
-    threads: max(CONFIG.extract.threads, CONFIG.scoring.threads)
+    threads: SCORING_THREADS
     resources:
-        mem_mb=lambda wildcards, attempt: model_memory(wildcards, attempt)
-        + attempt * 1000 * (1 + CONFIG.scoring.threads),
+        mem_mb=evaluate_memory,
         runtime=evaluate_minutes,
-        disk_mb=lambda wildcards: REQUESTS.scratch_mb(decode(wildcards.model)),
+        disk_mb=evaluate_disk,
         gpu=gpus,
     params:
         key=key("evaluate_part"),

@@ -7,7 +7,11 @@ rule extract:
         corpus="<results>/corpora/{corpus}.parquet",
         views="<results>/corpora/{corpus}.views.parquet",
         model=model_files,
-        stale=stale("extract", "<results>/activations/{model}/{revision}/{corpus}.h5"),
+        stale=stale(
+            "extract",
+            "<results>/activations/{model}/{revision}/{corpus}.h5",
+            copy_of="<results>/metrics/{model}/{revision}/{corpus}.parquet",
+        ),
     output:
         keep("<results>/activations/{model}/{revision}/{corpus}.h5"),
     log:

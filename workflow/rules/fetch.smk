@@ -25,7 +25,7 @@ rule fetch:
 
 rule fetch_model:
     input:
-        stale=always,
+        stale=always("<results>/fetched/models/{model}/{revision}.json"),
     output:
         "<results>/fetched/models/{model}/{revision}.json",
     log:
@@ -42,7 +42,7 @@ rule fetch_model:
 
 rule fetch_corpus:
     input:
-        stale=always,
+        stale=always("<results>/fetched/corpora/{corpus}.json"),
     output:
         "<results>/fetched/corpora/{corpus}.json",
     log:
@@ -58,7 +58,7 @@ rule fetch_corpus:
 
 rule fetch_task:
     input:
-        stale=always,
+        stale=always("<results>/fetched/tasks/{task}.json"),
     output:
         "<results>/fetched/tasks/{task}.json",
     log:

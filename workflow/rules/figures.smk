@@ -59,8 +59,13 @@ rule best_layers:
 
 rule report:
     input:
-        figures=lambda _: figure_files("png"),
-        captions=lambda _: figure_files("rst"),
+        figures=lambda _: of_studies("figures", "png"),
+        files=lambda _: of_studies("figures", "pdf"),
+        captions=lambda _: of_studies("figures", "rst"),
+        tables=lambda _: of_studies("tables", "csv"),
+        corpora=lambda _: [PLAN.path("texts", corpus=c) for c in PLAN.corpora_read],
+        scores=lambda _: PLAN.score_files,
+        models=lambda _: PLAN.last_tables.values(),
         best_layers=lambda _: report_table("best_layers", PLAN.scored),
         weights=lambda _: report_table("weights", PLAN.swept),
         stale=stale("report", "<results>/report.html"),

@@ -10,11 +10,11 @@ for NANO in CONFIG.nano:
             rule_name("train", NANO)
         input:
             texts="<results>/texts/wikipedia.parquet",
-            stale=marker(
-                Path(nano_folders(NANO)[-1], "layerwise.json"), PLAN.keys.nano(NANO)
+            stale=stale(
+                "nano", *nano_folders(NANO), within="/layerwise.json", model=NANO
             ),
         output:
-            expand("{folder}/layerwise.json", folder=nano_folders(NANO)),
+            [directory(folder) for folder in nano_folders(NANO)],
             losses=report(
                 f"<results>/nano/{encode(NANO)}.losses.csv",
                 caption="../report/losses.rst",
@@ -29,6 +29,8 @@ for NANO in CONFIG.nano:
         priority: 20
         conda:
             ENVIRONMENT
+        # More threads add numbers in another order, which changes the weights.
+        threads: 1
         params:
             key=PLAN.keys.nano(NANO),
             model=NANO,
@@ -43,16 +45,19 @@ for NANO in CONFIG.nano:
 rule convert:
     input:
         stale=stale(
-            "converted", "<results>/converted/{model}/{revision}/layerwise.json"
+            "converted",
+            "<results>/converted/{model}/{revision}",
+            within="/layerwise.json",
         ),
     output:
-        "<results>/converted/{model}/{revision}/layerwise.json",
+        directory("<results>/converted/{model}/{revision}"),
     log:
         "<results>/logs/convert/{model}/{revision}.log",
     # The longest jobs wait for it.
     priority: 20
     conda:
         ENVIRONMENT
+    threads: 1
     resources:
         mem_mb=model_memory,
     params:

@@ -38,7 +38,9 @@ def budget_of(device: str, hidden: int) -> int:
     return max(usual, IN_CACHE // hidden) if device == "cpu" else usual
 
 
-def cut(lengths: Sequence[int], budget: int, equal: bool = False) -> Iterator[list[int]]:
+def cut(
+    lengths: Sequence[int], budget: int, equal: Sequence[int] | None = None
+) -> Iterator[list[int]]:
     """Indices of each batch, longest prompts first.
 
     Parameters
@@ -47,18 +49,19 @@ def cut(lengths: Sequence[int], budget: int, equal: bool = False) -> Iterator[li
         Tokens in each prompt.
     budget : int
         The most tokens in a batch, pads included; a longer prompt goes alone.
-    equal : bool
-        True for batches of prompts of one length, without padding.
+    equal : sequence of int, optional
+        For batches without padding: a size of each prompt's input, the same throughout a batch.
     """
-    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    sizes = lengths if equal is None else equal
+    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], -sizes[i]))
     batch: list[int] = []
     tokens, enough = 0, min(budget // 4, ENOUGH)
     for index in order:
         if batch:
             padded = lengths[batch[0]] * (len(batch) + 1)
             pads = padded - tokens - lengths[index]
-            slack = 0 if equal else SLACK * padded
-            if padded > budget or ((equal or tokens >= enough) and pads > slack):
+            is_full = padded > budget or (tokens >= enough and pads > SLACK * padded)
+            if is_full or (equal is not None and sizes[index] != sizes[batch[0]]):
                 yield batch
                 batch, tokens = [], 0
         batch.append(index)

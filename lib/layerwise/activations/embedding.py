@@ -1,4 +1,4 @@
-"""Embed texts, images or words: vectors of all layers and representations from one pass.
+"""Embed texts, images, recordings or words: vectors of all layers from one pass.
 
 The readout ``residual`` is the residual stream after each block, ``final_norm`` the stream through
 the model's final norm, if it has one. At the last layer ``final_norm`` is the model's output.
@@ -73,7 +73,7 @@ def representations_of(
 def embed(
     loaded: LoadedModel, texts: Sequence[Any], ways: Sequence[Representation], **options: Any
 ) -> Array:
-    """Embed texts, images or words in memory; parameters as of `embed_into`.
+    """Embed texts, images, recordings or words in memory; parameters as of `embed_into`.
 
     Returns
     -------
@@ -98,7 +98,7 @@ def embed_into(
     budget: int | None = None,
     sink_ratio: float = SINK_RATIO,
 ) -> Iterator[int]:
-    """Fill an array with the vectors of texts, images or words at every layer.
+    """Fill an array with the vectors of texts, images, recordings or words at every layer.
 
     An empty text gets the end-of-text token. A text without selected tokens (one token under
     ``drop_first``) has the zero vector. Both are counted in the log.
@@ -108,7 +108,7 @@ def embed_into(
 
     Parameters
     ----------
-    texts : sequence of str, of images, or of `layerwise.activations.words.Word`
+    texts : sequence of str, of images or recordings, or of `layerwise.activations.words.Word`
     into : array, shape (representations, layers, texts, D), float32
     ways : sequence of Representation
         Those that the model has (`representations_of`).

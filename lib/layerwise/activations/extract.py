@@ -55,7 +55,7 @@ def extract(
     ----------
     prompts : sequence of str, length N
         Ids of the prompts.
-    views : sequence of V + 1 sequences of N texts, or of N images
+    views : sequence of V + 1 sequences of N texts, or of N images or recordings
         View 0 is the prompt itself.
     settings : ExtractSettings
         Results to keep, and settings of the pass. `device`, `dtype` and `threads` are ignored,

@@ -80,7 +80,7 @@ def run(
 
     Parameters
     ----------
-    ids : sequence of token id lists, or of images
+    ids : sequence of token id lists, or of images or recordings
     start : callable
         Makes the taker of a batch from the indices of its prompts.
     sublayers : sequence of str
@@ -104,7 +104,8 @@ def run(
         )
     anatomy = loaded.anatomy
     limit = budget or batches.budget_of(loaded.device.type, anatomy.hidden)
-    queue = list(batches.cut([len(p) for p in ids], limit, equal=anatomy.equal_lengths))
+    sizes = [getattr(p, "extent", len(p)) for p in ids] if anatomy.equal_lengths else None
+    queue = list(batches.cut([len(p) for p in ids], limit, sizes))
     queue.reverse()
     largest = max((len(batch) for batch in queue), default=0)
     while queue:
@@ -150,7 +151,8 @@ def _forward(
     output: bool,
 ) -> None:
     lengths = torch.tensor([len(p) for p in prompts])
-    pads = (torch.arange(int(lengths.max())) >= lengths[:, None]).flatten().nonzero()[:, 0]
+    longest = int(lengths.max())
+    pads = (torch.arange(longest) >= lengths[:, None]).flatten().nonzero()[:, 0]
     inputs = loaded.inputs(prompts)
     lengths, pads = lengths.to(loaded.device), pads.to(loaded.device)
     prefix = loaded.anatomy.prefix or 0
@@ -158,6 +160,8 @@ def _forward(
     def hand_over(layer: int, sublayer: str, states: Tensor) -> None:
         # A model spread over several devices hands its layers over on each.
         where = states.device
+        # Whisper's encoder has states of the silence behind all recordings.
+        states = states[:, :longest]
         packed = pack(states, lengths.to(where), pads=pads.to(where), prefix=prefix)
         taker.take(layer, sublayer, packed)
 

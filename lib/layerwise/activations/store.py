@@ -12,7 +12,7 @@ view       0 (the prompt itself), 1 … V (its augmented copies)
 prompt     the prompt's id in the corpus
 hidden     0 … D-1
 prefix     t, t times each: numbers of first tokens, see `grid`
-token      ids of all tokens of all prompts, one prompt after the other; -1 in images
+token      ids of all tokens of all prompts, one prompt after the other; -1 if not of text
 offset     where each prompt begins along ``token``, and where the last one ends
 head       0 … H-1: attention heads
 rank       0 … R-1, R the largest token count of any prompt
@@ -467,7 +467,7 @@ class Activations:
             return np.asarray(self._group[name][place])
 
     def _at(self, protocol: str, tokens: str, layer: int) -> tuple[int, int, int]:
-        """Place of a protocol, a token selection and a layer, each of which the file must hold."""
+        """Place of a protocol, a token selection and a layer; the file must hold each of them."""
         check_name("protocol", protocol, self.protocols)
         check_name("token selection", tokens, self.tokens)
         return self.protocols.index(protocol), self.tokens.index(tokens), self._layer(layer)

@@ -11,6 +11,7 @@ from layerwise.association.curves import ONLY_SUBSET
 from layerwise.association.published import published_scores, read_table
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.io import tables
+from layerwise.tasks.results import of_layers
 from layerwise.vocabulary import FINAL_NORM, RESIDUAL
 
 PUBLISHED = "published"
@@ -47,7 +48,8 @@ def read_scores(source: str, model: str, revision: str | None = None) -> pd.Data
         If there are no such scores.
     """
     if Path(source).is_dir():
-        found = tables.read(sorted(Path(source, "scores").glob("*/*.parquet")), "scores")
+        files = sorted(Path(source, "scores").glob("*/*.parquet"))
+        found = of_layers(tables.read(files, "scores"))
     else:
         path = data.published("scores") if source == PUBLISHED else Path(source)
         found = published_scores(read_table(path))

@@ -16,7 +16,7 @@ docs/statistics.md has the share of unrelated curves beyond it.
 from __future__ import annotations
 
 import sys
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -71,21 +71,31 @@ def kendall(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
 
 def strengths(measure: str, x: Floats, y: Floats) -> Floats:
     """Association of k pairs of curves, shapes (k, n) to (k,); 0 where a curve is constant."""
+    return of_features(measure, features(measure, x), features(measure, y))
+
+
+def of_features(measure: str, x: Floats, y: Floats) -> Floats:
+    """Association of k pairs of curves from their `features`, shapes (k, m) to (k,)."""
+    found = _correlations(x, y)
+    return np.sqrt(np.clip(found, 0.0, 1.0)) if measure == "dcor" else found
+
+
+def features(measure: str, curves: Floats) -> Floats:
+    """What an association correlates, shape (k, m): of each curve, shape (k, n).
+
+    Residuals given depth, ranks, the signs of all differences of two layers, or distances between
+    all layers (double-centred by dcor; Székely et al. 2007, definition 3).
+    """
     if measure == "r":
-        return _correlations(residuals(x), residuals(y))
+        return residuals(curves)
     if measure == "spearman":
-        return _correlations(*(_centred(stats.rankdata(curves, axis=1)) for curves in (x, y)))
+        return _centred(stats.rankdata(curves, axis=1))
     if measure == "kendall":
-        return _kendalls(x, y)
-    # Curves are short, and dcor's fast algorithms would have to be compiled.
-    distance_correlation = partial(_dcor().distance_correlation, method="naive")
-    return np.array([float(distance_correlation(a, b)) for a, b in zip(x, y, strict=True)])
-
-
-def _kendalls(x: Floats, y: Floats) -> Floats:
-    """Kendall's tau-b of rows: the correlation of the signs of all differences of two layers."""
-    one, other = np.triu_indices(x.shape[1], 1)
-    return _correlations(*(np.sign(curves[:, one] - curves[:, other]) for curves in (x, y)))
+        one, other = np.triu_indices(curves.shape[1], 1)
+        return np.sign(curves[:, one] - curves[:, other])
+    distances = np.abs(curves[:, :, None] - curves[:, None])
+    centred = _dcor().double_centered
+    return np.array([centred(one).ravel() for one in distances])
 
 
 @cache
@@ -187,6 +197,7 @@ def _signs(n_layers: int) -> Floats:
     return np.random.default_rng(0).choice([-1.0, 1.0], size=(N_SIGNS, n_layers))
 
 
+@lru_cache(maxsize=256)
 def _polynomials(n_layers: int) -> Floats:
     """Orthonormal polynomials of depth, quadratic or (from 12 layers) cubic; a row per layer."""
     degree = 2 if n_layers < 12 else 3

@@ -6,9 +6,13 @@ best mean rank over the paper's seven metrics) and two baselines: ``model output
 users of a model get, and ``middle layer``, l = L/2 rounded down. ``LOES`` is the layer of highest
 isotropy, as LOES selects one layer without labels (arXiv 2605.23033): the mean over the standard
 deviation of the covariance's eigenvalues is highest where the participation ratio is.
-``best layer of the other tasks`` is selected by scores, for each task cluster by those of the
-others. ``best rule of the others`` takes, in each model, the rule that does best in the other
-models.
+Two rules are selected by scores: ``best layer`` by those of all tasks, which no rule can beat on
+them, and ``best layer of the other tasks``, for each task cluster by those of the others.
+``best rule of the others`` takes, in each model, the rule that does best in the other models.
+
+A regret is against the best layer, which is selected on the same tasks and so looks better than it
+is on new ones. The nested regret is against the best layer of the other tasks, which new tasks can
+get; it is negative where a rule does better.
 
 A selection is unreliable with fewer than `layerwise.stats.FEW` prompts, or if other samples of
 prompts would select another layer. The consensus and the best rule ignore unreliable metrics.
@@ -48,6 +52,8 @@ log = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float64]
 Layers = npt.NDArray[np.int64]
+Columns = npt.NDArray[np.intp]
+"""One column of a table of values for each task."""
 
 CONSENSUS = "consensus"
 NESTED = "best rule of the others"
@@ -55,6 +61,9 @@ OUTPUT = "model output"
 MIDDLE = "middle layer"
 LOES = "LOES"
 OTHER_TASKS = "best layer of the other tasks"
+ORACLE = "best layer"
+BY_SCORES = (OTHER_TASKS, ORACLE)
+"""Rules that are selected by the scores that they are compared with."""
 CONSENSUS_OF = (
     "prompt_entropy",
     "dataset_entropy",
@@ -67,7 +76,9 @@ CONSENSUS_OF = (
 """The paper's metrics; others are variations of them and would count the same evidence twice."""
 NO_INTERVAL = f"{{}} task clusters; an interval for all layers takes {stats.FEWEST_TOGETHER}"
 UNKNOWN_OF_NESTED = ["alpha", "direction", "layer", "depth"]
-UNKNOWN_OF_NESTED += ["regret_low", "regret_high", "gain_low", "gain_high"]
+UNKNOWN_OF_NESTED += [
+    f"{of}_{end}" for of in ("regret", "nested", "gain") for end in ("low", "high")
+]
 
 
 class Measured(NamedTuple):
@@ -118,11 +129,7 @@ def best_layers(scores: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
                     "gain": gain.estimate[best],
                     "gain_low": gain.low[best],
                     "gain_high": gain.high[best],
-                    "gain_new_task": (
-                        _left_out(leads, sources).mean()
-                        if len(set(sources)) >= stats.FEWEST
-                        else np.nan
-                    ),
+                    "gain_new_task": _at(leads, _elsewhere(values, sources)).mean(),
                 }
             )
     return pd.DataFrame(rows)
@@ -148,13 +155,22 @@ def _best(curves: ScoreCurves, group: str, tasks: Tasks) -> dict[str, Any]:
     }
 
 
-def _left_out(values: Floats, sources: Names) -> Floats:
-    """Values on each task cluster at the column that the other clusters select, shape (tasks,)."""
-    found = np.empty(len(values))
+def _elsewhere(values: Floats, sources: Names) -> Columns | None:
+    """For each task the column that the other task clusters select; None for too few of them."""
+    if len(set(sources)) < stats.FEWEST:
+        return None
+    found = np.empty(len(values), dtype=np.intp)
     for source in set(sources):
         out = sources == source
-        found[out] = values[out, values[~out].mean(axis=0).argmax()]
+        found[out] = values[~out].mean(axis=0).argmax()
     return found
+
+
+def _at(values: Floats, columns: Columns | None) -> Floats:
+    """The value of each task at its column, shape (tasks,); NaN if there are none."""
+    if columns is None:
+        return np.full(len(values), np.nan)
+    return np.asarray(values[np.arange(len(values)), columns])
 
 
 def select_by_metrics(
@@ -254,10 +270,11 @@ def select_layers(
     DataFrame
         One row per metric or rule, model and task type: the keys of
         `layerwise.association.curves`, direction (the end that was selected), layer, depth,
-        unreliable, score, the columns that `best_layers` has too, regret (best score - score) and
-        gain_over_output, both with 95% intervals over task clusters. That of the regret holds for
-        all layers together (`no_interval` says why there is none), that of the gain is Student's
-        and takes three clusters.
+        unreliable, score, the columns that `best_layers` has too, regret (best score - score),
+        nested_regret (score of the best layer of the other tasks - score; from three clusters on)
+        and gain_over_output, all with 95% intervals over task clusters. Those of regrets hold for
+        all layers together (`no_interval` says why there are none), those of gains are Student's
+        and take three clusters. Of rules that are selected by scores, all hold for all layers.
 
     Raises
     ------
@@ -280,6 +297,7 @@ def select_layers(
                 log.warning("%s, %s: too few values to select by %s", curves, group, nowhere)
             middle = curves.layers[np.abs(curves.layers - curves.last_layer // 2).argmin()]
             selected = [*found.to_dict("records"), _rule(MIDDLE, int(middle))]
+            selected.append(_rule(ORACLE, _best(curves, group, tasks)["best_layer"]))
             if len(set(curves.sources[tasks])) >= stats.FEWEST:
                 selected.append(_rule(OTHER_TASKS, None))
             if np.isfinite(curves.output[tasks]).all():
@@ -302,41 +320,62 @@ def _against_scores(
     tasks: Tasks,
     seed: int,
 ) -> Iterator[dict[Any, Any]]:
-    """One row per selected layer: its score, its regret, and its gain over the output."""
-    (_, values), sources = curves.candidates(tasks), curves.sources[tasks]
-    place = {int(layer): i for i, layer in enumerate(curves.layers)}
-    best = _best(curves, group, tasks)
-    regrets: dict[int, tuple[float, float]] = {}
+    """One row per selected layer: its score, its regrets, and its gain over the output."""
+    (layers, values), sources = curves.candidates(tasks), curves.sources[tasks]
+    output = curves.output[tasks]
+    best, elsewhere = _best(curves, group, tasks), _elsewhere(values, sources)
+    of_output = values.shape[1] - 1
+    columns = {OUTPUT: of_output, ORACLE: int(values.mean(axis=0).argmax())}
+    known: dict[bytes, tuple[Floats, Floats]] = {}
     for one in selected:
-        if one["layer"] is None:
-            at, own = -1, _left_out(values, sources)
+        rule = one["metric"]
+        if rule == OTHER_TASKS and elsewhere is not None:
+            at = elsewhere
         else:
-            at = place[one["layer"]] if one["metric"] != OUTPUT else values.shape[1] - 1
-            own = values[:, at]
-        if at not in regrets:
-            regrets[at] = _regret_ci(values, own, sources, seed)
-        gain = stats.mean_ci(own - curves.output[tasks], sources)
+            column = columns.get(rule, int((layers == one["layer"]).argmax()))
+            at = np.full(len(values), column, dtype=np.intp)
+        if at.tobytes() not in known:
+            known[at.tobytes()] = _leads_over(values, at, sources, seed)
+        (low, high), own = known[at.tobytes()], _at(values, at)
+        gain = stats.mean_ci(own - output, sources)
+        if rule in BY_SCORES and np.isfinite(output).all():
+            all_gains = stats.simultaneous_ci(values - output[:, None], sources, seed=seed)
+            gain = gain._replace(low=all_gains.low[at].mean(), high=all_gains.high[at].mean())
+        # No layer leads by more than the selected one lies below the highest possible score.
+        room = 1 - stats.mean_ci(own, sources).low
+        nested = (np.nan, np.nan)
+        if elsewhere is not None:
+            nested = (low[elsewhere].mean(), high[elsewhere].mean())
         yield {
             **best,
             **one,
-            "depth": np.nan if at < 0 else one["layer"] / max(curves.last_layer, 1),
+            "depth": np.nan if one["layer"] is None else one["layer"] / max(curves.last_layer, 1),
             "score": own.mean(),
             "regret": best["best_score"] - own.mean(),
-            "regret_low": regrets[at][0],
-            "regret_high": regrets[at][1],
+            "regret_low": np.maximum(0.0, low.max()),
+            "regret_high": np.minimum(high.max(), room),
+            "nested_regret": (_at(values, elsewhere) - own).mean(),
+            "nested_low": nested[0],
+            "nested_high": nested[1],
             "gain_over_output": gain.estimate,
             "gain_low": gain.low,
             "gain_high": gain.high,
         }
 
 
-def _regret_ci(values: Floats, own: Floats, sources: Names, seed: int) -> tuple[float, float]:
-    """Interval of the lead of the best layer over one that was selected without these scores."""
-    leads = stats.simultaneous_ci(values - own[:, None], sources, seed=seed)
-    # No layer leads by more than the selected one lies below the highest possible score.
-    room = 1 - stats.mean_ci(own, sources).low
-    low, high = np.maximum(0.0, leads.low.max()), np.minimum(leads.high.max(), room)
-    return float(low), float(high)
+def _leads_over(values: Floats, at: Columns, sources: Names, seed: int) -> tuple[Floats, Floats]:
+    """Intervals of the leads of all columns over the columns that tasks have, shape (c,) each.
+
+    Where tasks have different columns, the mean over tasks of the ends. Intervals that hold for
+    all columns together hold for those that the scores select, too; Student's interval of values
+    that are left out in turn does not, as these depend on each other.
+    """
+    ends = []
+    for column in np.unique(at):
+        leads = stats.simultaneous_ci(values - values[:, [column]], sources, seed=seed)
+        ends.append(np.mean(at == column) * np.stack([leads.low, leads.high]))
+    low, high = np.sum(ends, axis=0)
+    return low, high
 
 
 def _rules_over_models(table: pd.DataFrame, order: Order) -> Iterator[pd.DataFrame]:
@@ -359,6 +398,7 @@ def _rules_over_models(table: pd.DataFrame, order: Order) -> Iterator[pd.DataFra
             unreliable="",
             score=rows["best_score"] - lost,
             regret=lost,
+            nested_regret=rows["score"] + rows["nested_regret"] - rows["best_score"] + lost,
             gain_over_output=rows["best_score"] - lost - rows["output_score"],
         )
 
@@ -387,13 +427,14 @@ def summarize(selections: pd.DataFrame, order: Order | None = None) -> pd.DataFr
     -------
     DataFrame
         One row per metric (with corpus, protocol, alpha, normalization), tokens, pooling and task
-        type, best first: n_models, mean_score, mean_regret, worst_regret, mean_gain_over_output,
-        and numbers of models: beats_output, ties_output, n_above_output (interval of the gain
-        above 0) and n_unreliable. A model where the rule is unreliable counts in the last alone.
+        type, best first: n_models, mean_score, mean_regret, worst_regret, mean_nested_regret,
+        mean_gain_over_output, and numbers of models: beats_output, ties_output, n_above_output
+        (interval of the gain above 0) and n_unreliable. A model where the rule is unreliable
+        counts in the last alone.
     """
     final = (order or Order()).only_last(selections)
     good = final["unreliable"] == ""
-    numbers = ["score", "regret", "gain_over_output", "gain_low"]
+    numbers = ["score", "regret", "nested_regret", "gain_over_output", "gain_low"]
     final = final.assign(**{c: final[c].astype(float).where(good) for c in numbers})
     summary = (
         final.assign(
@@ -409,6 +450,7 @@ def summarize(selections: pd.DataFrame, order: Order | None = None) -> pd.DataFr
             mean_score=("score", "mean"),
             mean_regret=("regret", "mean"),
             worst_regret=("regret", "max"),
+            mean_nested_regret=("nested_regret", "mean"),
             mean_gain_over_output=("gain_over_output", "mean"),
             beats_output=("beats_output", "sum"),
             ties_output=("ties_output", "sum"),

@@ -18,21 +18,22 @@ from layerwise.choosing.choice import Choice, advice
 from layerwise.config.association import OWN_TEXTS
 from layerwise.metrics.registry import all_metrics, directions
 from layerwise.models import saved
+from layerwise.models.audio import Recordings
 from layerwise.models.images import Images
 from layerwise.models.load import LoadedModel
 from layerwise.models.source import locate
 
 OWN_CORPORA = (OWN_TEXTS, "imagenet")
 """Corpora of the published metrics that are like a user's own texts and images."""
-CHAT = "chat model"
+CHAT, AUDIO = "chat model", "audio model"
 
 Losses = dict[str, Mapping[Any, Any]]
 
 
 def kind_of_model(loaded: LoadedModel) -> str:
-    """Kind of a model, as in `layerwise.association.evidence`, or `CHAT`."""
-    if isinstance(loaded.reader, Images):
-        return evidence.VISION
+    """Kind of a model, as in `layerwise.association.evidence`, or `CHAT` or `AUDIO`."""
+    if isinstance(loaded.reader, Images | Recordings):
+        return evidence.VISION if isinstance(loaded.reader, Images) else AUDIO
     source = loaded.entry.source
     if loaded.scales or (source and saved.read(locate(source, loaded.revision), saved.MODULES)):
         return evidence.EMBEDDING
@@ -115,22 +116,26 @@ def _layers_of_metrics(
 def _reason_of_evidence(losses: Losses, kind: str, rule: str, *, computed: bool) -> str:
     """The expected loss of the chosen rule and of the others that were considered."""
     if not losses:
-        return f"There are no published scores of a model of this kind ({kind})."
+        return (
+            f"There are no published scores of a model of this kind ({kind}) to learn from. "
+            "Labels tell more (--labels)."
+        )
     n_models = losses[rule]["n_models"]
-    said = ", ".join(
-        f"the {name} {_loss(losses[name])}" for name in (OUTPUT, MIDDLE) if name != rule
+    sentence = " and ".join(
+        f"the {name} loses {_loss(losses[name])}" for name in (OUTPUT, MIDDLE) if name != rule
     )
+    sentence = f"against the best layer; {sentence}."
     if rule == MIDDLE:
         known = evidence.losses()
         known = known[known["kind"] == kind].pivot_table("loss", "model", "rule")
         more = stats.paired_difference(known[OUTPUT], known[MIDDLE])
         certain = "significant" if more.low > 0 else "not significant"
-        said += f"; the difference ({more.low:.1f} to {more.high:.1f}) is {certain}"
+        sentence += f" The difference ({more.low:.1f} to {more.high:.1f}) is {certain}."
     models = f"{n_models} published {kind}s" if n_models > 1 else f"the one published {kind}"
     name = rule if rule not in (OUTPUT, MIDDLE) else f"the {rule}"
     metrics = "" if computed else " No metric selects significantly better layers."
     return (
-        f"In {models}, {name} loses {_loss(losses[rule])} against the best layer, {said}."
+        f"In {models}, {name} loses {_loss(losses[rule])} {sentence}"
         f"{metrics} Labels tell more (--labels)."
     )
 

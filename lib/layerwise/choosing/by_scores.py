@@ -115,20 +115,24 @@ def _conclusion(table: pd.DataFrame, guessing: float) -> tuple[int, str]:
     score = with_ends(best)
     if len(tied) == len(table):
         return last, f"All {len(tied)} layers score {score}: these labels are too easy."
-    name = f"Layer {tied[0]}" if len(tied) == 1 else f"Layers {', '.join(map(str, tied))} (tie)"
+    *most, one = map(str, tied)
+    name = f"Layers {', '.join(most)} and {one} each score" if most else f"Layer {one} scores"
     if output["layer"] in tied:
-        other = ", and no other layer scores higher" if len(tied) == 1 else f", as {name}"
-        return last, f"It scores {score}{other}."
+        return last, (
+            f"{name} {score}; no layer scores higher."
+            if most
+            else f"It scores {score}, and no other layer scores higher."
+        )
     lead = (
         f"{100 * best['difference']:.1f} points above the output "
         f"({100 * best['difference_low']:.1f} to {100 * best['difference_high']:.1f})"
     )
     if best["low"] <= guessing:
-        return last, f"{name} scores {score}, not better than guessing ({guessing:.2f})."
+        return last, f"{name} highest, {score}, not better than guessing ({guessing:.2f})."
     if best["difference_low"] > 0:
-        return int(best["layer"]), f"{name} scores {score}, {lead}."
+        return int(best["layer"]), f"{name} {score}, {lead}."
     return last, (
-        f"It scores {with_ends(output)}. {name} scores {best['score']:.2f}, {lead}, which is not "
+        f"It scores {with_ends(output)}. {name} {best['score']:.2f}, {lead}, which is not "
         "significant."
     )
 

@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from layerwise.tasks.results import Combination
+from layerwise.vocabulary import COMBINES
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -37,6 +40,8 @@ class Choice:
         null for metrics that were not computed.
     several : DataFrame, optional
         As `compare_several`, if several layers were asked for.
+    together : Combination, optional
+        Layers to use together, if they score significantly higher than the best layer.
     """
 
     layer: int
@@ -46,6 +51,19 @@ class Choice:
     score: str
     table: pd.DataFrame = field(repr=False)
     several: pd.DataFrame | None = field(default=None, repr=False)
+    together: Combination | None = None
+
+    @property
+    def whole_table(self) -> pd.DataFrame:
+        """`table`, and below it the rows of `several` with the column `used`."""
+        if self.several is None:
+            return self.table
+        single = self.table.assign(
+            used="layer " + self.table["layer"].astype(str),
+            layers=self.table["layer"].astype(str),
+        )
+        table = pd.concat([single, self.several], ignore_index=True)
+        return table.astype({"layer": "Int64", "n": "Int64"})
 
     @property
     def sentence(self) -> str:
@@ -53,7 +71,7 @@ class Choice:
         return f"{self.advice} {self.reason}"
 
     def export_command(self, model: str, **options: object) -> str:
-        """The shell command that saves the model up to the layer, with the same tokens.
+        """The shell command that saves a model that gives the vectors that were scored.
 
         Parameters
         ----------
@@ -61,8 +79,12 @@ class Choice:
             Further options of ``layerwise export``, such as ``revision``.
         """
         name = re.split(r"[/#]", model.rstrip("/"))[-1].removesuffix(".gguf")
-        given = {"layer": self.layer, "tokens": self.tokens, "pooling": "mean", **options}
-        words = ["layerwise", "export", model, f"{name}-{self.layer}"]
+        used = self.together or Combination((self.layer,))
+        given: dict[str, object] = {"layer": ",".join(map(str, used.layers))}
+        given |= {"combine": used.combine} if used.combine else {}
+        given |= {"tokens": self.tokens, "pooling": "mean", **options}
+        folder = f"{name}-{'-'.join(map(str, used.layers))}"
+        words = ["layerwise", "export", model, folder]
         words += [str(x) for key, value in given.items() for x in (f"--{key}", value)]
         return shlex.join(words)
 
@@ -71,6 +93,13 @@ def advice(layer: int, last: int, why: str = "") -> str:
     """The layer to use, in a sentence."""
     what = f"the output (layer {last})" if layer == last else f"layer {layer} of {last}"
     return f"Use {what}{f', {why}' if why else ''}."
+
+
+def advice_together(layers: Combination) -> str:
+    """The layers to use, in a sentence."""
+    *most, last = layers.layers
+    listed = f"{', '.join(map(str, most))} and {last}"
+    return f"Use layers {listed} together, {COMBINES[layers.combine]}."
 
 
 def with_ends(row: Mapping[Any, Any]) -> str:

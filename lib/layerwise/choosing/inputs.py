@@ -1,4 +1,4 @@
-"""Texts and labelled rows to choose a layer by: read, sampled, and checked for near-copies."""
+"""Texts and labelled rows to choose a layer by: read, sampled, near-copies kept together."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from layerwise.config.tasks import LabelledEntry
 from layerwise.corpora.sources import read_rows
@@ -23,7 +25,7 @@ TAGGED = (".conll", ".conllu")
 
 
 def sample_texts(texts: Sequence[Any], most: int, seed: int = 0) -> list[Any]:
-    """Distinct texts or images, without blank texts, at most so many, drawn by a seed.
+    """Distinct texts, images or recordings, without blank texts, at most so many, drawn by a seed.
 
     Raises
     ------
@@ -131,26 +133,52 @@ def _drawn(data: Labels, most: int, seed: int) -> Any:
     return np.sort(np.concatenate([needed, rest]))
 
 
-def count_near_copies(data: Labels) -> int:
-    """Number of rows that are near-copies of a row in another group, of texts and pairs.
+def with_copies_together(data: Labels) -> tuple[Labels, int]:
+    """Put near-copies of texts, or of pairs, into one group, and count them.
 
     Near-copies share 90% of their sequences of five characters (cosine of binary counts). Pairs
     are near-copies if both texts are.
+
+    Returns
+    -------
+    labels : Labels
+        Rows that are linked by near-copies or by groups are in one group.
+    n : int
+        Number of rows that are near-copies of a row in another group of `data`.
+
+    Raises
+    ------
+    LayerwiseError
+        If there are too few groups left for probes.
     """
     from sklearn.feature_extraction.text import HashingVectorizer
 
     if data.kind == "tags" or not all(isinstance(text, str) for text in data.distinct()):
-        return 0
+        return data, 0
     vectorizer = HashingVectorizer(
         analyzer="char_wb", ngram_range=(5, 5), binary=True, alternate_sign=False, dtype=np.float32
     )
     # A lone surrogate has no UTF-8; the tokenizer replaces it too.
     texts = ([t.encode("utf-8", "replace").decode() for t in column] for column in data.texts)
     counts = [vectorizer.transform(column) for column in texts]
-    groups, n = pd.factorize(np.array(data.groups, dtype=object))[0], 0
+    groups, names = pd.factorize(np.array(data.groups, dtype=object))
+    links, n = coo_array((len(names), len(names)), dtype=bool), 0
     for start in range(0, len(groups), 1000):
         part = slice(start, start + 1000)
         alike = [(c[part] @ c.T).toarray() >= SHARE_OF_NEAR_COPIES for c in counts]
-        apart = groups[part, None] != groups
-        n += int((np.logical_and.reduce(alike) & apart).any(axis=1).sum())
-    return n
+        copies = np.logical_and.reduce(alike) & (groups[part, None] != groups)
+        n += int(copies.any(axis=1).sum())
+        ends = groups[part][copies.nonzero()[0]], groups[copies.nonzero()[1]]
+        links += coo_array((np.ones(len(ends[0]), bool), ends), links.shape)
+    if n == 0:
+        return data, 0
+    joined = replace(data, groups=connected_components(links, directed=False)[1][groups].tolist())
+    try:
+        if data.kind != "pairs":
+            joined.splits  # noqa: B018  (raises if they cannot be split)
+    except LayerwiseError as error:
+        raise LayerwiseError(
+            f"{n} rows are near-copies of others and count as one with them. {error}",
+            code=error.code,
+        ) from error
+    return joined, n

@@ -10,8 +10,8 @@ from typing import Any
 from layerwise.analysis import score_labels
 from layerwise.choosing.by_evidence import choose_by_evidence
 from layerwise.choosing.by_scores import choose_by_scores
-from layerwise.choosing.choice import Choice
-from layerwise.choosing.inputs import count_near_copies
+from layerwise.choosing.choice import Choice, advice_together
+from layerwise.choosing.inputs import with_copies_together
 from layerwise.choosing.savings import savings
 from layerwise.choosing.several_layers import compare_several
 from layerwise.errors import LayerwiseError
@@ -35,7 +35,7 @@ def choose(
 
     Parameters
     ----------
-    data : Labels, or sequence of texts or images
+    data : Labels, or sequence of texts, images or recordings
         From `read_labels` or `sample_texts`.
     tokens : str, optional
         Token selection; by default ``drop_first`` for causal models, else ``all``.
@@ -63,11 +63,12 @@ def choose(
         if layers is not None:
             raise LayerwiseError("layers needs labels; give --labels.", code="conflict")
         return choose_by_evidence(loaded, data, tokens, threads, seed)
-    if n := count_near_copies(data):
+    data, n_copies = with_copies_together(data)
+    if n_copies:
         log.warning(
-            "%d of %d rows are near-copies of others; many of them make scores too high and "
-            "intervals too narrow.",
-            n,
+            "%d of %d rows are near-copies of others; copies stay together when rows are split "
+            "into training and test rows.",
+            n_copies,
             len(data.labels),
         )
     scores: Any = score_labels(loaded, data, tokens, threads, keep_vectors=layers is not None)
@@ -76,5 +77,14 @@ def choose(
         choice = replace(choice, reason=f"{choice.reason} {savings(loaded, data, choice.layer)}")
     if layers is None:
         return choice
-    table, said = compare_several(data, [one.columns for one in scores], layers)
-    return replace(choice, reason=f"{choice.reason} {said}", several=table)
+    columns = [one.columns for one in scores]
+    found = compare_several(data, columns, layers, normalize=loaded.normalizes)
+    if found.better is None or within is not None:
+        return replace(choice, reason=f"{choice.reason} {found.reason}", several=found.table)
+    return replace(
+        choice,
+        advice=advice_together(found.better),
+        reason=f"{found.reason} Of single layers: {choice.advice} {choice.reason}",
+        several=found.table,
+        together=found.better,
+    )

@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 from layerwise.config.association import AssociationSettings, Published
 from layerwise.config.corpora import CorpusSettings, TaskTexts
 from layerwise.config.extraction import ExtractSettings
-from layerwise.config.images import ImageCorpus
+from layerwise.config.media import AudioCorpus, ImageCorpus
 from layerwise.config.metrics import MetricsSettings
 from layerwise.config.models import Model, Nano
 from layerwise.config.reading import read_yaml
@@ -30,10 +30,12 @@ __all__ = ["Config", "read_config"]
 
 
 Corpus = Annotated[
-    Annotated[CorpusSettings, Tag("source")] | Annotated[ImageCorpus, Tag("images")],
-    one_of("source", "images"),
+    Annotated[CorpusSettings, Tag("source")]
+    | Annotated[ImageCorpus, Tag("images")]
+    | Annotated[AudioCorpus, Tag("audio")],
+    one_of("source", "images", "audio"),
 ]
-"""A corpus of texts or of images."""
+"""A corpus of texts, of images or of recordings."""
 
 
 def _folder(path: str) -> str:
@@ -57,7 +59,7 @@ class Config(Section):
     """Published tables by name, in the schema of the authors' released results; studies draw them
     without a model."""
     corpora: dict[Name, Corpus] = {}
-    """Corpora by name, of texts (source) or of images (images)."""
+    """Corpora by name, of texts (source), images (images) or recordings (audio)."""
     tasks: Tasks = {}
     """Tasks by name: empty for a task of mteb or the quickstart, {folder: …} for one with local
     data, your own labels, or multiple choice. A list of names is accepted."""
@@ -121,7 +123,7 @@ class Config(Section):
 
     def scoring_of(self, model: str) -> ScoringSettings:
         """`scoring` for a model, with the overrides of its entry."""
-        return self.models[model].override(self.scoring)
+        return self.models[model].override(self.scoring).of(model)
 
 
 def read_config(file: Path) -> Config:

@@ -50,7 +50,7 @@ class LabelledEntry(Section):
     """Local file of labelled texts (.parquet, .jsonl, .json, .csv, .tsv), or of words and
     tags (.conll, .conllu)."""
     corpus: Name | None = None
-    """In place of a file: an image corpus with labels, for classification."""
+    """In place of a file: a corpus of images or audio with labels, for classification."""
     kind: Kind
     """classification: a class for each text; regression: a number for each text; pairs: a number
     for two texts, such as their similarity; tags: a class for each word."""

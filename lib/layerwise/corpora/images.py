@@ -10,47 +10,33 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from layerwise.errors import LayerwiseError, first_line
-from layerwise.io.files import sha256_bytes
+from layerwise.corpora.media import Medium, UnreadableError
+from layerwise.errors import first_line
 
 if TYPE_CHECKING:
     from PIL import Image
 
 
-class UnreadableError(LayerwiseError):
-    """An image that cannot be read."""
-
-    code = "unreadable"
+# Formats that Pillow reads without further programs.
+FORMATS = "bmp gif jpeg jpg jp2 pbm pgm png ppm tif tiff webp"
 
 
 @dataclass(frozen=True)
-class Picture:
-    """An image of a corpus, or a view of one.
+class Picture(Medium):
+    """An image of a corpus, or a view of one; see `layerwise.corpora.media.Medium`."""
 
-    Attributes
-    ----------
-    name : str
-        Its id, for messages.
-    data : bytes
-        Bytes of its file, in whatever format.
-    drawn : str
-        Parameters of a view (`layerwise.corpora.image_views`); empty for the image itself.
-    """
+    kind = column = "image"
+    feature = "Image"
+    suffixes = tuple(f".{name}" for name in FORMATS.split())
 
-    name: str
-    data: bytes
-    drawn: str = ""
-
-    @cached_property
-    def sha256(self) -> str:
-        """Hash of the file's bytes."""
-        return sha256_bytes(self.data)
+    def measures(self) -> dict[str, Any]:
+        """Width and height in pixels."""
+        width, height = decode(self.data, self.name).size
+        return {"width": width, "height": height}
 
     def pixels(self) -> Image.Image:
         """Return its pixels, 8-bit RGB; raises as `decode`."""
@@ -60,16 +46,6 @@ class Picture:
         from layerwise.corpora import image_views
 
         return image_views.apply(image, self.drawn)
-
-
-def read_file(path: str, name: str) -> bytes:
-    """Read the bytes of an image's file; an `UnreadableError` says why they cannot be read."""
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise UnreadableError(
-            f"The image {name!r} cannot be read: {path}: {error.strerror}."
-        ) from error
 
 
 def decode(data: bytes, name: str) -> Image.Image:

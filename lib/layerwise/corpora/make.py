@@ -1,4 +1,4 @@
-"""Make the files of a corpus and of its views, of texts or of images."""
+"""Make the files of a corpus and of its views, of texts, images or recordings."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.config.corpora import CorpusSettings, ViewSettings
-from layerwise.config.images import ImageCorpus, ImageViews
+from layerwise.config.media import AudioCorpus, AudioViews, ImageCorpus, ImageViews
 from layerwise.corpora import prompts
 
 
 def make_corpus(
     target: Path,
     name: str,
-    settings: CorpusSettings | ImageCorpus,
+    settings: CorpusSettings | ImageCorpus | AudioCorpus,
     *,
     texts: Path | Iterable[str] | None = None,
     **facts: Any,
@@ -28,12 +28,12 @@ def make_corpus(
     **facts
         Key and provenance, for the file's metadata.
     """
-    if isinstance(settings, ImageCorpus):
-        from layerwise.corpora.image_sources import choose, open_images
+    if not isinstance(settings, CorpusSettings):
+        from layerwise.corpora.media_sources import choose, open_media
 
-        images = open_images(settings.images)
-        table, counts = choose(images, settings)
-        facts |= {**images.facts, "labels": table["label"].value_counts().sort_index().to_dict()}
+        media = open_media(settings)
+        table, counts = choose(media, settings)
+        facts |= {**media.facts, "labels": table["label"].value_counts().sort_index().to_dict()}
     else:
         from layerwise.corpora.select import select
         from layerwise.corpora.sources import open_texts
@@ -47,17 +47,22 @@ def make_corpus(
 def make_views(
     target: Path,
     corpus: Path,
-    settings: ViewSettings | ImageViews,
+    settings: ViewSettings | ImageViews | AudioViews,
     *,
     processes: int = 1,
     **facts: Any,
 ) -> None:
-    """Augment the prompts of a corpus and write the views; those of images are only drawn."""
+    """Augment the prompts of a corpus and write the views; of images and recordings
+    only the parameters."""
     table = prompts.read_corpus(corpus)
     if isinstance(settings, ImageViews):
-        from layerwise.corpora.image_views import draw
+        from layerwise.corpora import image_views
 
-        views = draw(table, settings)
+        views = image_views.draw(table, settings)
+    elif isinstance(settings, AudioViews):
+        from layerwise.corpora import audio_views
+
+        views = audio_views.draw(table, settings)
     else:
         from layerwise.corpora.views import augment
 

@@ -3,12 +3,13 @@
 ``corpora/{corpus}.parquet``
     One row a prompt: ``prompt_id`` (unique), ``text``, ``n_tokens`` (words and punctuation marks,
     see `layerwise.corpora.select.count_tokens`).
-``images/{corpus}.parquet``
-    One row an image: ``prompt_id`` (unique), ``label``, ``image`` (the bytes of its file),
-    ``sha256`` of those bytes, ``width``, ``height``.
+    Of images and recordings: ``prompt_id``, ``label``, ``image`` or ``audio`` (the bytes of a
+    file), ``sha256`` of those bytes, and ``width`` and ``height`` in pixels, or ``samples`` and
+    ``rate`` (samples a second).
 ``{corpus}.views.parquet``
-    One row a prompt and view: ``prompt_id``, ``view`` (1 … V), and ``text``, or for an image
-    ``drawn`` (the drawn parameters, see `layerwise.corpora.image_views`). View 0 is the prompt.
+    One row a prompt and view: ``prompt_id``, ``view`` (1 … V), and ``text``, or for an image or a
+    recording ``drawn`` (the drawn parameters, see `layerwise.corpora.image_views` and
+    `layerwise.corpora.audio_views`). View 0 is the prompt.
 
 Views store the hash of the prompts that they were made of, so that they are never read with
 another corpus.
@@ -23,7 +24,9 @@ from typing import Any
 
 import pandas as pd
 
+from layerwise.corpora.audio import Recording
 from layerwise.corpora.images import Picture
+from layerwise.corpora.media import Medium
 from layerwise.errors import LayerwiseError
 from layerwise.io import tables
 from layerwise.io.files import sha256_text
@@ -43,7 +46,7 @@ class Prompts:
         Name of the corpus.
     ids : list of str, length N
     views : V + 1 sequences of N
-        Texts, or images (`layerwise.corpora.images.Picture`); view 0 is the prompt itself.
+        Texts, images or recordings (`layerwise.corpora.media.Medium`); view 0 is the prompt.
     hash : str
         SHA-256 of ids and prompts, in order.
     """
@@ -55,13 +58,13 @@ class Prompts:
 
 
 def hash_of(prompts: pd.DataFrame) -> str:
-    """SHA-256 of the ids and the texts (or hashes of images) of a corpus, in order."""
+    """SHA-256 of the ids and the texts (or hashes of files) of a corpus, in order."""
     content = prompts["sha256" if "sha256" in prompts else "text"]
     return sha256_text(*prompts["prompt_id"], *content)
 
 
 def write_corpus(path: Path, name: str, prompts: pd.DataFrame, **facts: Any) -> None:
-    """Write a corpus of texts or images.
+    """Write a corpus of texts, images or recordings.
 
     Parameters
     ----------
@@ -144,14 +147,15 @@ def read(path: Path, views_path: Path | None = None) -> Prompts:
             wide = wide.loc[prompts["prompt_id"]]
             copies = [prompts.assign(**{column: wide[view].to_numpy()}) for view in wide]
     contents = [
-        table["text"].to_list() if "text" in table else pictures_of(table)
+        table["text"].to_list() if "text" in table else media_of(table)
         for table in (prompts, *copies)
     ]
     name, ids = tables.facts(path)["corpus"], prompts["prompt_id"].to_list()
     return Prompts(name, ids, contents, hash_of(prompts))
 
 
-def pictures_of(images: pd.DataFrame) -> list[Picture]:
-    """Images of a corpus' table, or views of them if it has a column ``drawn``."""
-    columns = [name for name in ("prompt_id", "image", "drawn") if name in images]
-    return [Picture(*row) for row in images[columns].itertuples(index=False)]
+def media_of(table: pd.DataFrame) -> list[Medium]:
+    """Images or recordings of a corpus' table, or views of them if it has a column ``drawn``."""
+    kind: type[Medium] = Picture if Picture.column in table else Recording
+    columns = [name for name in ("prompt_id", kind.column, "drawn") if name in table]
+    return [kind(*row) for row in table[columns].itertuples(index=False)]

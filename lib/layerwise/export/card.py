@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from layerwise.vocabulary import READOUTS, TOKENS
+from layerwise.vocabulary import COMBINES, READOUTS, TOKENS
 
 if TYPE_CHECKING:
     from layerwise.export.cut import Recipe
@@ -17,14 +17,14 @@ pipeline_tag: sentence-similarity
 tags: [sentence-transformers, feature-extraction, layerwise]
 {base_model}---
 
-# Layer {layer} of {model}
+# {title} of {model}
 
-{model} at {revision} (weights {weights}), cut after block {layer} of {last}
+{model} at {revision} (weights {weights}), cut after block {cut} of {last}
 by layerwise {layerwise}.
 
 | | |
 |---|---|
-| layer | {layer} of {last} |
+| {row} |
 | tokens | {tokens} |
 | pooling | {pooling} |
 | readout | {readout} |
@@ -41,7 +41,7 @@ model.encode(["a text"])
 ```
 """
 CODE = """
-`layerwise_tokens.py` in this folder drops the tokens, because sentence-transformers has no module
+The code in this folder {does}, because sentence-transformers has no module
 for that. It runs such code only with `trust_remote_code=True`.
 """
 STATE = """
@@ -62,13 +62,18 @@ def text(loaded: LoadedModel, recipe: Recipe, state: int | None, origin: str) ->
         Reason for the layer; left out if empty.
     """
     hub = getattr(loaded.entry.source, "hub", "")
+    single, last = len(recipe.layers) == 1, loaded.anatomy.n_layers - 1
+    listed = ", ".join(map(str, recipe.layers))
+    how = f"each at unit length, {COMBINES[recipe.combine]}"
     card = CARD.format(
         base_model=f"base_model: {hub}\n" if hub else "",
         model=loaded.name,
         revision=loaded.revision,
         weights=loaded.weights[:12],
-        layer=recipe.layer,
-        last=loaded.anatomy.n_layers - 1,
+        title=f"Layer {listed}" if single else f"Layers {listed}",
+        row=f"layer | {listed} of {last}" if single else f"layers | {listed} of {last}, {how}",
+        cut=recipe.layers[-1],
+        last=last,
         tokens=TOKENS[recipe.tokens],
         pooling=recipe.pooling,
         readout=READOUTS[recipe.representation.readout],
@@ -79,5 +84,7 @@ def text(loaded: LoadedModel, recipe: Recipe, state: int | None, origin: str) ->
         sentence_transformers=version("sentence-transformers"),
         transformers=version("transformers"),
     )
-    card += CODE if recipe.needs_code else ""
+    tasks = {"drops tokens": recipe.tokens != "all", "combines layers": not single}
+    does = " and ".join(task for task, needed in tasks.items() if needed)
+    card += CODE.format(does=does) if does else ""
     return card + (STATE.format(state=state) if state is not None else "")

@@ -3,8 +3,11 @@
 The blocks after the layer are left out. `AutoModel` returns the stream after the last block of the
 cut model, through the final norm if there is one: the readout ``final_norm``. transformers returns
 the stream itself, ``residual``, only as the input of a block. So we keep one more block, and
-`WeightedLayerPooling` of sentence-transformers takes its input. sentence-transformers cannot drop
-tokens: we save a module for that in the folder, which loads with ``trust_remote_code=True``.
+`WeightedLayerPooling` of sentence-transformers takes its input.
+
+Of several layers, blocks after the last are left out. sentence-transformers can neither combine
+layers nor drop tokens: we save modules for that in the folder, which load with
+``trust_remote_code=True``.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -30,46 +33,57 @@ from layerwise.extras import require
 from layerwise.io.files import disk_fault, memory_fault
 from layerwise.models.architectures import dissect
 from layerwise.models.load import LoadedModel
-from layerwise.tasks.task import normalized
-from layerwise.vocabulary import POOLINGS, SCORED_READOUTS, SINK_RATIO
+from layerwise.tasks.task import combined, normalized
+from layerwise.vocabulary import COMBINES, FINAL_NORM, POOLINGS, SCORED_READOUTS, SINK_RATIO
 
 # Largest difference of a coordinate, relative to the embedding's norm, that counts as rounding.
 ROUNDING = 1e-5
 
-TOKEN_MODULE = "layerwise_tokens"
+TOKENS_FILE, LAYERS_FILE = "layerwise_tokens.py", "layerwise_layers.py"
+"""Copies of the modules in the exported folder."""
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Layer, token selection, pooling and readout of embeddings.
+    """Layers, token selection, pooling and readout of embeddings.
 
     Attributes
     ----------
-    layer : int
-        0 (embedding output) to L (last block).
+    layer : int or tuple of int
+        0 (embedding output) to L (last block); or several, which are combined.
     tokens : {'all', 'drop_first', 'drop_sinks'}
     pooling : {'mean', 'weighted_mean', 'max', 'last_token', 'cls'}
     readout : {'final_norm', 'residual'}, optional
-        By default, as in scores, the final norm is applied before pooling. A model without one,
-        and layer 0, have only ``residual``.
-    normalize : bool
-        True to scale embeddings to unit length.
+        By default, as in scores, the final norm is applied before pooling. A model without one
+        has only ``residual``.
+    normalize : bool, optional
+        Scale embeddings to unit length; by default as the model does, as in scores.
+    combine : {'mean', 'concat'}
+        As in `layerwise.tasks.task.combined`.
     """
 
-    layer: int
+    layer: int | tuple[int, ...]
     tokens: str = "all"
     pooling: str = "mean"
     readout: str | None = None
-    normalize: bool = True
+    normalize: bool | None = None
+    combine: str = "mean"
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The layer, or the layers in ascending order."""
+        return (self.layer,) if isinstance(self.layer, int) else tuple(sorted(self.layer))
 
     def of(self, loaded: LoadedModel) -> Recipe:
-        """The recipe with the default readout of a model."""
-        if self.readout is not None:
-            return self
-        normed = self.layer > 0 and loaded.anatomy.final_norm is not None
-        return replace(self, readout="final_norm" if normed else "residual")
+        """The recipe with the defaults of a model."""
+        readout = "residual" if loaded.anatomy.final_norm is None else "final_norm"
+        return replace(
+            self,
+            readout=self.readout or readout,
+            normalize=loaded.normalizes if self.normalize is None else self.normalize,
+        )
 
     @property
     def representation(self) -> Representation:
@@ -79,7 +93,7 @@ class Recipe:
     @property
     def needs_code(self) -> bool:
         """True if the folder needs a module with code."""
-        return self.tokens != "all"
+        return self.tokens != "all" or len(self.layers) > 1
 
 
 class Exported(NamedTuple):
@@ -154,7 +168,8 @@ def export(
             failures.append(f"its embeddings differ by {difference:.1e} of their norm")
         else:
             raise LayerwiseError(
-                f"{loaded.name} ({loaded.anatomy.kind}) cannot be cut at layer {recipe.layer} by "
+                f"{loaded.name} ({loaded.anatomy.kind}) cannot be cut at layer "
+                f"{recipe.layers[-1]} by "
                 f"leaving out its last blocks ({'; '.join(failures)}); nothing was saved.",
                 code="unsupported",
             )
@@ -176,22 +191,30 @@ def made_up_texts(n: int = 64) -> list[str]:
 def check(loaded: LoadedModel, recipe: Recipe) -> None:
     """Refuse a recipe that a model cannot follow."""
     loaded.texts  # noqa: B018
-    last = loaded.anatomy.n_layers - 1
-    if not 0 <= recipe.layer <= last:
-        raise LayerwiseError(
-            f"layer: {loaded.name} has the layers 0 (embedding output) to {last}, got "
-            f"{recipe.layer}.",
-            code="out_of_range",
-        )
     check_words(recipe)
+    check_layers(recipe, loaded.name, loaded.anatomy.n_layers - 1)
     there = [name for name in loaded.anatomy.readouts if name in SCORED_READOUTS]
     check_name("readout", recipe.readout, there)
+
+
+def check_layers(recipe: Recipe, model: str, last: int) -> None:
+    """Refuse layers that a model does not have, and one that is given twice."""
+    wrong = [layer for layer in recipe.layers if not 0 <= layer <= last]
+    if wrong:
+        raise LayerwiseError(
+            f"layer: {model} has the layers 0 (embedding output) to {last}, got {wrong[0]}.",
+            code="out_of_range",
+        )
+    if len(set(recipe.layers)) < len(recipe.layers):
+        given = ", ".join(map(str, recipe.layers))
+        raise LayerwiseError(f"layer: give each layer once, got {given}.", code="duplicate")
 
 
 def check_words(recipe: Recipe) -> None:
     """Refuse words of a recipe that no model has."""
     check_name("tokens", recipe.tokens, ("all", "drop_first", "drop_sinks"))
     check_name("pooling", recipe.pooling, POOLINGS)
+    check_name("combine", recipe.combine, COMBINES)
     if recipe.readout is not None:
         check_name("readout", recipe.readout, SCORED_READOUTS)
 
@@ -206,17 +229,20 @@ def check_target(target: Path) -> None:
 
 
 def _whole(loaded: LoadedModel, recipe: Recipe, texts: Sequence[str]) -> Array:
-    """The whole model's embeddings at the layer, shape (N, D)."""
-    found: Array = embed(loaded, texts, [recipe.representation])[0, recipe.layer]
+    """The whole model's embeddings, shape (N, D); as `combined` for several layers."""
+    vectors = embed(loaded, texts, [recipe.representation])[0]
+    found = combined([vectors[layer] for layer in recipe.layers], recipe.combine)
     return normalized(found) if recipe.normalize else found
 
 
 def _cuts(loaded: LoadedModel, recipe: Recipe) -> list[tuple[int, int | None]]:
     """Candidates, one of which is right: the number of blocks to keep, and the number of the layer
     among the hidden states; None for the last."""
-    layer = recipe.layer
-    if layer and (recipe.readout == "final_norm" or loaded.anatomy.final_norm is None):
+    layer = recipe.layers[-1]
+    if recipe.readout == "final_norm" or loaded.anatomy.final_norm is None:
         return [(layer, None)]
+    if len(recipe.layers) > 1:
+        return [(layer + 1, None)]
     # transformers lists the inputs of blocks, but their outputs for Mamba and RWKV.
     return [(layer + 1, layer), *([(layer, layer - 1)] if layer else [])]
 
@@ -255,39 +281,58 @@ def _save(
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer import modules
 
+    from layerwise.export import layer_modules, token_choice
+
     model = _cut(loaded, n_blocks)
-    config: Any = model.config
+    several, config = len(recipe.layers) > 1, cast("Any", model.config)
     config.output_hidden_states = state is not None
     tokenizer = copy.deepcopy(loaded.texts.tokenizer)
     tokenizer.padding_side = "right"
     # sentence-transformers would apply the chat template to each text.
     tokenizer.chat_template = None
+    kind: Any = modules.Transformer
+    settings: dict[str, Any] = {"max_seq_length": loaded.max_length}
+    if several:
+        normed = recipe.readout == FINAL_NORM
+        kind = _saved_as(layer_modules.LayerStates, LAYERS_FILE)
+        settings |= {"layers": list(recipe.layers), "blocks": loaded.anatomy.path}
+        settings |= {"final_norm": _path_of(loaded.anatomy.final_norm, loaded) if normed else ""}
     with tempfile.TemporaryDirectory(dir=folder.parent) as plain:
         model.save_pretrained(plain)  # type: ignore[operator]
         tokenizer.save_pretrained(plain)
-        transformer = modules.Transformer(plain, max_seq_length=loaded.max_length)
+        chain: list[Any] = [kind(plain, **settings)]
     hidden = loaded.anatomy.hidden
-    chain: list[Any] = [transformer]
     if state is not None:
         # The first of the last two hidden states: the layer's, before the norm.
         weights = nn.Parameter(torch.tensor([1.0, 0.0]), requires_grad=False)
         layers = {"num_hidden_layers": state + 1, "layer_start": state}
         chain.append(modules.WeightedLayerPooling(hidden, **layers, layer_weights=weights))
-    if recipe.needs_code:
-        from layerwise.export.token_choice import TokenChoice
-
-        # sentence-transformers saves the name of a module's file: in the folder, not here.
-        saved = type("TokenChoice", (TokenChoice,), {"__module__": TOKEN_MODULE})
-        chain.append(saved(recipe.tokens, SINK_RATIO))
+    if recipe.tokens != "all":
+        tokens = _saved_as(token_choice.TokenChoice, TOKENS_FILE)
+        chain.append(tokens(recipe.tokens, SINK_RATIO))
     # sentence-transformers has the same names without underscores: weightedmean, lasttoken.
     chain.append(modules.Pooling(hidden, pooling_mode=recipe.pooling.replace("_", "")))
+    if several:
+        combine = _saved_as(layer_modules.Combine, LAYERS_FILE)
+        chain += [modules.Normalize(), combine(len(recipe.layers), recipe.combine, hidden)]
     if recipe.normalize:
         chain.append(modules.Normalize())
     SentenceTransformer(modules=chain, device="cpu").save(str(folder))
-    if recipe.needs_code:
-        source = Path(__file__).with_name("token_choice.py")
-        shutil.copy(source, folder / f"{TOKEN_MODULE}.py")
+    if recipe.tokens != "all":
+        shutil.copy(token_choice.__file__, folder / TOKENS_FILE)
+    if several:
+        shutil.copy(layer_modules.__file__, folder / LAYERS_FILE)
     return int(model.num_parameters())  # type: ignore[operator]
+
+
+def _saved_as(kind: type, file: str) -> Any:
+    """A class whose module is a file of the exported folder, by whose name it is saved."""
+    return type(kind.__name__, (kind,), {"__module__": file.removesuffix(".py")})
+
+
+def _path_of(part: nn.Module | None, loaded: LoadedModel) -> str:
+    paths: dict[nn.Module | None, str] = {m: path for path, m in loaded.model.named_modules()}
+    return paths[part]
 
 
 def _encode(folder: Path, loaded: LoadedModel, texts: Sequence[str]) -> Array:

@@ -35,6 +35,7 @@ RULES = {
     "model output": "Model output",
     "middle layer": "Middle layer",
     "LOES": "LOES (isotropy)",
+    "best layer": "Best layer of these tasks",
     "best layer of the other tasks": "Best layer of the other tasks",
     "best rule of the others": "Best rule of the other models",
     "layer index": "Layer index",
@@ -97,7 +98,7 @@ def axis_label(metric: str, alpha: object = None, normalization: str = "raw") ->
 
 
 def value_labels(dimension: str, values: Iterable[str]) -> dict[str, str]:
-    """Words for several values of a dimension; the final norm is named beside the stream."""
+    """Words for several values of a dimension; the final norm is named next to the stream."""
     words = {value: value_label(dimension, value) for value in values}
     if dimension in ("pooling", "representation") and any(v.endswith(RESIDUAL) for v in words):
         norm = value_label("readout", FINAL_NORM)

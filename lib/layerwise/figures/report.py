@@ -7,12 +7,13 @@ from typing import Any
 
 import pandas as pd
 
+from layerwise.association.combinations import mean_of_combinations
 from layerwise.association.order import Order, in_order
 from layerwise.association.scores import with_representation
 from layerwise.association.selection import best_layers
 from layerwise.figures.labels import representation_label
 from layerwise.stats import FEWEST_TOGETHER
-from layerwise.vocabulary import TOKENS
+from layerwise.vocabulary import COMBINES, TOKENS
 
 HEAD = ("Model", "Token selection", "Best layer", "Score", "Output's score", "Difference (95% CI)")
 COLUMNS = ["model", "revision", "representation", "best_layer", "last_layer", "score"]
@@ -23,9 +24,18 @@ NOTE = (
     "task clusters corrects for selecting the best of all layers and takes "
     f"{FEWEST_TOGETHER} clusters."
 )
+NOTE_TOGETHER = (
+    " Layers that stand together are those of scoring.layers, each at unit length before they are "
+    "averaged or concatenated; their intervals hold for all of a model's combinations together."
+)
 
 
-def first_table(scores: pd.DataFrame, order: Order | None = None, seed: int = 0) -> pd.DataFrame:
+def first_table(
+    scores: pd.DataFrame,
+    order: Order | None = None,
+    seed: int = 0,
+    combinations: pd.DataFrame | None = None,
+) -> pd.DataFrame:
     """Best layer of each model, checkpoint and representation, over all tasks.
 
     Parameters
@@ -34,28 +44,44 @@ def first_table(scores: pd.DataFrame, order: Order | None = None, seed: int = 0)
         Tidy scores.
     order : Order, optional
         Order of models and checkpoints.
+    combinations : DataFrame, optional
+        Tidy scores of layers together, for rows below that of the best layer.
 
     Returns
     -------
     DataFrame
-        model, revision, representation, best_layer (``output``, a layer, or ``3 layers tie``),
-        last_layer, score, output_score, difference, low, high (scores in [0, 1]; null without an
-        interval), n_tasks, n_clusters.
+        model, revision, representation, best_layer (``output``, a layer, ``3 layers tie``, or
+        ``8, 16, 24 averaged`` for layers together), last_layer, score, output_score, difference,
+        low, high (scores in [0, 1]; null without an interval), n_tasks, n_clusters.
     """
     order = order or Order()
     best = best_layers(scores, seed=seed)
     best = best[best["task_type"] == "all"]
-    best = with_representation(best).drop_duplicates(["model", "revision", "representation"])
+    best = best.assign(best_layer=[_best(row) for row in best.to_dict("records")])
+    if combinations is not None and len(combinations):
+        together = mean_of_combinations(scores, combinations, seed=seed)
+        pairs = zip(together["layers"], together["combine"], strict=True)
+        listed = [f"{layers.replace(' ', ', ')} {COMBINES[way]}" for layers, way in pairs]
+        best = pd.concat([best.assign(layers=""), together.assign(best_layer=listed)])
+    keys = ["model", "revision", "representation"]
+    best = with_representation(best)
+    best = best.drop_duplicates([*keys, *({"layers", "combine"} & {*best})])
     rows: list[Mapping[Any, Any]] = []
     for model in in_order(best["model"].unique(), order.models):
         mine = best[best["model"] == model]
         for name in in_order(mine["representation"].unique(), list(TOKENS)):
             part = mine[mine["representation"] == name].set_index("revision", drop=False)
-            rows += part.loc[order.checkpoints(model, part.index)].to_dict("records")
+            checkpoints = order.checkpoints(model, part.index.unique())
+            rows += part.loc[checkpoints].to_dict("records")
     names = {"best_score": "score", "gain": "difference", "n_sources": "n_clusters"}
     names |= {"gain_low": "low", "gain_high": "high"}
-    found = pd.DataFrame(rows).assign(best_layer=[_best(row) for row in rows])
-    return found.rename(columns=names)[COLUMNS]
+    return pd.DataFrame(rows).rename(columns=names)[COLUMNS]
+
+
+def note(table: pd.DataFrame) -> str:
+    """Explanation of the columns of the first table."""
+    together = table["best_layer"].astype(str).str.endswith(tuple(COMBINES.values())).any()
+    return NOTE + NOTE_TOGETHER * bool(together)
 
 
 def _best(row: Mapping[Any, Any]) -> str:
@@ -73,13 +99,21 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
             (
                 row["model"] if revision == "main" else f"{row['model']} ({revision})",
                 representation_label(row["representation"]),
-                f"{best} of {row['last_layer']}" if best.isdigit() else best,
+                _of_all(best, row["last_layer"]),
                 _points(row["score"]),
                 _points(row["output_score"]),
                 _difference(row),
             )
         )
     return pd.DataFrame(rows, columns=list(HEAD))
+
+
+def _of_all(best: str, last: int) -> str:
+    """Layers, of how many."""
+    if best.isdigit():
+        return f"{best} of {last}"
+    layers, _, how = best.rpartition(" ")
+    return f"{layers} of {last}, {how}" if how in COMBINES.values() else best
 
 
 def _difference(row: Mapping[Any, Any]) -> str:

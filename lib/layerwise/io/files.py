@@ -10,12 +10,15 @@ import contextlib
 import errno
 import hashlib
 import json
+import logging
 import os
 import platform
 import re
 import shlex
+import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -23,7 +26,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from layerwise.errors import DiskError, LayerwiseError, causes
+from layerwise.progress import Progress
+
+log = logging.getLogger(__name__)
 
 DISK = {
     errno.ENOSPC,
@@ -46,6 +54,14 @@ NO_MEMORY = re.compile(
 
 JOB: dict[str, str] = {}
 """Facts of the job that this process does, for the provenance of all its files."""
+
+LARGE = 2**30
+"""Bytes of a file whose hashing shows its progress; it takes seconds."""
+CHUNK = 2**24
+
+LOCK = "lock"
+UNLOCKED_S = 60.0
+"""Seconds in which a new folder of `scratch` gets its lock at the latest."""
 
 LIBRARIES = ("layerwise", "torch", "transformers", "numpy", "h5py", "mteb", "nlpaug")
 
@@ -86,6 +102,25 @@ def replacing(target: Path) -> Iterator[Path]:
     finally:
         if partial.exists():
             partial.unlink()
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """Yield a temporary folder; remove it at the end, and those that killed processes left.
+
+    A process locks its folder. A folder of this machine without a lock was left by a process that
+    was killed.
+    """
+    prefix = f"layerwise-{platform.node()}-"
+    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        # Another user's cannot be opened, and a new one may have no lock yet.
+        with contextlib.suppress(OSError):
+            if time.time() - folder.stat().st_mtime > UNLOCKED_S:
+                with FileLock(folder / LOCK, blocking=False):
+                    shutil.rmtree(folder)
+                log.info("removed %s, which a killed process had left", folder)
+    with tempfile.TemporaryDirectory(prefix=prefix) as made, FileLock(Path(made, LOCK)):
+        yield Path(made)
 
 
 def disk_fault(error: BaseException) -> str | None:
@@ -158,14 +193,22 @@ def read_text(path: Path) -> str:
 
 
 def sha256_file(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file's bytes."""
+    """Hexadecimal SHA-256 of a file's bytes. A large file shows its progress."""
+    size = Path(path).stat().st_size
     with Path(path).open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
+        if size < LARGE:
+            return hashlib.file_digest(handle, "sha256").hexdigest()
+        digest = hashlib.sha256()
+        with Progress(size, f"Hashing {path}", "B") as bar:
+            while part := handle.read(CHUNK):
+                digest.update(part)
+                bar.update(len(part))
+        return digest.hexdigest()
 
 
 def cached_sha256(path: Path) -> str:
     """SHA-256 of a file's bytes, computed once for each state of the file (`_state`)."""
-    return _cached(_state(path), lambda: sha256_file(path))
+    return cached(_state(path), lambda: sha256_file(path))
 
 
 def folder_sha256(folder: Path) -> str:
@@ -174,7 +217,7 @@ def folder_sha256(folder: Path) -> str:
     files = {name: files[name] for name in sorted(files) if not name.endswith(".lock")}
     states = sha256_text(*(part for name, p in files.items() for part in (name, _state(p))))
     lines = (f"{name} {sha256_file(p)}" for name, p in files.items())
-    return _cached(states, lambda: sha256_text("\n".join(lines)))
+    return cached(states, lambda: sha256_text("\n".join(lines)))
 
 
 def _state(path: Path) -> str:
@@ -188,8 +231,16 @@ def _state(path: Path) -> str:
     return sha256_text(str(path.resolve()), *map(str, numbers))
 
 
-def _cached(name: str, compute: Callable[[], str]) -> str:
-    """A hash from the user's cache, or computed and stored there."""
+def cached(name: str, compute: Callable[[], str]) -> str:
+    """A SHA-256 from the user's cache, or computed and stored there.
+
+    Parameters
+    ----------
+    name : str
+        Hash of all that decides it, hexadecimal.
+    compute : callable
+        Returns the hash, hexadecimal.
+    """
     entry = user_cache() / "hashes" / name
     with contextlib.suppress(OSError):
         found = entry.read_text("ascii")

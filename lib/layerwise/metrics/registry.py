@@ -7,8 +7,8 @@ layers and the docs read it. CONTRIBUTING.md has an example.
 
 from __future__ import annotations
 
-import hashlib
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
@@ -18,8 +18,9 @@ import numpy.typing as npt
 import pydantic.dataclasses
 
 from layerwise.errors import LayerwiseError, closest
+from layerwise.io.files import cached, sha256_bytes, sha256_text
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
-from layerwise.metrics.source import modules_of
+from layerwise.metrics.source import modules_of, texts
 from layerwise.section import Section
 from layerwise.vocabulary import Normalization, Protocol, Tokens
 
@@ -330,7 +331,12 @@ def formula_hash(*names: str) -> str:
     str
         16 hexadecimal digits.
     """
-    code: dict[str, str] = {}
-    for name in names or all_metrics():
-        code |= modules_of(get(name).compute.__module__)
-    return hashlib.sha256(json.dumps(code, sort_keys=True).encode()).hexdigest()[:16]
+    chosen = [get(name).compute.__module__ for name in names or all_metrics()]
+
+    def compute() -> str:
+        code: dict[str, str] = {}
+        for module in chosen:
+            code |= modules_of(module)
+        return sha256_bytes(json.dumps(code, sort_keys=True).encode())
+
+    return cached(sha256_text("formulas", sys.version, *chosen, *texts(chosen)), compute)[:16]

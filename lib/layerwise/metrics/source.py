@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
+from collections.abc import Iterable
 from functools import cache
 
 # Modules whose code is part of a formula, when a metric's file imports them.
@@ -46,6 +47,13 @@ class _Essence(ast.NodeTransformer):
     def visit_Raise(self, node: ast.Raise) -> ast.AST:
         raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
         return ast.Raise(exc=raised, cause=None)
+
+
+def texts(modules: Iterable[str]) -> list[str]:
+    """Source of all that decides the normalised source of modules: this file, formulas, names."""
+    loaded = [name for name in sys.modules if name.startswith(FOLLOWED)]
+    names = [__name__, *sorted({*modules, *loaded})]
+    return [text for name in names for text in (name, inspect.getsource(sys.modules[name]))]
 
 
 @cache

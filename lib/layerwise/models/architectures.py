@@ -84,6 +84,8 @@ PARTS = (
     Parts("self_attn_layer_norm", "self_attn", "final_layer_norm", "fc2"),  # OPT
     Parts("layernorm_before", "attention", "layernorm_after", "mlp"),  # ViT
     Parts("layer_norm1", "self_attn", "layer_norm2", "mlp"),  # CLIP, SigLIP
+    # Wav2Vec2, HuBERT and WavLM of the large size; the others are post-norm, which is refused
+    Parts("layer_norm", "attention", "final_layer_norm", "feed_forward"),
     Parts("rms_norm1", "attention", "rms_norm2", "ffn"),  # AIMv2
     # T5
     Parts(
@@ -216,7 +218,7 @@ def settle(model: Any) -> Callable[[], None]:
 
 
 class Stack(NamedTuple):
-    """What a model's configuration says of its blocks.
+    """The blocks that a model's configuration describes.
 
     Attributes
     ----------

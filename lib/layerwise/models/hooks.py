@@ -52,8 +52,7 @@ def run(
         In the first pass, if a pre-norm block's sub-layers do not add up to its output.
     """
 
-    first = next(iter(inputs.values()))
-    n_tokens = first.shape[1] if first.ndim == 2 else None
+    n_tokens = token_count(inputs)
     layer = 0
 
     def give(layer: int, sublayer: str, states: Tensor) -> None:
@@ -83,6 +82,13 @@ def run(
         stack.callback(anatomy.last.register_forward_hook(after).remove)
         states = getattr(model(**inputs, **pass_options(model)), "last_hidden_state", None)
         return states if isinstance(states, Tensor) else None
+
+
+def token_count(inputs: Mapping[str, Tensor]) -> int | None:
+    """Number of tokens of a batch of token ids; None for other inputs, whose tokens the model
+    makes."""
+    first = next(iter(inputs.values()))
+    return None if first.is_floating_point() else first.shape[1]
 
 
 def pass_options(model: nn.Module) -> dict[str, Any]:
@@ -192,6 +198,6 @@ def first_tensor(output: Any) -> Tensor:
 
 
 def stream(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """What a block receives."""
+    """The inputs of a block."""
     given: Tensor = args[0] if args else kwargs["hidden_states"]
     return given

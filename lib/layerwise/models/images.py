@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from functools import cached_property
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from layerwise.config.models import Model, Preprocess
+from layerwise.config.models import Model
 from layerwise.corpora.images import Picture, png
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import Anatomy
+from layerwise.models.lazy import LazyPrompt, reading_pool
 
 # Models of images and texts, whose image tower is their `vision_model`.
 TOWERS = ("aimv2", "altclip", "chinese_clip", "clip", "metaclip_2", "siglip", "siglip2")
@@ -48,27 +48,6 @@ def tower(network: Any) -> Any:
     return getattr(network, "vision_model", network) if known else network
 
 
-class Pixels:
-    """An image as a prompt: a sequence of the model's tokens, read when needed."""
-
-    def __init__(self, picture: Picture, images: Images) -> None:
-        self.picture, self.images = picture, images
-
-    def __len__(self) -> int:
-        return self.images.max_length
-
-    @cached_property
-    def reading(self) -> Future[Tensor]:
-        """The model's input for the image, read in a thread from the first use on."""
-        return self.images.pool.submit(self.images.read, self.picture)
-
-    def take(self) -> Tensor:
-        """The model's input for the image. A second call reads it again."""
-        pixels = self.reading.result()
-        del self.reading
-        return pixels
-
-
 class Images:
     """Converts images to a model's inputs.
 
@@ -86,7 +65,7 @@ class Images:
         Tokens of an image; 0 before the first pass.
     """
 
-    takes = "image"
+    takes = Picture.kind
 
     def __init__(self, who: str, processor: Any, _: Model, network: Any) -> None:
         config = network.config
@@ -94,16 +73,17 @@ class Images:
         parameter = next(network.parameters())
         self.device, self.dtype = parameter.device, parameter.dtype
         self.kind = str(config.model_type)
-        self.pool = ThreadPoolExecutor(max(1, torch.get_num_threads()), "images")
+        self.pool = reading_pool()
         self.max_length = 0
         self.start_token = getattr(config, "vocab_size", 0) - 1
         if self.kind == MASKED:
             config.mask_ratio = 0.0
         self.patch = getattr(config, "patch_size", None)
 
-    def prompts(self, pictures: Sequence[Picture]) -> tuple[list[Pixels], list[int]]:
+    def prompts(self, pictures: Sequence[Picture]) -> tuple[list[LazyPrompt], list[int]]:
         """A prompt of each image, and the number of tokens cut off each: none."""
-        return [Pixels(picture, self) for picture in pictures], [0] * len(pictures)
+        prompts = [LazyPrompt(partial(self.read, p), self.pool, self.max_length) for p in pictures]
+        return prompts, [0] * len(pictures)
 
     def read(self, picture: Picture) -> Tensor:
         """The model's input for an image: pixels (3, H, W), or colours (T,)."""
@@ -114,7 +94,7 @@ class Images:
         pixels: Tensor = given["pixel_values"][0]
         return pixels.to(self.dtype)
 
-    def inputs(self, prompts: Sequence[Pixels]) -> dict[str, Tensor]:
+    def inputs(self, prompts: Sequence[LazyPrompt]) -> dict[str, Tensor]:
         """The model's inputs for a batch."""
         return self._named(torch.stack([prompt.take() for prompt in prompts]))
 
@@ -185,28 +165,3 @@ class Images:
         settings = {k: v for k, v in self.processor.to_dict().items() if k != "clusters"}
         described = json.dumps(settings, sort_keys=True, default=str)
         return {"max_length": self.max_length, "image_processor": described}
-
-
-def processor_of(place: str, config: Any, own: Preprocess | None = None, **options: Any) -> Any:
-    """The tokenizer or image processor of a folder or hub name.
-
-    Parameters
-    ----------
-    config : of the model
-    own : Preprocess, optional
-        In place of preprocessor_config.json.
-    """
-    from transformers import AutoImageProcessor, AutoTokenizer, BitImageProcessorPil
-
-    if not takes_images(config):
-        return AutoTokenizer.from_pretrained(place, **options)
-    if own is None:
-        # torchvision scales differently, so values would depend on whether it is installed.
-        return AutoImageProcessor.from_pretrained(place, backend="pil", **options)
-    return BitImageProcessorPil(
-        size={"shortest_edge": own.resize or own.size},
-        crop_size={"height": own.size, "width": own.size},
-        image_mean=list(own.mean),
-        image_std=list(own.std),
-        resample=3,  # bicubic, as in DINOv2, MAE and CLIP
-    )

@@ -15,14 +15,17 @@ import torch
 from torch import Tensor, nn
 
 from layerwise.config.models import Ablation, Model
-from layerwise.corpora.images import Picture
+from layerwise.corpora.media import Medium
 from layerwise.errors import Code, LayerwiseError
 from layerwise.io.files import memory_fault
 from layerwise.models import adapters, devices, hooks, saved
 from layerwise.models.architectures import Anatomy, dissect, settle
+from layerwise.models.audio import Recordings
 from layerwise.models.failures import why
-from layerwise.models.images import Images, Pixels, processor_of, takes_images, tower
+from layerwise.models.images import Images, tower
+from layerwise.models.lazy import LazyPrompt
 from layerwise.models.probe import batched, causal, probe
+from layerwise.models.readers import processor_of, reader_of
 from layerwise.models.source import Location, locate, quiet
 from layerwise.models.states import Given, States
 from layerwise.models.texts import Texts
@@ -31,8 +34,8 @@ log = logging.getLogger(__name__)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
-Prompt = Pixels | Given | Sequence[int]
-"""A prompt as a model takes it: an image, given states, or token ids."""
+Prompt = LazyPrompt | Given | Sequence[int]
+"""A prompt as a model takes it: an image or a recording, given states, or token ids."""
 
 # Converts the next texts to tokens while the model runs.
 AHEAD = ThreadPoolExecutor(1, thread_name_prefix="prompts")
@@ -44,7 +47,7 @@ class LoadedModel:
 
     Attributes
     ----------
-    reader : Texts, Images or States
+    reader : Texts, Images, Recordings or States
         Converts what the model takes to its inputs.
     weights : str
         SHA-256 of the weights with merged adapters; see `weights_hash`.
@@ -59,7 +62,7 @@ class LoadedModel:
     name: str
     revision: str
     model: nn.Module
-    reader: Texts | Images | States
+    reader: Texts | Images | Recordings | States
     anatomy: Anatomy
     dtype: str
     weights: str
@@ -85,7 +88,7 @@ class LoadedModel:
         return self.reader.max_length
 
     def can_give(self, inputs: Iterable[str]) -> bool:
-        """True if the inputs of a metric can be had: not all can from a user's own states."""
+        """True if the inputs of a metric are available; a user's own states lack some."""
         return not isinstance(self.reader, States) or self.reader.lacks.isdisjoint(inputs)
 
     @property
@@ -95,12 +98,12 @@ class LoadedModel:
         Raises
         ------
         LayerwiseError
-            If the model takes images, or there are states alone.
+            If the model takes images or recordings, or there are states alone.
         """
         if isinstance(self.reader, States):
             raise self.reader.needs_model("what asks for a tokenizer")
         if not isinstance(self.reader, Texts):
-            raise self._other_kind("texts")
+            raise self._other_kind("text")
         return self.reader
 
     def prompts_ahead(
@@ -111,7 +114,7 @@ class LoadedModel:
         Parameters
         ----------
         parts : iterable of sequences
-            Texts, or images (`layerwise.corpora.images.Picture`).
+            Texts, or images or recordings (`layerwise.corpora.media.Medium`).
 
         Yields
         ------
@@ -125,22 +128,23 @@ class LoadedModel:
 
     def _prompts(self, part: list[Any]) -> tuple[list[Prompt], list[int]]:
         for one in part[:1]:
-            if isinstance(one, Picture) != isinstance(self.reader, Images):
-                raise self._other_kind("images" if isinstance(one, Picture) else "texts")
+            kind = one.kind if isinstance(one, Medium) else "text"
+            if kind != self.reader.takes:
+                raise self._other_kind(kind)
         prompts, n_cut = self.reader.prompts(part)
         return list(prompts), n_cut
 
     def _other_kind(self, given: str) -> LayerwiseError:
         return LayerwiseError(
-            f"{self.name} takes {self.reader.takes}s, but was given {given}; name its corpora and "
-            "tasks in the studies.",
+            f"{self.name} takes {self.reader.takes}s, but was given {given}s; name its corpora "
+            "and tasks in the studies.",
             code="conflict",
         )
 
     def begin(self, prompts: Sequence[Prompt]) -> None:
-        """Begin to read the images of a later batch."""
+        """Begin to read the images or recordings of a later batch."""
         for prompt in prompts:
-            if isinstance(prompt, Pixels):
+            if isinstance(prompt, LazyPrompt):
                 prompt.reading  # noqa: B018
 
     def inputs(self, prompts: Sequence[Any]) -> dict[str, Tensor]:
@@ -248,7 +252,7 @@ def read(
     reader: Callable[..., Any],
     dtype: str,
 ) -> tuple[Any, Any, Any]:
-    """Read a network and the tokenizer or image processor beside it from their files.
+    """Read a network, and its tokenizer or image processor, from their files.
 
     Parameters
     ----------
@@ -322,7 +326,7 @@ def prepare(
     Parameters
     ----------
     processor
-        Its tokenizer or image processor.
+        Its tokenizer, image processor or feature extractor.
     entry : Model
         Settings of its inputs.
     **facts
@@ -334,12 +338,12 @@ def prepare(
         If the layers cannot be read, or the entry has settings of the other kind of model.
     """
     who = f"Model {name!r} at {revision!r}"
-    images = takes_images(network.config)
-    kind, foreign = (Images, "prompts") if images else (Texts, "preprocess")
-    if getattr(entry, foreign) is not None:
-        raise LayerwiseError(
-            f"{who}: the model takes {kind.takes}s; leave out {foreign}.", code="conflict"
-        )
+    kind = reader_of(network.config)
+    for key, user in (("prompts", Texts), ("preprocess", Images)):
+        if kind is not user and getattr(entry, key) is not None:
+            raise LayerwiseError(
+                f"{who}: the model takes {kind.takes}s; leave out {key}.", code="conflict"
+            )
     reader = kind(who, processor, entry, network)
     example = on(reader.device, reader.example())
     anatomy, states = probe(name, network, example)
@@ -388,9 +392,11 @@ def _check_weights(who: str, network: Any, info: Any) -> None:
     most.
     """
     # Checkpoints of encoders lack the decoder. Poolers are not read, and BERT's language models
-    # lack them.
+    # lack them. Wav2Vec2 has masks in training alone.
     unread = ("decoder.",) if network.config.is_encoder_decoder else ()
-    lacking = [n for n in info["missing_keys"] if "pooler" not in n and not n.startswith(unread)]
+    never = re.compile("pooler|masked_spec_embed")
+    missing = (n for n in info["missing_keys"] if not never.search(n))
+    lacking = [n for n in missing if not n.startswith(unread)]
     # Other unexpected weights may be of a head, or buffers of an older transformers.
     stack = dissect(body(network))
     block = re.compile(rf"(?:^|\.){re.escape(stack.path or '?')}\.(\d+)\.")

@@ -15,8 +15,8 @@ from layerwise.config.models import Model, StatesSource
 from layerwise.errors import LayerwiseError
 from layerwise.models import devices
 from layerwise.models.architectures import settle
-from layerwise.models.images import processor_of, takes_images
 from layerwise.models.load import LoadedModel, body, load, prepare
+from layerwise.models.readers import PROCESSORS, processor_of, reader_of
 from layerwise.models.source import STATES, locate, named, quiet
 from layerwise.models.states import States
 from layerwise.section import parse
@@ -43,8 +43,8 @@ def open_model(
         sentence-transformers in memory. Of that we read the model below a head, the encoder of an
         encoder-decoder, and the image tower of a model of images and texts.
     reader : optional
-        Tokenizer or image processor of a model in memory; by default the one of the folder or
-        hub name that it came from.
+        Tokenizer, image processor or feature extractor of a model in memory; by default the one
+        of the folder or hub name that it came from.
     name : str
         Name for tables and messages; by default the last part of `what`, or the class.
     revision : str
@@ -128,7 +128,7 @@ def _live(network: Any, model: Any, reader: Any, name: str, max_length: int | No
     try:
         reader = processor_of(origin, network.config) if reader is None else copy.deepcopy(reader)
     except Exception as error:  # the hub, files and models fail in many ways
-        what = "image processor" if takes_images(network.config) else "tokenizer"
+        what = PROCESSORS[reader_of(network.config)]
         raise LayerwiseError(
             f"{name} comes without {what}; give it as tokenizer=.", code="missing_file"
         ) from error

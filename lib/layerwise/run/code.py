@@ -1,15 +1,17 @@
 """Hash of the code behind a stage's files, to warn where a run mixes the files of two versions.
 
 Nothing reruns for it: versions in `layerwise.run.keys` and golden tests decide that. A fork that
-changes values without a new version is told instead.
+changes values without a new version is reported instead.
 """
 
 from __future__ import annotations
 
-import hashlib
+import inspect
+import sys
 from functools import cache
 from pathlib import Path
 
+from layerwise.io.files import cached, sha256_bytes, sha256_text
 from layerwise.metrics.source import normalised
 
 PACKAGES = {
@@ -32,13 +34,16 @@ PACKAGES = {
 @cache
 def code_hash(stage: str) -> str:
     """Hash of a stage's code without comments, types and messages; 16 digits, empty if none."""
-    sources = [source for package in PACKAGES.get(stage, ()) for source in _sources(package)]
-    text = "\n".join(sources)
-    return hashlib.sha256(text.encode()).hexdigest()[:16] if sources else ""
+    texts = [text for package in PACKAGES.get(stage, ()) for text in _texts(package)]
+    # Normalising takes as long as many a job does; Python's versions write code differently.
+    rules = inspect.getsource(sys.modules[normalised.__module__])
+    name = sha256_text("code", sys.version, rules, *texts)
+    found = cached(name, lambda: sha256_bytes("\n".join(map(normalised, texts)).encode()))
+    return found[:16] if texts else ""
 
 
 @cache
-def _sources(package: str) -> list[str]:
+def _texts(package: str) -> list[str]:
     place = Path(__file__).parents[1] / package
     files = [place] if place.is_file() else sorted(place.rglob("*.py"))
-    return [normalised(file.read_text(encoding="utf-8")) for file in files]
+    return [file.read_text(encoding="utf-8") for file in files]

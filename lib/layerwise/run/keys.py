@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerwise.config.corpora import GeneratedTexts, data_of
+from layerwise.config.models import HubAdapter
 from layerwise.config.tasks import LabelledEntry, MtebEntry
 from layerwise.io.files import cached_sha256, folder_sha256
 from layerwise.metrics.registry import formula_hash
@@ -30,6 +31,7 @@ VERSIONS = {
     "generate": 1,
     "corpus": 1,
     "images": 2,
+    "audio": 1,
     "views": 1,
     "nano": 1,
     "gguf": 1,
@@ -39,7 +41,7 @@ VERSIONS = {
     "tasks": 1,
     "evaluate": 3,
     "associate": 7,
-    "select": 5,
+    "select": 6,
     "similarity": 2,
     "published": 2,
     "figure": 9,
@@ -114,9 +116,9 @@ class Keys:
         made = isinstance(source, GeneratedTexts)
         data = self.generate(corpus) if made else self._data(corpus)
         described = settings(entry, "views", "perturb")
-        for place in {"source", "images"} & described.keys():
-            described[place] = settings(source, "file", "folder", "generate")
-        return digest("images" if "images" in described else "corpus", corpus, described, data)
+        (place,) = {"source", "images", "audio"} & described.keys()
+        described[place] = settings(source, "file", "folder", "labels", "generate")
+        return digest("corpus" if place == "source" else place, corpus, described, data)
 
     def _data(self, corpus: str) -> Any:
         """The identity of the data that a corpus reads."""
@@ -126,6 +128,7 @@ class Keys:
             data = _hash(Path(source.file))
         elif getattr(source, "folder", None):
             data = folder_sha256(Path(source.folder))
+            data = [data, _hash(Path(source.labels))] if source.labels else data
         elif getattr(source, "hub", None):
             data = _of_folder(source.hub) or self.plan.commit("corpora", corpus)
         elif getattr(source, "package", None) == "wikipedia":
@@ -157,13 +160,25 @@ class Keys:
         entry = self.config.models[model]
         made = self.nano(model) if model in self.config.nano else identity(entry, revision)
         return digest(
-            "model", self._described(model), revision, made, *self._commit(model, revision)
+            "model",
+            self._described(model),
+            revision,
+            made,
+            *self._commit(model, revision),
+            *self._adapter_commits(model, revision),
         )
 
     def _commit(self, model: str, revision: str) -> list[str]:
         """The commit of a revision of the hub, once `snakemake fetch` has recorded it."""
         commit = self.plan.commit("models", model, revision)
         return [commit] if commit and commit != revision else []
+
+    def _adapter_commits(self, model: str, revision: str) -> list[str]:
+        """The commits of adapters of the hub that `snakemake fetch` has recorded."""
+        commits = self.plan.adapter_commits(model, revision)
+        adapters = [a for a in self.config.models[model].adapters if isinstance(a, HubAdapter)]
+        found = [commits.get(adapter.place, adapter.revision) for adapter in adapters]
+        return [c for c, a in zip(found, adapters, strict=True) if c != a.revision]
 
     @cache
     def _described(self, model: str) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.corpora import TaskTexts, data_of
-from layerwise.config.models import HubAdapter, HubSource
+from layerwise.config.models import HubAdapter, HubSource, is_converted
 from layerwise.config.studies import Study
 from layerwise.config.tasks import MtebEntry
 from layerwise.names import PATHS, encode, path_of
@@ -160,6 +160,13 @@ class Plan:
         return {point: list(corpora) for point, corpora in found.items()}
 
     @cached_property
+    def corpora_read(self) -> list[str]:
+        """The corpora whose prompts, or values on them, some study reads."""
+        reading = OF_METRICS | {"texts", "similarities"}
+        studies = [s for s in self.studies.values() if s.points and reading & set(s.needs)]
+        return _distinct(corpus for study in studies for corpus in study.corpora)
+
+    @cached_property
     def tasks(self) -> Mapping[Point, list[str]]:
         """The tasks that a model is scored on at a checkpoint: those that studies read, or all."""
         found: dict[Point, dict[str, None]] = defaultdict(dict)
@@ -179,14 +186,30 @@ class Plan:
         return [(model, r) for model, r in read if counts[model] > 1]
 
     @cached_property
+    def facts_tables(self) -> dict[Point, str]:
+        """A table of each checkpoint that is read, with facts such as the hash of its weights."""
+        found = {(m, r): self.path("scores", model=m, revision=r) for m, r in self.scored}
+        for (m, r), corpora in self.measured.items():
+            found[m, r] = self.path("metrics", model=m, revision=r, corpus=corpora[-1])
+        return found
+
+    @cached_property
+    def revisions_read(self) -> dict[str, list[str]]:
+        """The checkpoints of each model that are read, in the config's order."""
+        models = self.config.models.items()
+        found = {m: [r for r in e.revisions if (m, r) in self.facts_tables] for m, e in models}
+        return {model: names for model, names in found.items() if names}
+
+    @cached_property
+    def last_tables(self) -> dict[str, str]:
+        """The table of `facts_tables` of each model's last checkpoint that is read."""
+        read = self.revisions_read.items()
+        return {model: self.facts_tables[model, names[-1]] for model, names in read}
+
+    @cached_property
     def swept_tables(self) -> list[str]:
-        """One table made from each checkpoint of `swept`, which holds the hash of its weights."""
-        return [
-            self.path("metrics", model=m, revision=r, corpus=self.measured[m, r][-1])
-            if (m, r) in self.measured
-            else self.path("scores", model=m, revision=r)
-            for m, r in self.swept
-        ]
+        """The table of `facts_tables` of each checkpoint of `swept`."""
+        return [self.facts_tables[point] for point in self.swept]
 
     @cached_property
     def score_files(self) -> list[str]:
@@ -230,8 +253,16 @@ class Plan:
 
     def commit(self, *names: str) -> str | None:
         """The commit of what was fetched: of ``models``, a model and its revision, and so on."""
+        return self._record(*names).get("commit") or None
+
+    def adapter_commits(self, model: str, revision: str) -> dict[str, str]:
+        """The commits of a model's adapters of the hub that were fetched, by `place`."""
+        found: dict[str, str] = self._record("models", model, revision).get("adapters", {})
+        return found
+
+    def _record(self, *names: str) -> dict[str, Any]:
         record = "/".join(map(encode, names))
-        return commit_of(Path(self.config.results, "fetched", f"{record}.json"))
+        return record_of(Path(self.config.results, "fetched", f"{record}.json"))
 
     @cache
     def task_folder(self, task: str) -> str | None:
@@ -249,23 +280,29 @@ class Plan:
             return []
         return [file for key in ("file", "examples") if (file := getattr(source, key, None))]
 
-    @cache
-    def task_inputs(self, task: str) -> list[str]:
-        """All files that a task is read from: the user's own and the workflow's."""
-        entry, made = self.config.tasks.get(task), []
+    def task_results(self, task: str) -> list[str]:
+        """The results of the workflow that a task is read from."""
+        entry, found = self.config.tasks.get(task), []
         if self.task_folder(task):
-            made.append(f"{self.config.results}/tasks/layerwise.json")
+            found.append(f"{self.config.results}/tasks")
         if corpus := getattr(entry, "corpus", None):
-            made.append(self.path("texts", corpus=corpus))
-        return [*self.task_files(task), *made]
+            found.append(self.path("texts", corpus=corpus))
+        return found
 
 
-def commit_of(record: Path) -> str | None:
-    """The commit in the record of a fetch, if there is one."""
-    if not record.is_file():
-        return None
-    commit: str = json.loads(record.read_text(encoding="utf-8"))["commit"]
-    return commit or None
+def model_folder(config: Config, model: str, revision: str) -> str | None:
+    """The folder of a model that the workflow trains or converts; None for any other."""
+    place = f"{encode(model)}/{encode(revision)}"
+    if model in config.nano:
+        return f"{config.results}/nano/{place}"
+    if is_converted(config.models[model].source):
+        return f"{config.results}/converted/{place}"
+    return None
+
+
+def record_of(path: Path) -> dict[str, Any]:
+    """The record of a fetch; empty if there is none."""
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
 
 
 def _of_hub(source: object) -> bool:

@@ -7,14 +7,10 @@ mean nothing then: they are in the order of copying, or of a touch.
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import re
-import tempfile
-import time
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,25 +22,33 @@ OTHER_CODE: dict[str, list[str]] = {}
 HTML_KEY = '<meta name="layerwise-key" content="{key}">'
 
 
-def files_in(folder: str) -> Iterator[str]:
-    """The paths of all files below a folder, beginning with its name as it is given."""
-    for place, _, names in os.walk(folder):
-        yield from (f"{place}/{name}" for name in names)
+def paths_in(folder: str) -> Iterator[str]:
+    """The paths of all files and folders below a folder, beginning with its name as given."""
+    for place, folders, files in os.walk(folder):
+        yield from (f"{place}/{name}" for name in (*folders, *files))
 
 
-def marker(path: Path, key: str, stage: str = "") -> list[str]:
-    """A file newer than any result if a file exists and carries another key, else nothing.
+def is_stale(file: str, facts: Mapping[str, Any], key: str, stage: str) -> bool:
+    """True if a file carries another key than the config asks for.
 
     A file of this key that other code of its stage made is noted in `OTHER_CODE`.
+
+    Parameters
+    ----------
+    file : str
+        Its path, for `OTHER_CODE`.
+    facts : mapping
+        From `facts_of`.
+    key : str
+        The key that the config asks for.
+    stage : str
+        The stage of `layerwise.run.keys` that makes the file.
     """
-    if not path.is_file():
-        return []
-    facts = facts_of(path)
     if facts.get("key") != key:
-        return [newer_file()]
+        return True
     if facts.get("code") and facts["code"] != code_hash(stage):
-        OTHER_CODE.setdefault(stage, []).append(str(path))
-    return []
+        OTHER_CODE.setdefault(stage, []).append(file)
+    return False
 
 
 def mixed_code() -> str:
@@ -55,17 +59,6 @@ def mixed_code() -> str:
         f"Files of another version of layerwise are kept ({counts}); if their values should be "
         f"made anew, run with -R {rules}."
     )
-
-
-@cache
-def newer_file() -> str:
-    """A file newer than any result, of this process alone: a dry run must leave none behind."""
-    file = tempfile.NamedTemporaryFile(prefix="layerwise.stale.")  # noqa: SIM115
-    # Snakemake compares contents as well as times.
-    file.write(str(time.time_ns()).encode())
-    file.flush()
-    atexit.register(file.close)
-    return file.name
 
 
 def facts_of(path: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -9,8 +10,8 @@ from typing import Any
 
 from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
-from layerwise.config.corpora import GeneratedTexts
-from layerwise.config.images import ImageCorpus
+from layerwise.config.corpora import GeneratedTexts, data_of
+from layerwise.config.media import MediaCorpus
 from layerwise.config.models import StatesSource
 from layerwise.config.reading import read_yaml
 from layerwise.config.tasks import LabelledEntry, MtebEntry
@@ -69,6 +70,7 @@ def validate(config: Config) -> Plan:
     for study in plan.studies.values():
         check_study(study)
     _check_files(config)
+    _check_layers(plan)
     _check_association(config)
     return plan
 
@@ -110,7 +112,7 @@ def _check_names(config: Config) -> None:
             except LayerwiseError as error:
                 raise ConfigError(section, str(error), code=error.code) from None
             if section == "corpora" and name.endswith(RESERVED):
-                problem = f"files beside a corpus end in {', '.join(RESERVED)}; rename {name!r}."
+                problem = f"files of a corpus end in {', '.join(RESERVED)}; rename {name!r}."
                 raise ConfigError(section, problem, code="bad_name")
             if (other := seen.setdefault(name.casefold(), name)) != name:
                 problem = f"{other!r} and {name!r} differ only in case; rename one."
@@ -120,8 +122,10 @@ def _check_names(config: Config) -> None:
 def _references(config: Config) -> Iterator[tuple[str, Iterable[Any], Iterable[Any]]]:
     """Each key that names things of another section, its names, and the known ones."""
     models, tasks, metrics = config.models, config.tasks, all_metrics()
-    images = [name for name, c in config.corpora.items() if isinstance(c, ImageCorpus)]
+    media = [name for name, c in config.corpora.items() if isinstance(c, MediaCorpus)]
     yield "nano", config.nano, models
+    if isinstance(config.scoring.layers, dict):
+        yield "scoring.layers", config.scoring.layers, models
     for name, corpus in config.corpora.items():
         if isinstance(corpus.source, GeneratedTexts):
             where = f"corpora.{name}.source.generate.model"
@@ -130,7 +134,7 @@ def _references(config: Config) -> Iterator[tuple[str, Iterable[Any], Iterable[A
     yield "metrics.settings", config.metrics.settings, sections()
     for name, task in tasks.items():
         if isinstance(task, LabelledEntry) and task.corpus is not None:
-            yield f"tasks.{name}.corpus", [task.corpus], images
+            yield f"tasks.{name}.corpus", [task.corpus], media
     for name, study in config.studies.items():
         where = f"studies.{name}"
         if study.published:
@@ -193,6 +197,32 @@ def _check_tasks(config: Config) -> None:
                 raise ConfigError(where, problem, code="unknown_name") from None
 
 
+def _check_layers(plan: Plan) -> None:
+    """Refuse combinations of layers that a scored model lacks, if its depth is known here."""
+    for model in dict.fromkeys(model for model, _ in plan.scored):
+        combinations = plan.config.scoring_of(model).combinations
+        last = _depth(plan.config, model) if combinations else None
+        for layers in combinations:
+            if last is not None and layers[-1] > last:
+                problem = (
+                    f"{model} has the layers 0 to {last}, not {layers[-1]}; name the layers of "
+                    "each model: {MODEL: [[…]]}."
+                )
+                raise ConfigError("scoring.layers", problem, code="out_of_range")
+
+
+def _depth(config: Config, model: str) -> int | None:
+    """Number of blocks of a model in a local folder."""
+    if model in config.nano:
+        return config.nano[model].layers
+    entry = config.models[model]
+    folder = locate(entry.source, entry.revisions[-1]).folder
+    file = folder / "config.json" if folder else None
+    given = json.loads(file.read_text(encoding="utf-8")) if file and file.is_file() else {}
+    depth = given.get("num_hidden_layers")
+    return depth if isinstance(depth, int) else None
+
+
 def _check_prompts(config: Config) -> None:
     known = {*QUICKSTART, *PAPER, *TYPES, *config.tasks}
     for model, entry in config.models.items():
@@ -228,18 +258,38 @@ def _check_files(config: Config) -> None:
                 locate(adapter)
         except LayerwiseError as error:
             raise ConfigError(f"models.{name}", str(error), code="missing_file") from None
+    for where, named in _data_files(config):
+        if not (is_file(named) or is_folder(named)):
+            raise ConfigError(where, f"there is no {named}.", code="missing_file")
+
+
+def local_files(config: Config) -> Iterator[tuple[str, str]]:
+    """The user's files and folders that a config names: the keys, and the paths."""
+    for name, model in config.models.items():
+        for source in (model.source, *model.adapters) if name not in config.nano else ():
+            for key in ("folder", "states"):
+                if path := getattr(source, key, None):
+                    yield f"models.{name}.source.{key}", path
+    yield from _data_files(config)
+    for name, corpus in config.corpora.items():
+        hub = getattr(data_of(corpus.source), "hub", None)
+        if hub and is_folder(hub):
+            yield f"corpora.{name}.source.hub", hub
+
+
+def _data_files(config: Config) -> Iterator[tuple[str, str]]:
     for section in ("published", "corpora", "tasks"):
         for name, entry in getattr(config, section).items():
-            _check_paths(entry, f"{section}.{name}")
+            yield from _paths_of(entry, f"{section}.{name}")
 
 
-def _check_paths(section: Section, where: str) -> None:
-    """Refuse a section that names a file or folder that is not there."""
+def _paths_of(section: Section, where: str) -> Iterator[tuple[str, str]]:
+    """The files and folders that a section names."""
     for key, value in section:
         if isinstance(value, Section):
-            _check_paths(value, f"{where}.{key}")
-        elif key in PATHS and value and not (is_file(value) or is_folder(value)):
-            raise ConfigError(f"{where}.{key}", f"there is no {value}.", code="missing_file")
+            yield from _paths_of(value, f"{where}.{key}")
+        elif key in PATHS and value:
+            yield f"{where}.{key}", value
 
 
 def _check_association(config: Config) -> None:

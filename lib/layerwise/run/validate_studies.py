@@ -18,7 +18,7 @@ from layerwise.metrics.registry import all_metrics
 from layerwise.metrics.sequence import QUANTITIES
 from layerwise.names import size_of
 from layerwise.run.plan import OF_METRICS, OF_RESULTS, OF_SCORES, PlannedStudy
-from layerwise.tasks.names import IMAGE_TYPES, QUICKSTART, TYPES
+from layerwise.tasks.names import AUDIO_TYPES, IMAGE_TYPES, QUICKSTART, TYPES
 from layerwise.vocabulary import LABELS
 
 Values = dict[str, tuple[Any, ...]]
@@ -142,7 +142,7 @@ def _check_sections(planned: PlannedStudy, tables: set[str]) -> None:
         raise ConfigError(where, problem, code="too_few")
     for model in study.models or ():
         if not planned.revisions[model]:
-            problem = f"{model} has none of these checkpoints; name one of its own, or remove it."
+            problem = f"{model} has none of these checkpoints; name others, or remove the model."
             raise ConfigError(f"{where}.revisions", problem, code="too_few")
     if study.task_types and tables & OF_SCORES:
         require_known(f"{where}.task_types", study.task_types, _task_types(planned))
@@ -153,7 +153,7 @@ def _task_types(planned: PlannedStudy) -> set[str]:
     found: set[str] = set()
     for task in planned.tasks:
         own = QUICKSTART.get(task) or getattr(planned.config.tasks[task], "task_type", None)
-        found |= {own} if own else {*TYPES, *IMAGE_TYPES}
+        found |= {own} if own else {*TYPES, *IMAGE_TYPES, *AUDIO_TYPES}
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from layerwise.corpora.sources import own_cache
 from layerwise.errors import Code, LayerwiseError, closest, first_line
 from layerwise.extras import require
-from layerwise.tasks.names import IMAGE_TYPES, QUICKSTART, TYPES
+from layerwise.tasks.names import AUDIO_TYPES, IMAGE_TYPES, QUICKSTART, TYPES
 
 log = logging.getLogger(__name__)
 
@@ -34,13 +34,14 @@ def get_task(name: str, folder: str | Path | None = None) -> Any:
     """
     task = _named(name)
     metadata = task.metadata
-    types = {"text": TYPES, "image": IMAGE_TYPES}.get("/".join(metadata.modalities), ())
+    known = {"text": TYPES, "image": IMAGE_TYPES, "audio": AUDIO_TYPES}
+    types = known.get("/".join(metadata.modalities), ())
     if task.is_aggregate or metadata.type not in types:
         raise LayerwiseError(
             f"tasks: {name} is {'a group of tasks' if task.is_aggregate else 'a task'} of type "
             f"{metadata.type} over {'/'.join(metadata.modalities)}; accepted are single tasks, "
-            f"of text of the types {', '.join(TYPES)}; of image of the types "
-            f"{', '.join(IMAGE_TYPES)}.",
+            + "; ".join(f"of {of} of the types {', '.join(names)}" for of, names in known.items())
+            + ".",
             code="unsupported",
         )
     english = [

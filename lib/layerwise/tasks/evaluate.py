@@ -9,21 +9,24 @@ was.
 
 Scratch holds at most `scoring.waiting_gb` of vectors, or one unit if that is larger. A group has
 at most half of the limit.
+
+Combinations of layers (`scoring.layers`) are scored from the same vectors, averaged and
+concatenated.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,19 +40,20 @@ from layerwise.config.extraction import ExtractSettings
 from layerwise.config.scoring import ScoringSettings
 from layerwise.errors import DiskError, LayerwiseError, first_line
 from layerwise.io import tables
-from layerwise.io.files import disk_fault, memory_fault
+from layerwise.io.files import disk_fault, memory_fault, scratch
 from layerwise.models.load import LoadedModel
 from layerwise.names import encode
 from layerwise.progress import Progress
 from layerwise.tasks.prompts import of_model
-from layerwise.tasks.reading import Setup
-from layerwise.tasks.results import KIND, SCHEMA, Score
-from layerwise.tasks.task import Key, NoScoreError, Reader, Task, Unit, Vectors
+from layerwise.tasks.reading import Embedder, Setup
+from layerwise.tasks.results import KIND, Combination, Score, join_tables, schema
+from layerwise.tasks.task import Key, NoScoreError, Reader, Task, Unit, Vectors, combined
+from layerwise.vocabulary import COMBINES
 
 log = logging.getLogger(__name__)
 
-Place = tuple[int, int]
-"""Layer and representation, by number."""
+Place = tuple[Combination, int]
+"""A layer or several together, and the number of a representation."""
 
 
 def evaluate(
@@ -82,7 +86,7 @@ def evaluate(
     output : Path
         Table of scores.
     folder : Path, optional
-        Folder of the tasks' tables; by default beside `output`, with its name.
+        Folder of the tasks' tables; by default next to `output`, with its name.
     threads : int
         Processes that score, each with one thread; 1 scores in this process.
 
@@ -104,10 +108,7 @@ def evaluate(
                 _write(scored, setup, paths[scored.name], keys[scored.name])
 
             score(setup, due, write, Pool(pool, threads))
-    scores = pa.Table.from_pandas(tables.read(paths.values(), "scores", kind=KIND), schema=SCHEMA)
-    about = tables.facts(next(iter(paths.values())))
-    facts = {name: about[name] for name in ("model", "revision", "dtype", "weights_sha256")}
-    tables.write(output, scores, kind=KIND, key=key, **facts)
+    join_tables(paths.values(), tasks, key=key, output=output)
 
 
 def _write(scored: TaskScores, setup: Setup, path: Path, key: str) -> None:
@@ -115,17 +116,23 @@ def _write(scored: TaskScores, setup: Setup, path: Path, key: str) -> None:
     loaded = setup.loaded
     about = {"model": loaded.name, "revision": loaded.revision, "task": scored.name}
     last = max(loaded.anatomy.n_layers - 1, 1)
+    places: list[tuple[dict[str, Any], int, Sequence[Score]]] = [
+        ({"layer": layer, "depth": layer / last}, way, found)
+        for (layer, way), found in scored.scores.items()
+    ]
+    places += [(one.columns, way, found) for (one, way), found in scored.together.items()]
     rows = [
         about
-        | {"task_type": scored.task_type, "layer": layer, "depth": layer / last}
+        | {"task_type": scored.task_type}
+        | place
         | scored.representations[way]._asdict()
         | vars(one)
-        for (layer, way), found in scored.scores.items()
+        for place, way, found in places
         for one in found
     ]
     tables.write(
         path,
-        pa.Table.from_pylist(rows, schema=SCHEMA),
+        pa.Table.from_pylist(rows, schema=schema(together=bool(scored.together))),
         kind=KIND,
         key=key,
         dtype=loaded.dtype,
@@ -156,16 +163,33 @@ class TaskScores:
     representations : list of Representation
     scores : mapping
         Scores by layer and representation, both by number: one for each split and subset.
+    together : mapping
+        The same of combinations of layers.
     """
 
     name: str
     task_type: str
     representations: list[Representation]
-    scores: Mapping[Place, Sequence[Score]]
+    scores: Mapping[tuple[int, int], Sequence[Score]]
+    together: Mapping[Place, Sequence[Score]] = field(default_factory=dict)
 
 
 def set_up(loaded: LoadedModel, extraction: ExtractSettings, scoring: ScoringSettings) -> Setup:
-    """A model with its prompts; vectors are scaled as the model does, unless the settings say."""
+    """A model with its prompts; vectors are scaled as the model does, unless the settings say.
+
+    Raises
+    ------
+    LayerwiseError
+        If `scoring.layers` has a layer that the model lacks.
+    """
+    last = loaded.anatomy.n_layers - 1
+    for layers in scoring.combinations:
+        if layers[-1] > last:
+            raise LayerwiseError(
+                f"scoring.layers: {loaded.name} has the layers 0 to {last}, not {layers[-1]}; "
+                f"correct {list(layers)}.",
+                code="out_of_range",
+            )
     if scoring.normalize is None:
         scoring = scoring.model_copy(update={"normalize": loaded.normalizes})
     return Setup(loaded, extraction, scoring, of_model(loaded.entry, loaded.revision))
@@ -193,8 +217,8 @@ def score(
     LayerwiseError
         After all tasks, if one failed: the first failure.
     """
-    with tempfile.TemporaryDirectory(prefix="layerwise-") as scratch:
-        job = _Job(setup, take, pool or Pool(_Here(), 1), Path(scratch))
+    with scratch() as folder:
+        job = _Job(setup, take, pool or Pool(_Here(), 1), folder)
         try:
             job.run(tasks)
         except BrokenProcessPool as error:
@@ -359,14 +383,14 @@ class _Job:
         loaded, reader = self.setup.loaded, group[0].pending.reader
         ways = group[0].pending.representations
         inputs = dict.fromkeys(pair for part in group for pair in part.inputs)
-        pictures = {sha: p for part in group for sha, p in part.unit.pictures.items()}
+        media = {sha: one for part in group for sha, one in part.unit.media.items()}
         if len(inputs) + self.n_waiting > self.limit(reader):
             self._wait()
         path = self.scratch / f"{self.n_read}.npy"
         shape = len(ways), self._n_layers, len(inputs), reader.width(self.setup)
         done = reader.read(
             self.setup,
-            [pictures.get(text, text) for _, text in inputs],
+            [media.get(text, text) for _, text in inputs],
             [prompt for prompt, _ in inputs],
             _allocate(path, shape),
         )
@@ -378,7 +402,7 @@ class _Job:
         self._wait()
         self.n_read, self.n_waiting = self.n_read + 1, len(inputs)
         places = {pair: place for place, pair in enumerate(inputs)}
-        layers = list(np.ndindex(self._n_layers, len(ways)))
+        layers = self._places(group[0].pending)
         shares = [layers[k :: self.pool.size] for k in range(self.pool.size)]
         for part in group:
             rows = {k: places[pair] for k, pair in zip(part.unit.keys, part.inputs, strict=True)}
@@ -407,22 +431,31 @@ class _Job:
                 ]
                 scores = {
                     place: one.task.scores([unit[place] for unit in units], self.setup.scoring)
-                    for place in sorted(units[0])
+                    for place in self._places(one)
                 }
                 self._take(one, scores)
             except Exception as error:
                 self._note(one.name, error)
 
     def _take(self, one: _Pending, scores: Mapping[Place, Sequence[Score]]) -> None:
-        for (layer, _), found in scores.items():
+        for (layers, _), found in scores.items():
             for each in found:
                 if each.main_score is None:
-                    log.warning("%s has no score at layer %d: %s", one.name, layer, each.why)
-        self.take(TaskScores(one.name, one.task_type, one.representations, scores))
+                    log.warning("%s has no score at layer %s: %s", one.name, layers, each.why)
+        single = {(c.layers[0], way): found for (c, way), found in scores.items() if not c.combine}
+        together = {place: found for place, found in scores.items() if place[0].combine}
+        self.take(TaskScores(one.name, one.task_type, one.representations, single, together))
 
     def _without_scores(self, one: _Pending, why: str) -> Mapping[Place, Sequence[Score]]:
-        places = np.ndindex(self._n_layers, len(one.representations))
-        return {place: [Score(None, why=why)] for place in places}
+        return {place: [Score(None, why=why)] for place in self._places(one)}
+
+    def _places(self, one: _Pending) -> list[Place]:
+        """All that is scored of a task: layers first, then several together."""
+        found = [Combination((layer,)) for layer in range(self._n_layers)]
+        if isinstance(one.reader, Embedder):
+            several = self.setup.scoring.combinations
+            found += [Combination(layers, way) for layers in several for way in COMBINES]
+        return [(each, way) for each in found for way in range(len(one.representations))]
 
     def _note(self, name: str, error: Exception) -> None:
         """Note an error that concerns one task, so that the others go on; raise any other."""
@@ -484,9 +517,10 @@ def _score(
     file = np.load(unit.path, mmap_mode="r")
     scores: dict[Place, Any] = {}
     with one_thread():
-        for layer, way in places:
-            vectors = Vectors(np.array(file[way, layer]), unit.rows)
-            scores[layer, way] = unit.task.score(unit.selection, vectors, settings)
+        for together, way in places:
+            layers = [np.array(file[way, layer]) for layer in together.layers]
+            vectors = Vectors(combined(layers, together.combine), unit.rows)
+            scores[together, way] = unit.task.score(unit.selection, vectors, settings)
     return scores
 
 
@@ -514,6 +548,17 @@ class _Here(Executor):
         return future
 
 
+def _end_with_job() -> None:
+    """Let a process that scores end when the job is killed: it would wait for work for good."""
+
+    def watch() -> None:
+        if job := parent_process():
+            job.join()
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
+
+
 @contextmanager
 def _scorers(n: int, modules: set[str]) -> Iterator[Executor]:
     """Processes that score, forked off one that has imported `modules` and no model."""
@@ -522,7 +567,7 @@ def _scorers(n: int, modules: set[str]) -> Iterator[Executor]:
         return
     context = get_context("forkserver")
     context.set_forkserver_preload([__name__, *sorted(modules)])
-    pool = ProcessPoolExecutor(n, mp_context=context)
+    pool = ProcessPoolExecutor(n, mp_context=context, initializer=_end_with_job)
     pool.submit(int)  # Imports go on while the model is loaded.
     try:
         yield pool

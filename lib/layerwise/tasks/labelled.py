@@ -1,4 +1,4 @@
-"""Tasks of a user's own labels: texts, images or words with classes or numbers.
+"""Tasks of a user's own labels: texts, images, recordings or words with classes or numbers.
 
 ============== ============== ==================================================================
 kind           task type      score
@@ -29,8 +29,8 @@ from scipy.cluster.hierarchy import DisjointSet
 from layerwise.activations.words import Word, words_of
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.tasks import LabelledEntry, task_type
-from layerwise.corpora.images import Picture
-from layerwise.corpora.prompts import pictures_of, read_corpus
+from layerwise.corpora.media import Medium
+from layerwise.corpora.prompts import media_of, read_corpus
 from layerwise.corpora.sources import read_rows
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.tasks import conll, probes
@@ -48,15 +48,15 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Labels:
-    """Labelled texts, images or words.
+    """Labelled texts, images, recordings or words.
 
     Attributes
     ----------
     kind : str
         As in the config.
     texts : list of lists
-        One list of N texts, or two for pairs; of images the SHA-256 of their files, of words
-        `layerwise.activations.words.Word`.
+        One list of N texts, or two for pairs; of images and recordings the SHA-256 of their
+        files, of words `layerwise.activations.words.Word`.
     labels : array, shape (N,)
         As `layerwise.tasks.probes.classes` or `layerwise.tasks.probes.numbers` gives them.
     groups : list
@@ -83,13 +83,13 @@ class Labels:
         return list(dict.fromkeys(text for column in self.texts for text in column))
 
 
-def read(task: LabelledEntry, images: Path | None = None) -> Labels:
-    """Read the labelled texts of a file, or the labelled images of a corpus.
+def read(task: LabelledEntry, corpus: Path | None = None) -> Labels:
+    """Read the labelled texts of a file, or the labelled images or recordings of a corpus.
 
     Parameters
     ----------
-    images : Path, optional
-        The table of the task's corpus of images.
+    corpus : Path, optional
+        The table of the task's corpus of images or recordings.
 
     Raises
     ------
@@ -97,8 +97,8 @@ def read(task: LabelledEntry, images: Path | None = None) -> Labels:
         If the file is missing, is no table, lacks a column, a text or a label, or has too few
         rows or classes.
     """
-    path = images or Path(str(task.file))
-    reader = _read_images if images else _read_words if task.kind == "tags" else _read_texts
+    path = corpus or Path(str(task.file))
+    reader = _read_media if corpus else _read_words if task.kind == "tags" else _read_texts
     try:
         data = reader(task, path)
         if task.kind != "pairs":
@@ -109,10 +109,10 @@ def read(task: LabelledEntry, images: Path | None = None) -> Labels:
     return data
 
 
-def _read_images(task: LabelledEntry, path: Path) -> Labels:
-    images = read_corpus(path)
-    names = images["sha256"].to_list()
-    labels = probes.classes(images["label"].to_list())
+def _read_media(task: LabelledEntry, path: Path) -> Labels:
+    table = read_corpus(path)
+    names = table["sha256"].to_list()
+    labels = probes.classes(table["label"].to_list())
     return Labels(task.kind, [names], labels, names, task.seed)
 
 
@@ -218,7 +218,7 @@ def pairs_score(data: Labels, measure: Array) -> Score:
 
 
 class _OfLabels(Task):
-    """What tasks of labels have in common."""
+    """Base of the tasks with labels."""
 
     @property
     def data(self) -> Labels:
@@ -230,13 +230,13 @@ class _OfLabels(Task):
         """Embeddings."""
         return Embedder()
 
-    def pictures(self) -> Mapping[str, Picture]:
-        """Images by their hash, if the task is of a corpus of images."""
+    def media(self) -> Mapping[str, Medium]:
+        """Images or recordings by their hash, if the task is of a corpus of them."""
         return {}
 
     def units(self, most: int) -> Iterator[Unit]:  # noqa: ARG002
         """All texts at once: probes need them together."""
-        yield Unit([("", text) for text in self.data.distinct()], self.pictures())
+        yield Unit([("", text) for text in self.data.distinct()], self.media())
 
     def text_of(self, item: Any) -> str:
         """A text, or the sentence of a word."""
@@ -254,12 +254,12 @@ class LabelledTask(_OfLabels):
 
     Attributes
     ----------
-    images : Path, optional
-        The table of its corpus of images.
+    corpus : Path, optional
+        The table of its corpus of images or recordings.
     """
 
     entry: LabelledEntry
-    images: Path | None = None
+    corpus: Path | None = None
 
     @property
     def task_type(self) -> str:
@@ -271,15 +271,15 @@ class LabelledTask(_OfLabels):
         """The rows of its file or corpus."""
         return _kept(self)
 
-    def pictures(self) -> Mapping[str, Picture]:
-        """The images of its corpus."""
-        found = [] if self.images is None else pictures_of(read_corpus(self.images))
-        return {picture.sha256: picture for picture in found}
+    def media(self) -> Mapping[str, Medium]:
+        """The images or recordings of its corpus."""
+        found = [] if self.corpus is None else media_of(read_corpus(self.corpus))
+        return {medium.sha256: medium for medium in found}
 
 
 @keep_data
 def _kept(task: LabelledTask) -> Labels:
-    return read(task.entry, task.images)
+    return read(task.entry, task.corpus)
 
 
 @dataclass(frozen=True)

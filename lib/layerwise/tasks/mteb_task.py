@@ -27,10 +27,11 @@ from mteb.models.model_meta import ModelMeta, ScoringFunction
 from mteb.types import PromptType
 
 from layerwise.config.scoring import ScoringSettings
-from layerwise.corpora.image_sources import image_bytes
+from layerwise.corpora.audio import Recording
 from layerwise.corpora.images import Picture
+from layerwise.corpora.media import Medium
+from layerwise.corpora.media_sources import bytes_of
 from layerwise.errors import LayerwiseError
-from layerwise.io.files import sha256_bytes
 from layerwise.tasks import catalog, results
 from layerwise.tasks.lean import eager_columns, main_score_only
 from layerwise.tasks.reading import Embedder
@@ -52,7 +53,7 @@ MODEL = ModelMeta.create_empty(
     {
         "name": "layerwise/layer",
         "similarity_fn_name": ScoringFunction.COSINE,
-        "modalities": ["text", "image"],
+        "modalities": ["text", "image", "audio"],
     }
 )
 
@@ -112,11 +113,7 @@ class MtebTask(Task):
                     "check its files.",
                     code="unreadable",
                 )
-            pictures = {
-                sha: Picture(f"{self.name} {place}", data)
-                for place, (sha, data) in enumerate(recorder.images.items())
-            }
-            yield Unit(list(recorder.keys), pictures, selection)
+            yield Unit(list(recorder.keys), recorder.media, selection)
 
     def score(
         self, selection: Selection | None, vectors: Vectors, settings: ScoringSettings
@@ -230,23 +227,23 @@ class _Recorder(AbsEncoder):
     ----------
     keys : dict
         Distinct inputs, in order of first use.
-    images : dict
-        Bytes of images by their hash.
+    media : dict
+        Images or recordings by their hash.
     """
 
     mteb_model_meta = MODEL
 
     def __init__(self) -> None:
         self.keys: dict[Key, None] = {}
-        self.images: dict[str, bytes] = {}
+        self.media: dict[str, Medium] = {}
         self._noise = np.random.default_rng(0)
 
     def encode(
         self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **_: Any
     ) -> Array:
         """Record inputs."""
-        if "image" in task_metadata.modalities:
-            self.images |= {sha256_bytes(data): data for data in _images(inputs, task_metadata)}
+        if kind := _kind(task_metadata):
+            self.media |= {one.sha256: one for one in _media(inputs, task_metadata, kind)}
         texts = _texts(inputs, task_metadata)
         self.keys |= dict.fromkeys((_name(prompt_type), text) for text in texts)
         return self._noise.normal(size=(len(texts), 2)).astype(np.float32)
@@ -271,23 +268,31 @@ def _name(prompt_type: Any) -> str:
     return prompt_type.value if prompt_type else ""
 
 
+def _kind(metadata: Any) -> type[Medium] | None:
+    """The class of a task's inputs; None for texts."""
+    kinds: tuple[type[Medium], ...] = (Picture, Recording)
+    return next((kind for kind in kinds if kind.column in metadata.modalities), None)
+
+
 def _texts(inputs: Any, metadata: Any) -> list[str]:
-    """The texts of one of mteb's data loaders, or hashes of its images."""
+    """The texts of one of mteb's data loaders, or hashes of its images or recordings."""
     from datasets import Dataset
     from torch.utils.data import SequentialSampler
 
-    if "image" in metadata.modalities:
-        return [sha256_bytes(data) for data in _images(inputs, metadata)]
+    if kind := _kind(metadata):
+        return [one.sha256 for one in _media(inputs, metadata, kind)]
     if isinstance(inputs.dataset, Dataset) and isinstance(inputs.sampler, SequentialSampler):
         # The whole column: row by row takes longer than all evaluators do.
         return list(inputs.dataset["text"])
     return [text for batch in inputs for text in batch["text"]]
 
 
-def _images(inputs: Any, metadata: Any) -> Iterator[bytes]:
-    """Bytes of the image files of one of mteb's data loaders."""
-    from datasets import Image
+def _media(inputs: Any, metadata: Any, kind: type[Medium]) -> Iterator[Medium]:
+    """The images or recordings of one of mteb's data loaders, which are not decoded."""
+    import datasets
 
-    held = inputs.dataset.select_columns(["image"]).cast_column("image", Image(decode=False))
-    for row, image in enumerate(held["image"]):
-        yield image_bytes(image, metadata.dataset["path"], str(row))
+    feature = getattr(datasets, kind.feature)(decode=False)
+    held = inputs.dataset.select_columns([kind.column]).cast_column(kind.column, feature)
+    for row, one in enumerate(held[kind.column]):
+        data = bytes_of(one, metadata.dataset["path"], str(row))
+        yield kind(f"{metadata.name} {row}", data)

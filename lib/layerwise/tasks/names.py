@@ -18,13 +18,21 @@ TYPES = (
     "STS",
     "Summarization",
 )
-# The same of images alone; those of image and text need a model that embeds both.
+# The same of images alone and of audio alone; those with text need a model that embeds both.
 IMAGE_TYPES = (
     "Any2AnyRetrieval",
     "ImageClassification",
     "ImageClustering",
     "VisualSTS(eng)",
     "VisualSTS(multi)",
+)
+AUDIO_TYPES = (
+    "Any2AnyRetrieval",
+    "AudioClassification",
+    "AudioClustering",
+    "AudioMultilabelClassification",
+    "AudioPairClassification",
+    "AudioReranking",
 )
 
 

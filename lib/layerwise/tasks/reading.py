@@ -35,7 +35,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Embedder:
-    """Embeds texts, images or words; see `layerwise.tasks.task.Reader`."""
+    """Embeds texts, images, recordings or words; see `layerwise.tasks.task.Reader`."""
 
     def representations(self, setup: Setup) -> list[Representation]:
         """Every selection of tokens with every pooling and readout of the settings."""

@@ -1,18 +1,15 @@
 """Score several layers of a model together, with their vectors concatenated or averaged.
 
-Each layer's vectors are first divided by their mean length, so that layers count equally. Layers
-are selected on the training rows of each split, greedily: the best layer first, then the one that
-adds most to those before. The criterion is Spearman's correlation for pairs, else the
-leave-one-out error of a ridge regression (of one-hot classes); the selected layers are scored
-like one layer on the test rows.
+Vectors are combined by `layerwise.tasks.task.combined`. Layers are selected on the training rows
+of each split, greedily: the best layer first, then the one that adds most to those before. The
+criterion is Spearman's correlation for pairs, else the leave-one-out error of a ridge regression
+(of one-hot classes); the selected layers are scored like one layer on the test rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
 import numpy as np
 from scipy.stats import spearmanr
@@ -21,86 +18,94 @@ from sklearn.preprocessing import StandardScaler
 
 from layerwise.tasks import probes
 from layerwise.tasks.labelled import Labels, cosines, pairs_score
-from layerwise.tasks.results import Score
-from layerwise.tasks.task import Array
+from layerwise.tasks.results import Combination, Score
+from layerwise.tasks.task import Array, combined, normalized
+from layerwise.vocabulary import COMBINES
 
 Columns = Sequence[Array]
 """Vectors of one layer: of each column of texts an array of shape (N, D)."""
 
-CONCATENATED, AVERAGED = "concatenated", "averaged"
-JOINED: dict[str, Callable[..., Any]] = {
-    CONCATENATED: partial(np.concatenate, axis=1),
-    AVERAGED: partial(np.mean, axis=0),
-}
-
 
 @dataclass(frozen=True)
-class Combination:
-    """Layers that are used together.
+class Candidate:
+    """Layers that may be used together.
 
     Attributes
     ----------
-    layers : list of tuples of int
-        Of each split, in order of selection.
+    layers : Combination
+        Those that all rows select.
+    of_splits : list of tuples of int
+        Those that each split selects, ascending.
     """
 
     name: str
-    layers: list[tuple[int, ...]]
+    layers: Combination
+    of_splits: list[tuple[int, ...]]
     score: Score
 
 
-def combinations(data: Labels, layers: Sequence[Columns], k: int) -> list[Combination]:
+def combinations(
+    data: Labels, layers: Sequence[Columns], k: int, *, normalize: bool = False
+) -> list[Candidate]:
     """Score the output, the best layer, and the last and selected k layers in each way.
 
-    The output is the last of `layers`.
+    Parameters
+    ----------
+    layers : sequence
+        Vectors of every layer, the output last.
+    normalize : bool
+        Scale combined vectors to unit length.
 
     Raises
     ------
     LayerwiseError
         As `layerwise.tasks.probes.splits`.
     """
-    lengths = [np.linalg.norm(np.concatenate(columns), axis=1).mean() for columns in layers]
-    scaled = [
-        [column / max(length, np.finfo(float).tiny) for column in columns]
-        for columns, length in zip(layers, lengths, strict=True)
-    ]
-    selected = {
-        way: [_selected(data, scaled, k, way, split.fitted) for split in data.splits]
-        for way in JOINED
-    }
-    every, n = len(data.splits), len(layers)
-    best = [chosen[:1] for chosen in selected[CONCATENATED]]
+    of_all, every, n = np.arange(len(data.labels)), len(data.splits), len(layers)
+    found: dict[str, list[tuple[int, ...]]] = {}
+    for way in COMBINES:
+        rows = [of_all, *(split.fitted for split in data.splits)]
+        found[way] = [_selected(data, layers, k, way, chosen, normalize) for chosen in rows]
+    last = [tuple(range(n - k, n))] * (1 + every)
     tried: list[tuple[str, list[tuple[int, ...]], str]] = [
-        ("output", [(n - 1,)] * every, CONCATENATED),
-        ("best layer", best, CONCATENATED),
-        *((f"last {k}, {way}", [tuple(range(n - k, n))] * every, way) for way in JOINED),
-        *((f"selected {k}, {way}", selected[way], way) for way in JOINED),
+        ("output", [(n - 1,)] * (1 + every), "mean"),
+        ("best layer", [chosen[:1] for chosen in found["mean"]], "mean"),
+        *((f"last {k}, {word}", last, way) for way, word in COMBINES.items()),
+        *((f"selected {k}, {word}", found[way], way) for way, word in COMBINES.items()),
     ]
-    return [
-        Combination(name, chosen, _score(data, [_joined(scaled, of, way) for of in chosen]))
-        for name, chosen, way in tried
-    ]
+    made = []
+    for name, (of_rows, *of_splits), way in tried:
+        columns = [_columns(layers, chosen, way, normalize) for chosen in of_splits]
+        ordered = [tuple(sorted(chosen)) for chosen in of_splits]
+        score = _score(data, columns)
+        together = Combination(tuple(sorted(of_rows)), way if len(of_rows) > 1 else "")
+        made.append(Candidate(name, together, ordered, score))
+    return made
 
 
-def _joined(layers: Sequence[Columns], chosen: Sequence[int], way: str) -> list[Array]:
-    columns = zip(*(layers[layer] for layer in chosen), strict=True)
-    return [JOINED[way](column) for column in columns]
+def _columns(
+    layers: Sequence[Columns], chosen: Sequence[int], way: str, normalize: bool
+) -> list[Array]:
+    """Combined vectors of each column of texts."""
+    found = [combined(one, way) for one in zip(*(layers[n] for n in sorted(chosen)), strict=True)]
+    return [normalized(one) for one in found] if normalize else found
 
 
 def _selected(
-    data: Labels, layers: Sequence[Columns], k: int, way: str, rows: Array
+    data: Labels, layers: Sequence[Columns], k: int, way: str, rows: Array, normalize: bool
 ) -> tuple[int, ...]:
     """The k layers that some rows select."""
     chosen: tuple[int, ...] = ()
     while len(chosen) < k:
         rest = [layer for layer in range(len(layers)) if layer not in chosen]
-        fits = [_fit(data, _joined(layers, (*chosen, layer), way), rows) for layer in rest]
+        tried = ((*chosen, layer) for layer in rest)
+        fits = [_fit(data, _columns(layers, one, way, normalize), rows) for one in tried]
         chosen = (*chosen, rest[int(np.argmax(fits))])
     return chosen
 
 
 def _fit(data: Labels, columns: Columns, rows: Array) -> float:
-    """How well vectors predict the labels of some rows; more is better."""
+    """Score of vectors as predictors of the labels of some rows; more is better."""
     labels = data.labels[rows]
     if data.kind == "pairs":
         values = cosines([column[rows] for column in columns])

@@ -16,7 +16,7 @@ from layerwise.errors import LayerwiseError
 if TYPE_CHECKING:
     from layerwise.activations.representation import Representation
     from layerwise.config.scoring import ScoringSettings
-    from layerwise.corpora.images import Picture
+    from layerwise.corpora.media import Medium
     from layerwise.tasks.prompts import Prompts
     from layerwise.tasks.reading import Setup
     from layerwise.tasks.results import Score
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 Key = tuple[str, Any]
-"""Prompt type ('query', 'document' or '') and text; in place of the text the SHA-256 of an image's
-file, a `layerwise.activations.words.Word` or a `layerwise.tasks.questions.Question`."""
+"""Prompt type ('query', 'document' or '') and text; in place of the text the SHA-256 of the file
+of an image or a recording, a `layerwise.activations.words.Word` or a
+`layerwise.tasks.questions.Question`."""
 
 keep_data = lru_cache(maxsize=8)
 """Decorator of functions that read a task's data: those of the last few tasks stay in memory."""
@@ -39,20 +40,20 @@ class Unit:
     ----------
     keys : sequence of Key
         Distinct inputs.
-    pictures : mapping
-        Images by their hash, if the inputs are images.
+    media : mapping
+        Images or recordings by their hash, if the inputs are such.
     selection : object
         Part of the task's data, in the task's own terms; None for all.
     """
 
     keys: Sequence[Key]
-    pictures: Mapping[str, Picture] = field(default_factory=dict)
+    media: Mapping[str, Medium] = field(default_factory=dict)
     selection: Any = None
 
     @property
     def sort(self) -> tuple[bool, type]:
-        """Equal for units that can be embedded together: of texts, of images, or of words."""
-        return bool(self.pictures), type(self.keys[0][1])
+        """Equal for units that can be embedded together: of texts, of files, or of words."""
+        return bool(self.media), type(self.keys[0][1])
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class Reader(Protocol):
 
         Parameters
         ----------
-        inputs : sequence of str, of images, of words or of questions
+        inputs : sequence of str, of images or recordings, of words or of questions
         prompts : sequence of str
             The prompt in front of each input; empty for none.
         into : array, shape (representations, layers, inputs, D), float32
@@ -132,7 +133,7 @@ class Task(Protocol):
 
     @property
     def reader(self) -> Reader:
-        """How the model reads the inputs."""
+        """Settings for reading the inputs."""
 
     def instruction(self, prompt_type: str) -> str:  # noqa: ARG002
         """Instruction for inputs of a prompt type; empty for none."""
@@ -151,12 +152,13 @@ class Task(Protocol):
         Raises
         ------
         LayerwiseError
-            If the task is of images.
+            If the task is of images or recordings.
         """
         units = list(self.units(sys.maxsize))
-        if any(unit.pictures for unit in units):
+        if any(unit.media for unit in units):
             raise LayerwiseError(
-                "The task is of images, and has no texts for a corpus; name a corpus of images.",
+                "The task is of images or recordings, and has no texts for a corpus; name a "
+                "corpus of images or of audio.",
                 code="conflict",
             )
         keys = (key for unit in units for key in unit.keys)
@@ -172,6 +174,26 @@ class Task(Protocol):
     def scores(self, parts: Sequence[Any], settings: ScoringSettings) -> Sequence[Score]:  # noqa: ARG002
         """Scores of one layer in the table, from the scores of all units in order."""
         return parts
+
+
+def combined(layers: Sequence[Array], combine: str) -> Array:
+    """Combine the vectors of several layers, of shape (N, D) each.
+
+    Each layer's vectors are first scaled to unit length, so that layers count equally. A single
+    layer's stay unchanged.
+
+    Parameters
+    ----------
+    combine : {'mean', 'concat'}
+
+    Returns
+    -------
+    array, shape (N, D), or (N, k D) if they are concatenated, float32
+    """
+    if len(layers) == 1:
+        return layers[0]
+    units = [normalized(layer) for layer in layers]
+    return np.concatenate(units, axis=1) if combine == "concat" else np.mean(units, axis=0)
 
 
 def normalized(vectors: Array) -> Array:

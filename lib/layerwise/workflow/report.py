@@ -82,7 +82,7 @@ def render(plan: Plan, key: str) -> str:
 <title>{HEAD}</title><style>{STYLE}</style></head><body>
 <h1>{HEAD}</h1>
 <p>{date.today():%-d %B %Y}, layerwise {version("layerwise")}.{_seconds(results)}</p>
-<p>This page needs no other file. The run's <em>explore.html</em>, a page of its own, draws any
+<p>This page needs no other file. The run's <em>explore.html</em>, a separate page, draws any
 metric and score by layer and checkpoint.</p>
 <nav aria-label="Contents"><ul>{links}</ul></nav>
 {sections}<h2>Figures</h2>{pictures}
@@ -93,14 +93,15 @@ metric and score by layer and checkpoint.</p>
 def _parts(plan: Plan, results: Path) -> Iterable[tuple[str, str]]:
     """The sections before the figures: title and body, empty where there is nothing to show."""
     best = results / "report" / "best_layers.csv"
-    if best.is_file():
-        note = f'<p class="note">{first_page.NOTE}</p>'
-        yield "Best layer of each model", _table(first_page.shown(delimited.read(best))) + note
+    if plan.scored:
+        table = delimited.read(best)
+        note = f'<p class="note">{first_page.note(table)}</p>'
+        yield "Best layer of each model", _table(first_page.shown(table)) + note
     yield "Models", _table(_models(plan))
     yield "Corpora", _table(_corpora(plan))
     yield "Tasks", _table(_tasks(plan))
     weights = results / "report" / "weights.csv"
-    if weights.is_file():
+    if plan.swept:
         same = delimited.read(weights, dtype=str).dropna(subset=["same_as"])
         yield "Checkpoints with equal weights", _table(same)
 
@@ -114,17 +115,9 @@ def _seconds(results: Path) -> str:
 
 def _models(plan: Plan) -> pd.DataFrame:
     """Each model that is read, with its source, checkpoints, weights and precision."""
-    made = {point: plan.path("scores", model=point[0], revision=point[1]) for point in plan.scored}
-    for (model, revision), corpora in plan.measured.items():
-        path = plan.path("metrics", model=model, revision=revision, corpus=corpora[-1])
-        made[model, revision] = path
     rows = []
-    for model, entry in plan.config.models.items():
-        names = [r for r in entry.revisions if (model, r) in made]
-        if not names:
-            continue
-        last = Path(made[model, names[-1]])
-        facts = tables.facts(last) if last.is_file() else {}
+    for model, names in plan.revisions_read.items():
+        facts = tables.facts(Path(plan.last_tables[model]))
         rows.append(
             {
                 "Model": model,
@@ -151,21 +144,18 @@ def _source(plan: Plan, model: str) -> str:
 
 def _corpora(plan: Plan) -> pd.DataFrame:
     """Each corpus that is read, with its number of prompts."""
-    read = dict.fromkeys(c for study in plan.studies.values() for c in study.corpora)
     rows = []
-    for corpus in read:
-        path = Path(plan.path("texts", corpus=corpus))
-        if path.is_file():
-            rows.append({"Corpus": corpus, "Prompts": tables.facts(path).get("n", "")})
+    for corpus in plan.corpora_read:
+        facts = tables.facts(Path(plan.path("texts", corpus=corpus)))
+        rows.append({"Corpus": corpus, "Prompts": facts.get("n", "")})
     return pd.DataFrame(rows)
 
 
 def _tasks(plan: Plan) -> pd.DataFrame:
     """Each task that is scored, with its type and cluster."""
-    files = [path for path in plan.score_files if Path(path).is_file()]
-    if not files:
+    if not plan.score_files:
         return pd.DataFrame()
-    scores = pd.concat([tables.read(Path(path), "scores") for path in files])
+    scores = pd.concat([tables.read(Path(path), "scores") for path in plan.score_files])
     found = scores[["task", "task_type"]].drop_duplicates()
     found = with_text_sources(found, plan.config.association.text_sources)
     names = {"task": "Task", "task_type": "Type", COLUMN: "Cluster (tasks made of the same texts)"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import logging
 import os
@@ -15,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from layerwise.errors import LayerwiseError, printable
 from layerwise.extras import require
 from layerwise.io.files import DISK_REMEDY, JOB, disk_fault, memory_fault, replacing
-from layerwise.names import decode, encode
+from layerwise.names import decode
 
 if TYPE_CHECKING:
+    from layerwise.activations.store import Activations
     from layerwise.config import Config
     from layerwise.config.extraction import ExtractSettings
     from layerwise.config.models import Model
@@ -37,6 +39,10 @@ os.environ["MPLBACKEND"] = "agg"
 # Torch's idle threads would spin for milliseconds on cores that other threads want next. This is
 # read when torch is loaded.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+
+# Importing torch and transformers makes half a million objects that stay. At the usual threshold
+# of 700, a sixth of that time goes into looking for cycles among them.
+gc.set_threshold(20_000)
 
 
 class Plain(logging.Formatter):
@@ -78,6 +84,8 @@ def parser(
         options.add_argument(f"--{name}", required=True, type=Path, help=about)
     about = "the config (default config.yaml)"
     options.add_argument("--config", type=Path, default=Path("config.yaml"), help=about)
+    about = "folder of results (default: the config's)"
+    options.add_argument("--results", type=Path, help=about)
     about = "key of the output (default: computed); another than the config's is refused"
     options.add_argument("--key", default="", help=about)
     options.set_defaults(stage=stage, names=names)
@@ -98,14 +106,56 @@ def open_model(
 
 
 def entry_of(config: Config, model: str, revision: str) -> Model:
-    """The entry of a model of the config; of a converted one with its folder as the source."""
-    from layerwise.config.models import FolderSource, is_converted
+    """The entry of a model of the config; of one that the workflow makes with its folder."""
+    from layerwise.config.models import FolderSource
+    from layerwise.run.plan import model_folder
 
-    entry = config.models[model]
-    if is_converted(entry.source):
-        folder = f"{config.results}/converted/{encode(model)}/{encode(revision)}"
+    entry = fetched_entry(config, model, revision)
+    if folder := model_folder(config, model, revision):
         entry = entry.model_copy(update={"source": FolderSource(folder=folder)})
     return entry
+
+
+def fetched_entry(config: Config, model: str, revision: str) -> Model:
+    """The entry of a model of the config, at the commits that `snakemake fetch` has recorded.
+
+    They are part of its keys, and a branch in the cache may have moved since.
+    """
+    from layerwise.config.models import FetchedSource, HubAdapter, HubSource
+    from layerwise.run.plan import Plan
+
+    plan, entry = Plan(config), config.models[model]
+    commits, source = plan.adapter_commits(model, revision), entry.source
+    adapters = tuple(
+        adapter.model_copy(update={"revision": commits.get(adapter.place, adapter.revision)})
+        if isinstance(adapter, HubAdapter)
+        else adapter
+        for adapter in entry.adapters
+    )
+    commit = plan.commit("models", model, revision)
+    if commit and isinstance(source, HubSource):
+        source = FetchedSource(hub=source.hub, gguf_file=source.gguf_file, commit=commit)
+    return entry.model_copy(update={"source": source, "adapters": adapters})
+
+
+def fetched_corpus(plan: Plan, name: str) -> Any:
+    """The entry of a corpus of the config, its data at the commit that was recorded."""
+    settings, commit = plan.config.corpora[name], plan.commit("corpora", name)
+    place = next(p for p in ("source", "images", "audio") if p in type(settings).model_fields)
+    return settings.model_copy(update={place: fetched_data(settings.source, commit)})
+
+
+def fetched_data(source: Any, commit: str | None) -> Any:
+    """A source of data, at a commit if it is of the hub."""
+    from layerwise.config.corpora import GeneratedTexts, HubData
+
+    if isinstance(source, GeneratedTexts):
+        prompts = fetched_data(source.generate.prompts, commit)
+        generation = source.generate.model_copy(update={"prompts": prompts})
+        return source.model_copy(update={"generate": generation})
+    if commit and isinstance(source, HubData):
+        return source.model_copy(update={"revision": commit})
+    return source
 
 
 def task_of(plan: Plan, name: str) -> Any:
@@ -121,7 +171,8 @@ def task_of(plan: Plan, name: str) -> Any:
 
     entry = plan.config.tasks.get(name)
     if isinstance(entry, ChoiceEntry):
-        return ChoiceTask(entry)
+        questions = fetched_data(entry.questions, plan.commit("tasks", name))
+        return ChoiceTask(entry.model_copy(update={"questions": questions}))
     if isinstance(entry, LabelledEntry):
         corpus = entry.corpus and plan.path("texts", corpus=entry.corpus)
         return LabelledTask(entry, Path(corpus) if corpus else None)
@@ -146,6 +197,9 @@ def run(main: Callable[[Arguments], None], options: argparse.ArgumentParser) -> 
 
     def job() -> None:
         arguments.config = read_config(arguments.config)
+        if arguments.results:
+            update = {"results": str(arguments.results)}
+            arguments.config = arguments.config.model_copy(update=update)
         arguments.plan = Plan(arguments.config)
         if arguments.stage:
             arguments.key = _checked_key(arguments)
@@ -177,6 +231,23 @@ def _checked_key(arguments: Arguments) -> str:
             code="mismatch",
         )
     return key
+
+
+def check_activations(plan: Plan, found: Activations) -> None:
+    """Check that activations have the key of the config.
+
+    Raises
+    ------
+    LayerwiseError
+        If they were extracted for another config. Those in a storage are not fetched to plan.
+    """
+    key = plan.keys.extract(found.model, found.revision, found.corpus)
+    if found.attributes.get("key") != key:
+        raise LayerwiseError(
+            f"The activations of {found.model} at {found.revision} on {found.corpus} were "
+            "extracted for another config; run again with -R extract.",
+            code="mismatch",
+        )
 
 
 def guarded(do: Callable[[], Any], log_file: Path | None = None, terse: bool = False) -> Any:
@@ -225,7 +296,7 @@ def _start_log(path: Path | None, terse: bool) -> None:
     logging.getLogger("fontTools").setLevel(logging.WARNING)
 
 
-def write_marker(path: Path, key: str) -> None:
-    """Write the key of a folder that is complete, as a file in it."""
-    with replacing(path) as partial:
+def write_marker(folder: Path, key: str) -> None:
+    """Write the key of a folder that is complete, as the file layerwise.json in it."""
+    with replacing(folder / "layerwise.json") as partial:
         partial.write_text(json.dumps({"key": key}) + "\n", encoding="utf-8")

@@ -52,9 +52,11 @@ class Snapshot:
         if not self.path.is_file():
             _write(self.path, self.text)
 
-    def write_latest(self) -> None:
-        """Write the copy for people."""
-        _write(self.results / LATEST, self.text)
+    def write_latest(self) -> Path:
+        """Write the copy for people and return its path."""
+        path = self.results / LATEST
+        _write(path, self.text)
+        return path
 
 
 def _write(path: Path, text: str) -> None:

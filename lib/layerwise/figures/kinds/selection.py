@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
+from layerwise.association.selection import ORACLE
 from layerwise.config.kinds import Kind
 from layerwise.figures import marks
 from layerwise.figures.kinds.association import OPEN, rows_of_rules
@@ -44,6 +45,7 @@ LAYER_SELECTION = Kind(
 @draws(LAYER_SELECTION, selections)
 def plot_selections(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a row per rule, a dot per model, the mean over models as a bar."""
+    table = table[table["metric"] != ORACLE]  # It loses nothing by definition.
     bad = set(table.loc[table["unreliable"] != "", "metric"])
     mean = table.groupby("metric")["regret"].mean().sort_values()
     # Rules that need no metric first, then metrics by their mean regret, unreliable ones last.

@@ -1,0 +1,137 @@
+"""A recording: its bytes, and how they become samples.
+
+Whatever a file holds becomes one channel of samples from -1 to 1: integers are divided by their
+largest value, channels are averaged. scipy reads WAV; other formats need the package soundfile.
+Damaged files, and values that are not finite, are refused.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from layerwise.corpora.media import Medium, UnreadableError
+from layerwise.errors import LayerwiseError, first_line
+from layerwise.extras import require
+
+Samples = npt.NDArray[np.float32]
+
+# The first bytes of WAV, and of other formats that soundfile reads.
+WAV = (b"RIFF", b"RIFX", b"RF64")
+OTHERS = (b"fLaC", b"OggS", b"ID3", b"\xff\xfb", b"\xff\xf3", b"\xff\xf2", b"FORM")
+# The size in the header of a file that was written before its end was known.
+UNKNOWN_SIZE = (0, 2**32 - 1)
+# Samples a second; a damaged header can hold anything.
+LEAST_RATE, MOST_RATE = 1_000, 1_000_000
+
+
+@dataclass(frozen=True)
+class Recording(Medium):
+    """A recording of a corpus, or a view of one; see `layerwise.corpora.media.Medium`."""
+
+    kind = "recording"
+    column = "audio"
+    feature = "Audio"
+    suffixes = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aif", ".aiff")
+
+    def measures(self) -> dict[str, Any]:
+        """Number of samples, and samples a second."""
+        samples, rate = decode(self.data, self.name)
+        return {"samples": len(samples), "rate": rate}
+
+    def samples(self, rate: int) -> Samples:
+        """Return its samples at a rate, shape (n,); raises as `decode`."""
+        samples, own = decode(self.data, self.name)
+        if self.drawn:
+            from layerwise.corpora import audio_views
+
+            samples = audio_views.apply(samples, self.drawn)
+        return resampled(samples, own, rate)
+
+    def n_samples(self, rate: int) -> int:
+        """Number of its samples at a rate; raises as `decode`."""
+        samples, own = decode(self.data, self.name)
+        return math.ceil(len(samples) * rate / own)
+
+
+def decode(data: bytes, name: str) -> tuple[Samples, int]:
+    """Decode a file to samples, shape (n,), of one channel, and their number a second.
+
+    Parameters
+    ----------
+    data : bytes
+        WAV with whole or floating-point numbers, or a format that soundfile reads.
+    name : str
+        The recording's id, for errors.
+
+    Raises
+    ------
+    UnreadableError
+        If it is damaged, cut off or no recording.
+    LayerwiseError
+        If soundfile is needed and not installed.
+    """
+    try:
+        if data.startswith(WAV):
+            rate, values = _read_wav(data)
+        elif data.startswith(OTHERS):
+            soundfile = require("soundfile", "audio")
+            values, rate = soundfile.read(io.BytesIO(data), dtype="float32")
+        else:
+            raise ValueError("it is no WAV, FLAC, Ogg, MP3 or AIFF")
+        if values.dtype.kind == "u":
+            values = (values.astype(np.float32) - 128) / 128
+        elif values.dtype.kind == "i":
+            values = values / -float(np.iinfo(values.dtype).min)
+        samples = values.reshape(len(values), -1).mean(axis=1, dtype=np.float64)
+        samples = samples.astype(np.float32)
+        if not len(samples) or not np.isfinite(samples).all():
+            raise ValueError("it has no samples, or NaN or infinity among them")
+        if not LEAST_RATE <= rate <= MOST_RATE:
+            raise ValueError(f"it has {rate} samples a second")
+    except (MemoryError, LayerwiseError):
+        raise
+    except Exception as error:  # a damaged file fails in any way in the readers
+        raise UnreadableError(
+            f"The recording {name!r} cannot be read ({first_line(error)}); fetch or copy it "
+            "again, convert it to WAV, or set damaged: drop."
+        ) from error
+    return samples, int(rate)
+
+
+def _read_wav(data: bytes) -> tuple[int, Any]:
+    order = "big" if data.startswith(b"RIFX") else "little"
+    size = int.from_bytes(data[4:8], order)  # type: ignore[arg-type]
+    if size not in UNKNOWN_SIZE and size + 8 > len(data):
+        raise ValueError(f"it has {len(data)} of {size + 8} bytes")
+    from scipy.io import wavfile
+
+    # Of chunks that hold no sound, such as titles. For good, as other threads read files, too.
+    warnings.simplefilter("ignore", wavfile.WavFileWarning)
+    rate, values = wavfile.read(io.BytesIO(data))
+    return int(rate), values
+
+
+def resampled(samples: Samples, rate: int, to: int) -> Samples:
+    """Resample with a low-pass filter (scipy's polyphase), shape (⌈n to / rate⌉,)."""
+    if rate == to:
+        return samples
+    from scipy.signal import resample_poly
+
+    common = math.gcd(rate, to)
+    return np.asarray(resample_poly(samples, to // common, rate // common), np.float32)
+
+
+def wav(samples: Any, rate: int) -> bytes:
+    """Encode samples, shape (n,) or (n, channels), as a WAV file that keeps their type."""
+    from scipy.io import wavfile
+
+    file = io.BytesIO()
+    wavfile.write(file, rate, np.asarray(samples))
+    return file.getvalue()

@@ -1,0 +1,240 @@
+"""Inputs of audio models: resampling, features, lengths, batches.
+
+An audio model's tokens are frames of some milliseconds. There are three kinds:
+
+- Models of waveforms (Wav2Vec2, HuBERT, WavLM) and of spectrograms of any length (Wav2Vec2-BERT)
+  have as many tokens as the recording is long. Batches are padded, unless that changes the states
+  (`layerwise.models.probe.batched`), as where the feature encoder is normed over time.
+- Whisper's encoder reads 30 seconds, mostly silence. The tokens of the recording count, those of
+  the silence behind it do not, although the others attend to them, as in training.
+- AST reads patches of a spectrogram of fixed length, all of which count.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import MODEL_MAPPING
+
+from layerwise.config.models import Model
+from layerwise.corpora.audio import Recording, Samples, wav
+from layerwise.errors import LayerwiseError, first_line
+from layerwise.models.architectures import Anatomy
+from layerwise.models.lazy import LazyPrompt, reading_pool
+
+INPUTS = ("input_values", "input_features")
+UNLIMITED = 10**9
+# Methods of models that give the number of tokens of an input.
+LENGTHS = ("_get_feat_extract_output_lengths", "_get_subsampling_output_length")
+# Class and distillation tokens in front of the patches.
+PREFIX = {"audio-spectrogram-transformer": 2}
+# Seconds of two examples, and of a longer one.
+LENGTH, LONGER = 0.4, 0.8
+
+
+def input_name(config: Any) -> str:
+    """Name of a model's main input, such as ``input_ids``; empty if it is not known."""
+    return str(getattr(MODEL_MAPPING.get(type(config), None), "main_input_name", ""))
+
+
+def takes_audio(config: Any) -> bool:
+    """True if a model takes waveforms or spectrograms."""
+    return input_name(config) in INPUTS
+
+
+class Recordings:
+    """Converts recordings to a model's inputs.
+
+    Parameters
+    ----------
+    who : str
+        The model and revision, for errors.
+    extractor : feature extractor of transformers
+    entry : Model
+        The model's config entry.
+    network : Module
+
+    Attributes
+    ----------
+    max_length : int
+        The longest prompt in tokens; longer recordings are cut.
+    """
+
+    takes = Recording.kind
+
+    def __init__(self, who: str, extractor: Any, entry: Model, network: Any) -> None:
+        self.who, self.extractor, self.network = who, extractor, network
+        self.name = input_name(network.config)
+        parameter = next(network.parameters())
+        self.device, self.dtype = parameter.device, parameter.dtype
+        self.pool = reading_pool()
+        self.rate = int(extractor.sampling_rate)
+        self.max_length = entry.max_length or UNLIMITED
+        self.n_frames = cache(lambda n: self._features(_noise(n))[1])
+        try:
+            self._measure()
+        except (MemoryError, LayerwiseError):
+            raise
+        except Exception as error:  # unusual models and extractors fail in many ways
+            raise LayerwiseError(
+                f"{who}: its feature extractor does not make spectrograms or waveforms for it "
+                f"({type(error).__name__}: {first_line(error)}); such models are not supported.",
+                code="unsupported",
+            ) from error
+
+    def _measure(self) -> None:
+        """Find the kind of the model, and the shortest and longest recording that it reads."""
+        short, long = (self._features(_noise(n)) for n in self._sizes())
+        self.of_waveforms = short[0].ndim == 1
+        self.is_fixed = short[0].shape == long[0].shape
+        # Of patches of a spectrogram of fixed length, all count.
+        self.of_patches = self.is_fixed and short[1] == long[1]
+        of_silence = self.is_fixed and not self.of_patches
+        self.least = 1 if of_silence else self.rate // 20
+        while self.n_tokens(self.least) < 1:
+            self.least *= 2
+        self.most = self._most()
+
+    def _sizes(self) -> tuple[int, int]:
+        """Numbers of samples of the examples and of the longer one."""
+        return round(LENGTH * self.rate), round(LONGER * self.rate)
+
+    def _features(self, samples: Samples) -> tuple[Tensor, int]:
+        """The model's input for samples, and how many of its frames are of them."""
+        given = self.extractor(
+            samples, sampling_rate=self.rate, return_tensors="pt", return_attention_mask=True
+        )
+        features: Tensor = given[self.name][0]
+        mask = given.get("attention_mask")
+        return features.to(self.dtype), len(features) if mask is None else int(mask.sum())
+
+    def n_tokens(self, n_samples: int) -> int:
+        """Number of tokens of a recording."""
+        if self.of_patches:
+            return self.max_length
+        n = n_samples if self.of_waveforms else self.n_frames(n_samples)
+        shorten = next((f for name in LENGTHS if (f := getattr(self.network, name, None))), None)
+        if shorten is None:
+            return n
+        shortened = shorten(torch.tensor(n))
+        # Qwen2-Audio gives the length of its output, too.
+        return int(shortened[0] if isinstance(shortened, tuple) else shortened)
+
+    def _most(self) -> int:
+        """Number of samples of the longest recording that the model reads."""
+        most = UNLIMITED
+        if self.is_fixed:  # in samples, or in frames of 10 ms
+            frames = getattr(self.extractor, "max_length", 0) * self.rate // 100
+            most = getattr(self.extractor, "n_samples", frames)
+        if self.of_patches or self.max_length == UNLIMITED:
+            return most
+        n = self.least
+        while n < most and self.n_tokens(n) <= self.max_length:
+            n *= 2
+        longer = range(min(n, most) + 1)
+        return bisect_right(longer, self.max_length, lo=self.least, key=self.n_tokens) - 1
+
+    def _n_read(self, n_samples: int) -> int:
+        """Number of samples that the model reads of a recording: silence is added up to a first
+        token, and what is too long is cut."""
+        return min(max(n_samples, self.least), self.most)
+
+    def prompts(self, recordings: Sequence[Recording]) -> tuple[list[LazyPrompt], list[int]]:
+        """A prompt of each recording, and about how many tokens are cut off each."""
+        prompts, n_cut = [], []
+        for recording in recordings:
+            n = recording.n_samples(self.rate)
+            n_read = self._n_read(n)
+            n_tokens = self.n_tokens(n_read)
+            prompts.append(LazyPrompt(partial(self.read, recording), self.pool, n_tokens, n_read))
+            n_cut.append(math.ceil(n_tokens * max(0, n - n_read) / n_read))
+        return prompts, n_cut
+
+    def read(self, recording: Recording) -> Tensor:
+        """The model's input for a recording: samples (n,), or a spectrogram."""
+        samples = recording.samples(self.rate)
+        n = self._n_read(len(samples))
+        return self._features(np.pad(samples[:n], (0, max(0, n - len(samples)))))[0]
+
+    def inputs(self, prompts: Sequence[LazyPrompt]) -> dict[str, Tensor]:
+        """The model's inputs for a batch, padded on the right."""
+        return self._batch([prompt.take() for prompt in prompts])
+
+    def _batch(self, given: list[Tensor]) -> dict[str, Tensor]:
+        lengths = torch.tensor([len(one) for one in given])
+        if bool((lengths == lengths[0]).all()):
+            return {self.name: torch.stack(given)}
+        padded = pad_sequence(given, True, self.extractor.padding_value)
+        mask = torch.arange(padded.shape[1]) < lengths[:, None]
+        return {self.name: padded, "attention_mask": mask.long()}
+
+    def _examples(self) -> list[Tensor]:
+        """Inputs for two recordings that differ in their first half, and for a longer one."""
+        n, longer = self._sizes()
+        further = _noise(longer)
+        first, other = further[:n], further[-n:].copy()
+        other[n // 2 :] = first[n // 2 :]
+        made = (Recording("example", wav(one, self.rate)) for one in (first, other, further))
+        return [self.read(one) for one in made]
+
+    def example(self) -> dict[str, Tensor]:
+        """Inputs for two recordings of one length."""
+        return self._batch(self._examples()[:2])
+
+    def neighbours(self) -> tuple[dict[str, Tensor], dict[str, Tensor]] | None:
+        """Inputs for the first recording of the example with a longer one, and alone; None if
+        all inputs have one length."""
+        first, _, longer = self._examples()
+        return None if self.is_fixed else (self._batch([first, longer]), self._batch([first]))
+
+    def halves(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Inputs with equal first halves."""
+        generator = torch.Generator().manual_seed(0)
+        one = self._examples()[0]
+        one = torch.randn(one.shape, generator=generator).to(one)
+        # Whisper's spectrograms have time behind the frequencies.
+        along = int(np.argmax(one.shape)) if self.is_fixed else 0
+        n = one.shape[along]
+        parts = [one.narrow(along, 0, n // 2), one.narrow(along, n // 2, n - n // 2).flip(along)]
+        return self._batch([one]), self._batch([torch.cat(parts, along)])
+
+    def fit(self, anatomy: Anatomy, n_tokens: int) -> Anatomy:
+        """The anatomy with the tokens in front of patches, of the example's `n_tokens`.
+
+        Raises
+        ------
+        LayerwiseError
+            If the blocks have other tokens than the feature encoder.
+        """
+        expected = self.n_tokens(self._sizes()[0])
+        if self.is_fixed:
+            self.max_length = n_tokens if self.of_patches else min(self.max_length, n_tokens)
+        elif n_tokens != expected:
+            raise LayerwiseError(
+                f"{self.who}: its blocks have {n_tokens} states where its feature encoder makes "
+                f"{expected}; such models are not supported.",
+                code="unsupported",
+            )
+        prefix = PREFIX.get(anatomy.kind)
+        return replace(anatomy, prefix=prefix, has_class=prefix is not None)
+
+    def facts(self) -> dict[str, Any]:
+        """Settings of the inputs, for the file's record."""
+        settings = {k: v for k, v in self.extractor.to_dict().items() if k != "mel_filters"}
+        described = json.dumps(settings, sort_keys=True, default=str)
+        return {"max_length": self.max_length, "feature_extractor": described}
+
+
+def _noise(n: int) -> Samples:
+    """White noise, shape (n,)."""
+    return np.random.default_rng(0).normal(0, 0.1, n).astype(np.float32)

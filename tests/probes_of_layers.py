@@ -1,0 +1,133 @@
+"""Linear probes of all layers at once: the predictions of `layerwise.tasks.probes`, faster.
+
+For simulations, which fit millions of probes. Two classes, or numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from scipy.special import expit
+
+from layerwise.tasks.labelled import Labels
+from layerwise.tasks.probes import LEAST, PENALTIES, Split, _accuracy, _r2, _r2_parts
+from layerwise.tasks.results import Score
+
+STEPS, TOLERANCE = 300, 3e-4
+
+
+class Linear:
+    """Linear models of L layers, fitted on some rows, in the basis of their principal axes.
+
+    Parameters
+    ----------
+    x : array, shape (L, n, D)
+    rows : array of int
+        Rows that features are standardised over and models fitted on.
+    y : array, shape (n,)
+        Of integers 0 and 1, or of floats.
+    """
+
+    def __init__(self, x: np.ndarray, rows: np.ndarray, y: np.ndarray) -> None:
+        known = x[:, rows]
+        mean, spread = known.mean(axis=1, keepdims=True), known.std(axis=1, keepdims=True)
+        x = (x - mean) / spread
+        known = x[:, rows]
+        variances, axes = np.linalg.eigh(known.transpose(0, 2, 1) @ known / len(rows))
+        rank = min(len(rows) - 1, x.shape[2])
+        self.y = y[rows]
+        self.of_classes = y.dtype.kind == "i"
+        dtype = np.float32 if self.of_classes else np.float64
+        self.variances = variances[:, -rank:].astype(dtype)
+        self.x = (x @ axes[:, :, -rank:]).astype(dtype)
+        self.known = np.ascontiguousarray(self.x[:, rows])
+        self.weights, self.bias = np.zeros_like(self.variances), np.zeros(len(x), dtype)
+
+    def fit(self, penalty: float, layers: np.ndarray) -> None:
+        """Fit some layers, classes from where their last fit ended."""
+        x, variances, n = self.known[layers], self.variances[layers], len(self.y)
+        if not self.of_classes:
+            self.bias[layers] = self.y.mean()
+            towards = np.matvec(x.transpose(0, 2, 1), self.y - self.y.mean()) / n
+            self.weights[layers] = towards / (variances + penalty)
+            return
+        weights, bias = self.weights[layers], self.bias[layers]
+        for _ in range(STEPS):
+            wrong = (expit(np.matvec(x, weights) + bias[:, None]) - self.y) / n
+            slope = np.matvec(x.transpose(0, 2, 1), wrong) + penalty * weights
+            slope_of_bias = wrong.sum(axis=1)
+            if max(np.abs(slope).max(), np.abs(slope_of_bias).max()) < TOLERANCE:
+                break
+            # No curvature of the loss is above 1/4 of the variance (Böhning & Lindsay 1988).
+            weights -= slope / (variances / 4 + penalty)
+            bias -= 4 * slope_of_bias
+        self.weights[layers], self.bias[layers] = weights, bias
+
+    def predict(self, layers: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Predictions, shape (layers, rows): numbers, or log-odds of class 1."""
+        found = np.matvec(self.x[np.ix_(layers, rows)], self.weights[layers])
+        return found + self.bias[layers, None]
+
+
+def predictions(x: np.ndarray, y: np.ndarray, splits: Sequence[Split]) -> np.ndarray:
+    """Predictions of test rows, shape (L, n), as `Linear.predict`; parameters as there."""
+    found, every = np.empty(x.shape[:2]), np.arange(len(x))
+    for split in splits:
+        chosen = chosen_penalties(Linear(x, split.train, y), split.validation, y)
+        model = Linear(x, split.fitted, y)
+        for k, penalty in enumerate(PENALTIES[: chosen.max() + 1]):
+            model.fit(penalty, every[chosen >= k])
+        found[:, split.test] = model.predict(every, split.test)
+    return found
+
+
+def chosen_penalties(model: Linear, validation: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Index of each layer's penalty: the strongest within a standard error of the best."""
+    truth, layers = y[validation], np.arange(len(model.x))
+    means = np.full((len(PENALTIES), len(layers)), np.nan)
+    stderrs = np.full_like(means, np.nan)
+    open_ones = layers
+    for k, penalty in enumerate(PENALTIES):
+        model.fit(penalty, open_ones)
+        found = model.predict(open_ones, validation).astype(float)
+        if model.of_classes:
+            losses = -np.log(expit(np.where(truth == 1, found, -found)).clip(LEAST))
+        else:
+            losses = (found - truth) ** 2
+        means[k, open_ones] = losses.mean(axis=1)
+        stderrs[k, open_ones] = losses.std(axis=1, ddof=1) / np.sqrt(len(truth))
+        best = np.nanargmin(means, axis=0)
+        open_ones = np.flatnonzero(np.isfinite(means[k]) & (k - best < 2))
+        if not len(open_ones):
+            break
+    return np.asarray((means <= means[best, layers] + stderrs[best, layers]).argmax(axis=0))
+
+
+def layer_scores(data: Labels, x: np.ndarray) -> list[Score]:
+    """What `layerwise.tasks.labelled.layer_score` tells the choice of a layer.
+
+    Parameters
+    ----------
+    data : Labels
+        Of two classes, or numbers; at most `layerwise.tasks.probes.FEW` rows.
+    x : array, shape (L, n, D)
+    """
+    y, n, splits = data.labels, len(data.labels), data.splits
+    found = predictions(x, y, splits)
+    usual = np.empty(n)
+    for split in splits:
+        known = y[split.fitted]
+        usual[split.test] = np.bincount(known).argmax() if y.dtype.kind == "i" else known.mean()
+    if y.dtype.kind == "i":
+        parts, baseline = (found > 0) == y, _accuracy(usual, y)
+    else:
+        parts, baseline = np.stack([_r2_parts(one, y) for one in found]), _r2(usual, y)
+    tested = np.concatenate([split.test for split in splits])
+    members = pd.factorize(np.array(data.groups)[tested])[0]
+    about = {"n_runs": n, "n_train": len(splits[0].fitted), "baseline": baseline}
+    return [
+        Score(float(each.mean()), parts=np.bincount(members, each[tested] / n), **about)
+        for each in parts
+    ]

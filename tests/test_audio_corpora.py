@@ -1,0 +1,268 @@
+"""Audio corpora: files, sources, views, the tables, labels and tasks."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import wave
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import tiny
+import tiny_audio
+from refused import refused
+from tiny_audio import RATE
+
+import layerwise as lw
+from layerwise.config import Config
+from layerwise.config.extraction import ExtractSettings
+from layerwise.config.media import AudioCorpus, AudioViews
+from layerwise.config.scoring import ScoringSettings
+from layerwise.config.tasks import LabelledEntry
+from layerwise.corpora import audio_views, prompts
+from layerwise.corpora.audio import Recording, decode, resampled, wav
+from layerwise.corpora.make import make_corpus, make_views
+from layerwise.corpora.media import UnreadableError
+from layerwise.models.load import load
+from layerwise.run.plan import Plan
+from layerwise.section import parse
+from layerwise.tasks.evaluate import TaskScores, score, set_up
+from layerwise.tasks.labelled import LabelledTask
+from layerwise.tasks.mteb_task import MtebTask
+
+TONE = np.sin(2 * np.pi * 440 * np.arange(RATE // 4) / RATE).astype(np.float32)
+
+
+def of_three_bytes(samples: np.ndarray) -> bytes:
+    """A WAV file of 24 bits."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setparams((1, 3, RATE, 0, "NONE", ""))
+        whole = np.round(samples * (2**23 - 1)).astype("<i4")
+        out.writeframes(whole.view(np.uint8).reshape(-1, 4)[:, :3].tobytes())
+    return file.getvalue()
+
+
+def test_all_kinds_of_wav_hold_the_same_samples() -> None:
+    kinds = {
+        "float": (wav(TONE, RATE), 0),
+        "double": (wav(TONE.astype(np.float64), RATE), 0),
+        "16 bits": (wav(np.round(TONE * 32767).astype(np.int16), RATE), 1e-4),
+        "32 bits": (wav(np.round(TONE * (2**31 - 256)).astype(np.int32), RATE), 1e-6),
+        "24 bits": (of_three_bytes(TONE), 1e-6),
+        "8 bits": (wav(np.round(TONE * 127 + 128).astype(np.uint8), RATE), 0.02),
+        "stereo": (wav(np.stack([TONE * 2, TONE * 0], axis=1), RATE), 0),
+    }
+    for kind, (data, tolerance) in kinds.items():
+        samples, rate = decode(data, kind)
+        assert rate == RATE and samples.dtype == np.float32
+        np.testing.assert_allclose(samples, TONE, atol=tolerance, err_msg=kind)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"no sound",
+        wav(TONE, RATE)[:900],
+        wav(TONE[:0], RATE),
+        wav(TONE * np.nan, RATE),
+        wav(TONE, 12),
+        b"RIFF" + bytes(40),
+    ],
+    ids=["empty", "text", "cut", "no samples", "NaN", "slow", "header"],
+)
+def test_damaged_recordings_are_named(data: bytes) -> None:
+    with pytest.raises(UnreadableError, match="odd"):
+        decode(data, "odd")
+
+
+def test_other_formats_need_soundfile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "soundfile", None)
+    with refused("missing_extra"):
+        decode(b"fLaC" + bytes(60), "odd")
+
+
+def test_resampling_keeps_a_tone() -> None:
+    for rate in (8_000, 22_050, 44_100, 48_000):
+        time = np.arange(rate) / rate
+        found = resampled(np.sin(880 * np.pi * time).astype(np.float32), rate, RATE)
+        expected = np.sin(880 * np.pi * np.arange(RATE) / RATE)
+        assert len(found) == Recording("a", wav(np.zeros(rate), rate)).n_samples(RATE) == RATE
+        assert np.abs(found - expected)[200:-200].max() < 0.01
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for number, samples in enumerate(tiny_audio.samples(6)):
+        path = tmp_path / "sounds" / ("tone" if number % 2 else "hum") / f"{number}.wav"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(wav(samples, RATE))
+    (tmp_path / "sounds" / "readme.txt").write_text("sounds")
+    return tmp_path / "sounds"
+
+
+def corpus(tmp_path: Path, audio: dict[str, object], **given: object) -> pd.DataFrame:
+    """The table of a corpus, as the workflow makes it."""
+    settings = parse(AudioCorpus, {"audio": audio, **given})
+    make_corpus(tmp_path / "c.parquet", "c", settings)
+    return prompts.read_corpus(tmp_path / "c.parquet")
+
+
+def test_a_folder_with_labels(folder: Path, tmp_path: Path) -> None:
+    found = corpus(tmp_path, {"folder": str(folder)})
+    assert (found["label"] == found["prompt_id"].str.split("/").str[0]).all()
+    assert (found["rate"] == RATE).all()
+    lengths = {row.prompt_id: row.samples for row in found.itertuples()}
+    assert lengths["hum/0.wav"] == len(tiny_audio.samples(1)[0])
+    table = tmp_path / "labels.csv"
+    table.write_text("file,label\nhum/0.wav,a\ntone/1.wav,b\nhum/2.wav,\n")
+    found = corpus(tmp_path, {"folder": str(folder), "labels": str(table)})
+    assert dict(zip(found["prompt_id"], found["label"].fillna(""), strict=True)) == {
+        "hum/0.wav": "a",
+        "tone/1.wav": "b",
+        "hum/2.wav": "",
+    }
+    table.write_text("file,label\nhum/9.wav,a\n")
+    with refused("unknown_name"):
+        corpus(tmp_path, {"folder": str(folder), "labels": str(table)})
+    (folder / "hum" / "4.wav").write_bytes(b"RIFF")
+    with refused("unreadable"):
+        corpus(tmp_path, {"folder": str(folder)})
+    assert len(corpus(tmp_path, {"folder": str(folder)}, damaged="drop")) == 5
+    (tmp_path / "none").mkdir()
+    with refused("too_few"):
+        corpus(tmp_path, {"folder": str(tmp_path / "none")})
+
+
+def test_keys_follow_recordings_and_labels(folder: Path, tmp_path: Path) -> None:
+    table = tmp_path / "labels.csv"
+    table.write_text("file,label\nhum/0.wav,a\n")
+    entry = {"audio": {"folder": str(folder), "labels": str(table)}}
+    study = {"metrics": {"kind": "metrics_by_depth"}}
+    given = {"models": {"m": {"source": {"hub": "o/m"}}}, "corpora": {"c": entry}}
+
+    def key() -> str:
+        return Plan(Config.of({**given, "studies": study})).keys.corpus("c")
+
+    before = key()
+    table.write_text("file,label\nhum/0.wav,b\n")
+    changed = key()
+    (folder / "hum" / "0.wav").write_bytes(wav(TONE, RATE))
+    assert len({before, changed, key()}) == 3
+
+
+def of_hub(folder: Path, n: int, *splits: str) -> str:
+    """A data set of recordings in a local folder."""
+    folder.mkdir()
+    for split in splits:
+        pq.write_table(tiny_audio.tones(n, seed=len(split)), folder / f"{split}.parquet")
+    return str(folder)
+
+
+def test_a_data_set_of_the_hub(tmp_path: Path) -> None:
+    hub = of_hub(tmp_path / "data", 6, "train")
+    found = corpus(tmp_path, {"hub": hub, "label": "label"})
+    assert sorted(found["label"]) == ["high"] * 3 + ["low"] * 3
+    assert (found["samples"] == RATE // 4).all()
+    with refused("wrong_type"):
+        corpus(tmp_path, {"hub": hub, "column": "label"})
+
+
+VIEWS = AudioViews(n=3)
+
+
+def drawn(name: str = "a", **settings: object) -> list[str]:
+    table = pd.DataFrame({"prompt_id": [name], "sha256": ["0"]})
+    return audio_views.draw(table, VIEWS.model_copy(update=settings))["drawn"].to_list()
+
+
+def test_views_are_seeded_and_differ() -> None:
+    records = drawn()
+    assert records == drawn(), "the same each time"
+    assert records[:2] == drawn(n=2), "more views keep the earlier ones"
+    assert len({*records, *drawn(name="b"), *drawn(seed=1)}) == 9
+    made = [audio_views.apply(TONE, record) for record in records]
+    assert {(view.shape, view.dtype) for view in made} == {(TONE.shape, TONE.dtype)}
+    np.testing.assert_array_equal(made[0], audio_views.apply(TONE, records[0]))
+    assert np.abs(made[0] - made[1]).max() > 0.01
+
+
+def test_views_do_what_they_are_asked() -> None:
+    still = {"shift": 0.0, "gain": 0.0, "snr": None, "n": 200}
+    assert all((audio_views.apply(TONE, one) == TONE).all() for one in drawn(**still)[:3])
+    shifts = [json.loads(one)["shift"] for one in drawn(**{**still, "shift": 0.2})]
+    assert -0.2 <= min(shifts) < -0.18 and 0.18 < max(shifts) <= 0.2
+    shifted = audio_views.apply(TONE, drawn(**{**still, "shift": 0.2})[0])
+    np.testing.assert_array_equal(shifted, np.roll(TONE, round(shifts[0] * len(TONE))))
+    louder = np.array([audio_views.apply(TONE, one)[100] for one in drawn(**{**still, "gain": 6})])
+    decibels = 20 * np.log10(louder / TONE[100])
+    assert -6 <= decibels.min() < -5.5 and 5.5 < decibels.max() <= 6
+    for record in drawn(**{**still, "snr": (5, 15)})[:5]:
+        noise = audio_views.apply(TONE, record) - TONE
+        found = 10 * np.log10(np.mean(TONE**2) / np.mean(noise**2))
+        assert found == pytest.approx(json.loads(record)["snr"], abs=0.3)
+        assert 5 <= json.loads(record)["snr"] <= 15
+    silent = audio_views.apply(TONE * 0, drawn()[0])
+    assert not silent.any()
+
+
+def test_files_there_and_back(folder: Path, tmp_path: Path) -> None:
+    table = corpus(tmp_path, {"folder": str(folder)})
+    path, views = tmp_path / "c.parquet", tmp_path / "c.views.parquet"
+    make_views(views, path, VIEWS)
+    found = prompts.read(path, views)
+    assert [one.sha256 for one in found.views[0]] == table["sha256"].to_list()
+    first = found.views[0][0].samples(RATE)
+    expected = audio_views.apply(first, found.views[2][0].drawn)
+    np.testing.assert_array_equal(found.views[2][0].samples(RATE), expected)
+    task = LabelledTask(LabelledEntry(corpus="c", kind="classification"), path)
+    assert list(task.media()) == table["sha256"].to_list()
+
+
+def test_python_takes_recordings(tmp_path: Path) -> None:
+    hub = of_hub(tmp_path / "data", 40, "train")
+    data = datasets.load_dataset(hub, split="train")
+    model = str(tiny_audio.save("whisper", tmp_path / "m"))
+    metrics = ["prompt_entropy", "curvature"]
+    table = lw.analyse(model, data, column="audio", metrics=metrics)
+    assert table["layer"].nunique() == 4 and table["value"].notna().all()
+    held = data.cast_column("audio", datasets.Audio(decode=False))["audio"]
+    arrays = [{"array": decode(one["bytes"], "a")[0], "sampling_rate": RATE} for one in held]
+    pd.testing.assert_frame_equal(table, lw.analyse(model, arrays, metrics=metrics))
+    path = tmp_path / "first.wav"
+    path.write_bytes(held[0]["bytes"])
+    np.testing.assert_array_equal(lw.embed(model, [path]), lw.embed(model, arrays[:1]))
+    assert lw.choose(model, arrays, list(data["label"])).table["score"].max() == 1
+    assert "no published scores" in lw.choose(model, arrays).sentence
+    with refused("wrong_type"):
+        lw.embed(model, [TONE])
+
+
+def test_a_task_of_mteb(tmp_path: Path) -> None:
+    pytest.importorskip("mteb")
+    task = MtebTask("FSDD", of_hub(tmp_path / "fsdd", 40, "train", "test"))
+    loaded = load("m", tiny.entry(tiny_audio.save("whisper", tmp_path / "m")), "main")
+    setup = set_up(loaded, ExtractSettings(), ScoringSettings())
+    taken: list[TaskScores] = []
+    score(setup, {"FSDD": task}, taken.append)
+    values = [taken[0].scores[layer, 0][0].main_score for layer in range(4)]
+    assert max(values) > 0.9
+
+
+def test_config_tells_audio_from_images() -> None:
+    study = {"studies": {"power_law": {"kind": "power_law"}}}
+    config = Config.of({**study, "corpora": {"c": {"audio": {"folder": "sounds"}}}})
+    assert config.corpora["c"].views.snr == (10, 30)
+    with refused("unknown_key"):
+        Config.of({**study, "corpora": {"c": {"audio": {"folder": "a"}, "views": {"crop": 1}}}})
+    with refused("invalid"):
+        views = {"snr": [20, 10]}
+        Config.of({**study, "corpora": {"c": {"audio": {"folder": "a"}, "views": views}}})
+    with refused("one_of"):
+        Config.of({**study, "corpora": {"c": {"audio": {"package": "digits"}}}})
