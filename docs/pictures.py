@@ -1,6 +1,6 @@
 """Draw the pictures of the docs and run its notebooks: `make pictures`.
 
-Each PNG is in full colour and holds, beside its provenance, the words of its legend, which
+Each PNG is in full colour and holds its provenance and the words of its legend, which
 tests/test_docs.py compares with the code's.
 """
 

@@ -27,6 +27,7 @@ from refused import refused
 import layerwise as lw
 from layerwise.activations import embedding
 from layerwise.activations.representation import Representation
+from layerwise.association import compare
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.tasks import LabelledEntry
@@ -220,6 +221,7 @@ def test_layers_together_are_scored_from_the_same_pass(
     shutil.copy(tmp_path / "main.parquet", tmp_path / "r/scores/m")
     alone = lw.open(tmp_path / "r").scores().drop(columns="text_source")
     pd.testing.assert_frame_equal(alone, single)
+    assert len(compare.read_scores(str(tmp_path / "r"), "m")) == len(single)
     with refused("out_of_range"):
         run(tasks, keys=dict.fromkeys(tasks, "4"), layers=((1, 4),))
     run(tasks, keys=dict.fromkeys(tasks, "5"))

@@ -147,3 +147,51 @@ def test_published_selection_and_valley() -> None:
     mean = sizes.groupby("rule")["loss"].mean()
     assert f"curvature loses the least ({mean['curvature']:.1f} points" in page
     assert f"the most ({mean['lidar']:.1f})" in page
+
+
+SELECTORS = {
+    **{rule: rule for rule in ("model output", "middle layer", "best layer", "LOES", "consensus")},
+    "curvature": "curvature",
+    "prompt_entropy": "prompt entropy",
+    "dataset_entropy": "dataset entropy",
+    "lidar": "LiDAR",
+    "dime": "DiME",
+    "infonce": "InfoNCE",
+    "effective_rank": "effective rank",
+    "anisotropy": "anisotropy",
+    "rankme": "RankMe",
+    "nesum": "NESum",
+}
+OF_MODELS = {
+    "quickstart": ("minilm-l6 all", "smollm2-135m all", "smollm2-135m drop_first"),
+    "release": tuple(
+        f"{model} all"
+        for model in ("Pythia-70m", "Pythia-160m", "Pythia-410m", "mamba-370m", "bert-base")
+    ),
+}
+
+
+def selector_rows(of: str) -> list[str]:
+    """Rows of a table in FINDINGS: nested regret of each selector, with its interval."""
+    table = pd.read_csv(ROOT / "docs" / "selectors.csv")
+    table = table[(table["of"] == of) & (table["corpus"] != "task texts")]
+    cells = {}
+    for row in table.to_dict("records"):
+        value = points(row["nested_regret"])
+        if np.isfinite(row["nested_low"]):
+            value += f" ({points(row['nested_low'])} to {points(row['nested_high'])})"
+        value += "" if pd.isna(row["unreliable"]) else "\\*"
+        cells[row["metric"], f"{row['model']} {row['tokens']}"] = value
+    known = {metric for metric, _ in cells}
+    return [
+        f"| {name} | {' | '.join(cells.get((rule, model), '–') for model in OF_MODELS[of])} |"
+        for rule, name in SELECTORS.items()
+        if rule in known
+    ]
+
+
+@pytest.mark.parametrize("of", OF_MODELS)
+def test_selectors_compared(of: str) -> None:
+    page, rows = (ROOT / "FINDINGS.md").read_text(encoding="utf-8"), selector_rows(of)
+    assert len(rows) >= 10
+    assert [row for row in rows if row not in page] == []

@@ -139,8 +139,8 @@ def let_keys_decide():
     workflow.iocache.mtime.update(dict.fromkeys(paths_in(CONFIG.results), now))
 
 
-def stale(stage, path, within="", copy_of=None, **given):
-    """Run a job again if its output was made for another key; no input.
+def stale(stage, *paths, within="", copy_of=None, **given):
+    """Run a job again if an output was made for another key; no input.
 
     This covers results that were copied without `.snakemake`, and stored ones.
 
@@ -152,16 +152,20 @@ def stale(stage, path, within="", copy_of=None, **given):
         if not workflow.is_main_process:
             return []
         let_keys_decide()
-        output, small = (result(each, wildcards) for each in (path, copy_of or path))
-        if copy_of and STORAGE.is_remote:
-            facts = STORAGE.facts(small)
-            facts = facts and {"key": facts.get("input")}
-        else:
-            facts = STORAGE.facts(output + within)
-        if facts is not None and is_stale(
-            output, facts, key(stage, **given)(wildcards), stage
-        ):
-            rerun(output)
+        for output in (result(path, wildcards) for path in paths):
+            if copy_of and STORAGE.is_remote:
+                facts = STORAGE.facts(result(copy_of, wildcards))
+                facts = facts and {"key": facts.get("input")}
+            else:
+                facts = STORAGE.facts(output + within)
+            if within and STORAGE.is_remote:
+                # Snakemake must not ask itself: its plugin for S3 takes a folder that was not
+                # there for absent from then on.
+                exists = facts is not None
+                workflow.iocache.exists_in_storage[STORAGE.local(output)] = exists
+            wanted = key(stage, **given)(wildcards)
+            if facts is not None and is_stale(output, facts, wanted, stage):
+                rerun(output)
         return []
 
     return of
@@ -259,7 +263,7 @@ def evaluate_disk(wildcards, attempt):
 
 
 def unless_joining(request, joining):
-    """What a job asks for to score, or to join the tables of parts without the model."""
+    """Request of a job that scores, or that joins the tables of parts without the model."""
 
     def of(wildcards, attempt):
         return joining if score_parts(wildcards) else request(wildcards, attempt)

@@ -128,7 +128,7 @@ def _conclusion(table: pd.DataFrame, guessing: float) -> tuple[int, str]:
         f"({100 * best['difference_low']:.1f} to {100 * best['difference_high']:.1f})"
     )
     if best["low"] <= guessing:
-        return last, f"{name} {score}, not better than guessing ({guessing:.2f})."
+        return last, f"{name} highest, {score}, not better than guessing ({guessing:.2f})."
     if best["difference_low"] > 0:
         return int(best["layer"]), f"{name} {score}, {lead}."
     return last, (

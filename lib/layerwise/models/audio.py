@@ -195,7 +195,7 @@ class Recordings:
         return self._batch(self._examples()[:2])
 
     def neighbours(self) -> tuple[dict[str, Tensor], dict[str, Tensor]] | None:
-        """Inputs for the first recording of the example beside a longer one, and alone; None if
+        """Inputs for the first recording of the example with a longer one, and alone; None if
         all inputs have one length."""
         first, _, longer = self._examples()
         return None if self.is_fixed else (self._batch([first, longer]), self._batch([first]))
