@@ -34,15 +34,13 @@ real: $(READY)
 	python scripts/prepare_real.py
 	layerwise run --config presets/real.yaml --cores $(CORES)
 
-# The pictures and notebooks of the docs, from the quickstart, docs/gallery.yaml, published tables,
-# `make real` and the ablation (two of its tasks are on the hub).
-pictures: real
+# The pictures and notebooks of the docs and the tables of their numbers, from the quickstart,
+# docs/gallery.yaml, published tables, `make real` and the ablation (two of its tasks are on the hub).
+# Start it again to go on. `make pictures ARGS="--only gallery numbers"` makes some parts.
+pictures: $(READY)
 	$(PIP) install -q nbclient ipykernel
-	snakemake --cores $(CORES) --configfile config.yaml docs/gallery.yaml
-	snakemake --cores $(CORES) --configfile docs/gallery_probes.yaml
-	snakemake --cores $(CORES) --configfile presets/published.yaml
-	snakemake --cores $(CORES) --configfile presets/ablation.yaml
-	python docs/pictures.py
+	-$(MAKE) real
+	python docs/pictures.py --cores $(CORES) $(ARGS)
 
 # The documentation site, in build/docs; a broken link fails it.
 docs: $(DOCS)
