@@ -72,7 +72,7 @@ def compare_several(
     better = low > 0 and best["difference_low"] > 0
     return Comparison(
         table,
-        f"Of {k} layers together, the {best['used']} score best: {with_ends(best)}, "
+        f"Of {k} layers together, the {best['used']}, score best: {with_ends(best)}, "
         f"{100 * best['gain']:+.1f} points against the best layer ({100 * low:+.1f} to "
         f"{100 * high:+.1f}), which is {certain}.",
         found[place].layers if better else None,
