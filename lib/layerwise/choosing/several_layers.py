@@ -28,8 +28,8 @@ class Comparison(NamedTuple):
     reason : str
         What the best combination gains.
     better : Combination, optional
-        The best combination, if it scores significantly higher than the best layer and the
-        output.
+        The best combination, if it scores significantly higher than the best layer, the output and
+        guessing.
     """
 
     table: pd.DataFrame
@@ -69,7 +69,8 @@ def compare_several(
     best: Any = table.to_dict("records")[place]
     low, high = best["gain_low"], best["gain_high"]
     certain = "significant" if low > 0 or high < 0 else "not significant"
-    better = low > 0 and best["difference_low"] > 0
+    guessing = found[place].score.baseline or 0.0
+    better = low > 0 and best["difference_low"] > 0 and best["low"] > guessing
     return Comparison(
         table,
         f"Of {k} layers together, the {best['used']}, score best: {with_ends(best)}, "
