@@ -16,11 +16,14 @@ import pytest
 from probes_of_layers import layer_scores
 from scipy.interpolate import CubicSpline
 from scipy.stats import binomtest, norm
+from test_metrics_literature import layer_of, realistic
 
 from layerwise import stats
 from layerwise.association.measures import null_level, strengths
 from layerwise.association.selection import _elsewhere, _leads_over, nested_regret
 from layerwise.choosing import choose_by_scores
+from layerwise.metrics.registry import get
+from layerwise.metrics.table import compute_layer
 from layerwise.tasks.labelled import Labels, layer_score
 from layerwise.tasks.pairs import correlate
 from layerwise.tasks.probes import FOLDS
@@ -299,7 +302,23 @@ def say(*words: object) -> None:
     sys.stdout.flush()
 
 
-def print_null_levels(n_samples: int = 1000) -> None:
+def print_standard_errors(n_samples: int = 60) -> None:
+    """Print the standard errors of metrics over their spread in fresh prompts."""
+    names = ["dataset_entropy", "infonce", "rankme", "participation_ratio", "nesum", "anisotropy"]
+    names += ["cka_last", "dime", "lidar", "two_nn", "alpha_req"]
+    for n in (30, 100, 300):
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+        for seed in range(n_samples):
+            layer = layer_of(realistic(n, 12, seed))
+            for row in compute_layer(layer, [get(name) for name in names]).values:
+                if row["alpha"] in (None, 1):
+                    found[str(row["metric"])].append((row["value"], row["stderr"]))
+        for name, rows in found.items():
+            values, stderr = np.array(rows).T
+            say(n, name, f"{stderr.mean() / values.std(ddof=1):.2f}")
+
+
+def print_null_levels(n_samples: int = 300) -> None:
     """Print the shares of unrelated curves beyond their null level, in percent."""
     rng = np.random.default_rng(0)
 
@@ -371,6 +390,7 @@ def print_power(n_samples: int = 200) -> None:
 
 
 if __name__ == "__main__":
+    print_standard_errors()
     print_null_levels()
     print_rates()
     print_power()

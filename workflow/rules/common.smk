@@ -263,7 +263,7 @@ def evaluate_disk(wildcards, attempt):
 
 
 def unless_joining(request, joining):
-    """What a job asks for to score, or to join the tables of parts without the model."""
+    """Request of a job that scores, or that joins the tables of parts without the model."""
 
     def of(wildcards, attempt):
         return joining if score_parts(wildcards) else request(wildcards, attempt)

@@ -429,7 +429,7 @@ CLAIMS = (
 INTRODUCTION = """# The paper's claims, and its authors' numbers
 
 Each claim of "Layer by Layer" ([arXiv 2502.02013](https://arxiv.org/abs/2502.02013)), in our
-words, beside the numbers that its authors released about it (state of July 2025).
+words, with the numbers that its authors released about it (state of July 2025).
 `layerwise claims` writes this page from the shipped tables.
 
 Scores are in percentage points on English test sets; where scores are missing, tasks or layers are
@@ -453,7 +453,7 @@ def page() -> str:
 
 
 def not_in_the_paper(release: Release) -> str:
-    """What the released scores of checkpoints say."""
+    """Findings in the released scores of checkpoints."""
     revisions = [
         str(r) for r in release.scores[release.scores["model"] == LARGE]["revision"].unique()
     ]

@@ -124,7 +124,7 @@ class Facets:
     def bar(
         self, mappable: Any, label: str, panels: Sequence[Panel] | None = None, **more: Any
     ) -> Any:
-        """Add a colour bar to the right of some panels, by default all, beside their first row."""
+        """Add a colour bar to the right of some panels, by default all, at their first row."""
         panels = panels or self.panels
         tops = [round(p.ax.get_position().y1, 3) for p in panels]
         first = [p.ax for p, top in zip(panels, tops, strict=True) if top == max(tops)]

@@ -86,7 +86,7 @@ def evaluate(
     output : Path
         Table of scores.
     folder : Path, optional
-        Folder of the tasks' tables; by default beside `output`, with its name.
+        Folder of the tasks' tables; by default next to `output`, with its name.
     threads : int
         Processes that score, each with one thread; 1 scores in this process.
 
