@@ -410,7 +410,7 @@ def test_several_layers_know_together_what_none_knows_alone() -> None:
     assert table.loc["last 2, concatenated", "layers"] == "3 4"
     assert table.loc[["output", "last 2, concatenated"], "score"].max() < 0.6
     assert table.loc["selected 2, averaged", "score"] < 0.85
-    assert "the selected 2, concatenated score best" in said and said.endswith("is significant.")
+    assert "the selected 2, concatenated, score best" in said and said.endswith("is significant.")
     numbers = labelled.Labels("regression", [groups], one + other, groups)
     found = choose.compare_several(numbers, layers, 2).table.set_index("used")["score"]
     assert found["selected 2, concatenated"] > 0.95 and found["best layer"] < 0.7
