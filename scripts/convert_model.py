@@ -15,7 +15,7 @@ def main(arguments: script.Arguments) -> None:
     from layerwise.models.source import locate
 
     torch.set_num_threads(arguments.threads)
-    source = arguments.config.models[arguments.model].source
+    source = script.fetched_entry(arguments.config, arguments.model, arguments.revision).source
     location, target = locate(source, arguments.revision), arguments.output
     if source.gguf_file:
         gguf.convert(location, target)

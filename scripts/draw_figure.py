@@ -1,4 +1,4 @@
-"""Draw one study of the config: figure, table of what it shows, and caption."""
+"""Draw one study of the config: figure, table and caption."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ def main(arguments: script.Arguments) -> None:
 
     set_threads(arguments.threads)
     config = arguments.config
-    source = config.corpora[arguments.corpus].source
+    source = script.fetched_corpus(arguments.plan, arguments.corpus).source
     model = source.generate.model
     revision, extraction = config.models[model].revisions[-1], config.extraction(model)
     write_texts(

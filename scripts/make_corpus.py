@@ -11,8 +11,8 @@ def main(arguments: script.Arguments) -> None:
     """Open the source, select, write the corpus."""
     from layerwise.corpora.make import make_corpus
 
-    config = arguments.config
-    settings, texts = config.corpora[arguments.corpus], arguments.texts
+    settings = script.fetched_corpus(arguments.plan, arguments.corpus)
+    texts = arguments.texts
     task = getattr(settings.source, "task", None)
     if task is not None:
         texts = script.task_of(arguments.plan, task).texts()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -111,7 +114,18 @@ def test_null_level_is_that_of_curves_as_smooth(rng: np.random.Generator) -> Non
     assert np.isnan(measures.null_level("r", x[:1, :5], x[:1, :5]))
 
 
-def test_distance_correlation_is_that_of_its_definition(rng) -> None:
+def test_dcor_is_imported_without_compiling_and_stays_the_users() -> None:
+    code = (
+        "import sys, time\n"
+        "from layerwise.association import measures\n"
+        "start = time.process_time(); measures._dcor(); used = time.process_time() - start\n"
+        "assert 'dcor' not in sys.modules and used < 2.5, used\n"
+        "import numba; assert not numba.config.DISABLE_JIT\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_distance_correlation_is_that_of_its_definition(rng: np.random.Generator) -> None:
     x, y = rng.normal(size=(2, 3, 9))
     y[1], x[2] = 2 * x[1] + 1, 5.0
     for found, a, b in zip(measures.strengths("dcor", x, y), x, y, strict=True):

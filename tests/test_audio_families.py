@@ -10,10 +10,11 @@ import pytest
 import tiny
 import tiny_audio
 import torch
-from kept_states import States, assert_near, states_of
+from kept_states import Keep, States, assert_near, states_of
 from refused import refused
 from tiny_audio import RATE, SECONDS
 
+from layerwise.activations import forward
 from layerwise.activations.store import Activations
 from layerwise.corpora.audio import Recording, wav
 from layerwise.models.load import LoadedModel, load
@@ -165,3 +166,16 @@ def test_models_of_other_prompts(tmp_path: Path) -> None:
         list(tiny.loaded("bert", tmp_path / "t").prompts_ahead([RECORDINGS]))
     with refused("conflict"):
         load("m", tiny.entry(tmp_path / "m", prompts={"query": "q: "}), "main")
+
+
+def test_a_batch_counts_the_silence_that_whisper_reads(tmp_path: Path) -> None:
+    loaded = load("m", tiny.entry(tiny_audio.save("whisper", tmp_path / "m")), "main")
+    ((prompts, _),) = loaded.prompts_ahead([RECORDINGS])
+    sizes: list[int] = []
+
+    def start(rows: list[int]) -> Keep:
+        sizes.append(len(rows))
+        return Keep({}, rows, len(prompts))
+
+    forward.run(loaded, prompts, start, budget=2 * 50 * SECONDS)
+    assert sizes == [2, 2, 1]

@@ -16,11 +16,14 @@ import pytest
 from probes_of_layers import layer_scores
 from scipy.interpolate import CubicSpline
 from scipy.stats import binomtest, norm
+from test_metrics_literature import layer_of, realistic
 
 from layerwise import stats
 from layerwise.association.measures import null_level, strengths
 from layerwise.association.selection import _elsewhere, _leads_over, nested_regret
 from layerwise.choosing import choose_by_scores
+from layerwise.metrics.registry import get
+from layerwise.metrics.table import compute_layer
 from layerwise.tasks.labelled import Labels, layer_score
 from layerwise.tasks.pairs import correlate
 from layerwise.tasks.probes import FOLDS
@@ -221,7 +224,7 @@ def test_simulated_probes_are_those_of_users(kind: str) -> None:
 @pytest.mark.parametrize("signal", [False, True], ids=["noise", "signal"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_layers_that_are_no_better_are_not_recommended(kind: str, signal: bool, n: int) -> None:
-    n_samples = 100 if n == 1000 else 200
+    n_samples = 20 if n == 1000 else 60
     for missed, recommended in choice_rates(kind, n, signal, n_samples):
         assert at_most(missed, 0.05, n_samples) and at_most(recommended, 0.025, n_samples)
 
@@ -299,7 +302,23 @@ def say(*words: object) -> None:
     sys.stdout.flush()
 
 
-def print_null_levels(n_samples: int = 1000) -> None:
+def print_standard_errors(n_samples: int = 60) -> None:
+    """Print the standard errors of metrics over their spread in fresh prompts."""
+    names = ["dataset_entropy", "infonce", "rankme", "participation_ratio", "nesum", "anisotropy"]
+    names += ["cka_last", "dime", "lidar", "two_nn", "alpha_req"]
+    for n in (30, 100, 300):
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+        for seed in range(n_samples):
+            layer = layer_of(realistic(n, 12, seed))
+            for row in compute_layer(layer, [get(name) for name in names]).values:
+                if row["alpha"] in (None, 1):
+                    found[str(row["metric"])].append((row["value"], row["stderr"]))
+        for name, rows in found.items():
+            values, stderr = np.array(rows).T
+            say(n, name, f"{stderr.mean() / values.std(ddof=1):.2f}")
+
+
+def print_null_levels(n_samples: int = 300) -> None:
     """Print the shares of unrelated curves beyond their null level, in percent."""
     rng = np.random.default_rng(0)
 
@@ -326,7 +345,7 @@ def print_rates(n_samples: int = 400) -> None:
     for kind in KINDS:
         for signal in (False, True):
             for n in (40, 200, 1000):
-                rates = choice_rates(kind, n, signal, n_samples // (1 + (n == 1000)))
+                rates = choice_rates(kind, n, signal, n_samples // (1 + 4 * (n == 1000)))
                 shares = "  ".join(f"{100 * m:4.1f} {100 * r:4.1f}" for m, r in rates)
                 say(f"{kind:8} {'signal' if signal else 'noise':6} {n:5}  {shares}")
     for name, sizes in TASK_CLUSTERS.items():
@@ -371,6 +390,7 @@ def print_power(n_samples: int = 200) -> None:
 
 
 if __name__ == "__main__":
+    print_standard_errors()
     print_null_levels()
     print_rates()
     print_power()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -25,6 +27,7 @@ from refused import refused
 import layerwise as lw
 from layerwise.activations import embedding
 from layerwise.activations.representation import Representation
+from layerwise.association import compare
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.tasks import LabelledEntry
@@ -218,6 +221,7 @@ def test_layers_together_are_scored_from_the_same_pass(
     shutil.copy(tmp_path / "main.parquet", tmp_path / "r/scores/m")
     alone = lw.open(tmp_path / "r").scores().drop(columns="text_source")
     pd.testing.assert_frame_equal(alone, single)
+    assert len(compare.read_scores(str(tmp_path / "r"), "m")) == len(single)
     with refused("out_of_range"):
         run(tasks, keys=dict.fromkeys(tasks, "4"), layers=((1, 4),))
     run(tasks, keys=dict.fromkeys(tasks, "5"))
@@ -375,6 +379,16 @@ def test_a_killed_scoring_process_is_named(
     monkeypatch.setattr(module, "_scorers", lambda *_: nullcontext(Dies()))
     with refused("no_memory"):
         run(quickstart(folders, "LeeNewsSimilarity"))
+
+
+def test_processes_that_score_end_with_a_killed_job() -> None:
+    code = (
+        "import os, signal\nfrom layerwise.tasks.evaluate import _scorers\n"
+        "with _scorers(2, set()) as pool:\n    pool.submit(int).result()\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    # Reading ends when no process holds the pipe any more.
+    subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, timeout=300, check=False)
 
 
 def test_a_full_scratch_disk_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny
@@ -12,18 +14,24 @@ from refused import refused
 from test_models_load import in_cache
 
 from layerwise.config import Config
+from layerwise.config.corpora import data_of
+from layerwise.models.load import load
+from layerwise.models.source import locate
 from layerwise.run.plan import Plan
-from layerwise.workflow.fetch import fetch_model, fetched, summarize
+from layerwise.workflow.fetch import ADAPTER_FILES, fetch_model, fetched, summarize
+from layerwise.workflow.script import fetched_corpus, fetched_entry
 
 
-def config(*revisions: str) -> Config:
+def config(*revisions: str, adapters: Sequence[Any] = (), **sections: Any) -> Config:
     source = {"hub": "EleutherAI/pythia-tiny"}
+    model = {"source": source, "revisions": list(revisions), "adapters": list(adapters)}
     return Config.of(
         {
-            "models": {"tiny": {"source": source, "revisions": list(revisions)}},
+            "models": {"tiny": model},
             "corpora": {"news": {"source": {"package": "lee"}}},
             "tasks": {"reviews": {"file": "reviews.csv", "kind": "classification"}},
             "studies": {"metrics": {"kind": "metrics_by_depth"}},
+            **sections,
         }
     )
 
@@ -87,6 +95,50 @@ def test_a_fetched_commit_is_part_of_the_keys(
     assert keys()[0] not in (before[0], after[0])
     fetched(record(tmp_path, "step0"), lambda: fetch_model(config("gone").models["tiny"], "gone"))
     assert json.loads(record(tmp_path, "step0").read_text())["commit"] == "f" * 40
+
+
+def test_a_job_takes_the_recorded_commit_after_the_branch_moved(
+    hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a model and of its adapter, whose commit is part of the key, too."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "adapter").mkdir()
+    for name in ADAPTER_FILES:
+        (tmp_path / "adapter" / name).write_text("{}")
+    in_cache(hub, "me/adapter", {"main": tmp_path / "adapter"})
+    adapted = config("step0", adapters=[{"hub": "me/adapter"}])
+    before = Plan(adapted).keys.model("tiny", "step0")
+    entry = adapted.models["tiny"]
+    fetched(record(tmp_path, "step0"), lambda: fetch_model(entry, "step0"))
+    recorded = json.loads(record(tmp_path, "step0").read_text())
+    after = Plan(adapted).keys.model("tiny", "step0")
+    for ref in hub.glob("*/refs/*"):
+        ref.write_text("f" * 40)
+    pinned = fetched_entry(adapted, "tiny", "step0")
+    assert locate(pinned.source, "step0").revision == recorded["commit"]
+    assert locate(pinned.adapters[0]).revision == recorded["adapters"]["me/adapter@main"]
+    assert load("tiny", pinned.model_copy(update={"adapters": ()}), "step0", device="cpu").weights
+    recorded["adapters"]["me/adapter@main"] = "e" * 40
+    record(tmp_path, "step0").write_text(json.dumps(recorded))
+    assert len({before, after, Plan(adapted).keys.model("tiny", "step0")}) == 3
+
+
+def test_data_are_read_at_the_recorded_commit(tmp_path: Path) -> None:
+    source, commit = {"hub": "me/news"}, "c" * 40
+    (tmp_path / "fetched/corpora").mkdir(parents=True)
+    for name in ("texts", "chains", "images"):
+        path = tmp_path / f"fetched/corpora/{name}.json"
+        path.write_text(json.dumps({"commit": commit}))
+    generate = {"model": "tiny", "prompts": source}
+    corpora = {
+        "texts": {"source": source},
+        "chains": {"source": {"generate": generate}},
+        "images": {"images": {**source, "column": "image"}},
+        "other": {"source": source},
+    }
+    plan = Plan(config("step0", corpora=corpora, results=str(tmp_path)))
+    found = [data_of(fetched_corpus(plan, name).source).revision for name in corpora]
+    assert found == [commit, commit, commit, None]
 
 
 def test_what_the_hub_has_is_fetched_job_by_job() -> None:

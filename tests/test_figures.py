@@ -186,6 +186,15 @@ def test_a_single_panel_is_drawn_on_the_callers_axes(kind: str) -> None:
     plt.close(figure)
 
 
+def test_a_colour_bar_ends_with_the_first_row_of_panels() -> None:
+    models = tuple(f"m{n}" for n in range(6))
+    scores = pd.concat([tidy_scores(SCORES, model=model) for model in models])
+    figure = made("task_heatmap", {"scores": scores}, models=models).figure
+    *panels, bar = [ax.get_position() for ax in figure.axes if ax.get_visible()]
+    assert len({round(panel.y0, 3) for panel in panels}) > 1
+    assert bar.y0 > max(panel.y0 for panel in panels) - 0.01
+
+
 def test_title_is_the_studys_or_none() -> None:
     given = {"scores": tidy_scores(SCORES)}
     assert made("score_by_depth", given, title="Mine").title == "Mine"

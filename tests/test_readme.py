@@ -1,11 +1,11 @@
-"""Numbers in README and FINDINGS equal those in docs/quickstart.csv and the published tables.
+"""Sentences of README and FINDINGS have the numbers of the tables in docs.
 
-After `make demo`, `python tests/test_readme.py` writes docs/quickstart.csv from its tables.
+tests/test_numbers.py looks for every number of every page.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
 
 import numpy as np
 import pandas as pd
@@ -48,7 +48,7 @@ def test_collapse_in_the_middle(page: str, quickstart: pd.DataFrame) -> None:
 
 
 def test_norm_entropy_and_sink_rate(quickstart: pd.DataFrame) -> None:
-    rows = quickstart[quickstart["study"] == "sink_rate"]
+    rows = quickstart[quickstart["study"] == "sink_rate"].dropna(subset="layer")
     at = rows.pivot(index="metric", columns="layer", values="value")
     layers = [2, 3, 4, 10, 11, 12, 13, 15, 30]
     page = words("FINDINGS.md")
@@ -151,17 +151,132 @@ def test_published_selection_and_valley() -> None:
     assert f"the most ({mean['lidar']:.1f})" in page
 
 
-def collect(results: Path) -> pd.DataFrame:
-    """The numbers of the pages: all rows of the quickstart's tables, with their study."""
-    path = ROOT / "docs" / "quickstart.csv"
-    tables = {path.stem: pd.read_csv(path) for path in sorted((results / "tables").glob("*.csv"))}
-    best = pd.read_csv(results / "report" / "best_layers.csv")
-    layer = best["best_layer"].replace("output", pd.NA).fillna(best["last_layer"]).astype(int)
-    tables["best_layers"] = best.rename(columns={"difference": "value"}).assign(layer=layer)
-    rows = pd.concat(table.assign(study=study) for study, table in tables.items())
-    return rows.astype({"layer": "Int64"}).reindex(columns=pd.read_csv(path, nrows=0).columns)
+@pytest.fixture(scope="module")
+def real() -> pd.DataFrame:
+    return pd.read_csv(ROOT / "docs" / "real.csv")
 
 
-if __name__ == "__main__":
-    rows = collect(ROOT / "results")
-    rows.to_csv(ROOT / "docs" / "quickstart.csv", index=False, float_format="%.6g")
+def interval(row: pd.Series, decimals: int = 2, scale: float = 1) -> tuple[str, str]:
+    """The value with its ends, as pages write them; a fall is given by its size."""
+    value, low, high = scale * row[["value", "low", "high"]].astype(float)
+    low, high = (low, high) if value > 0 else (high, low)
+    return f"{abs(value):.{decimals}f}", f"{abs(low):.{decimals}f} to {abs(high):.{decimals}f}"
+
+
+def test_probes_of_reactions_and_antibodies(real: pd.DataFrame) -> None:
+    rows = real[(real["study"] == "fine_tuning_accuracy") & (real["task"] == "own products")]
+    at = rows.set_index(["model", "layer"])
+    page = words("FINDINGS.md")
+    (six, of_six), (seven, of_seven) = (interval(at.loc["rxn-bert", layer]) for layer in (6, 7))
+    assert (
+        f"accuracy is {six} at layer 6 (95% CI {of_six}) and {seven} at layer 7 ({of_seven}); "
+        f"guessing gives {at['chance'].iloc[0]:.2f}"
+    ) in page
+    tuned = [at.loc[f"rxn-bert-tuned{size}", 7]["value"] for size in ("", "-10k")]
+    assert f"the same step ({tuned[0]:.2f} and {tuned[1]:.2f} at layer 7)" in page
+    (low, of_low), (high, of_high) = (interval(at.loc["rxn-albert", layer]) for layer in (3, 6))
+    assert f"from {low} at layer 3 ({of_low}) to {high} at layer 6 ({of_high})" in page
+    classes = real[(real["study"] == "fine_tuning_accuracy") & (real["task"] != "own products")]
+    lowest = classes[classes["model"].str.startswith("rxn-bert")]["value"].min()
+    assert f"at every layer ({lowest:.2f} or more)" in page
+    genes = real[real["study"] == "antibodies_accuracy"].set_index("layer")
+    best = genes["value"].idxmax()
+    (top, of_top), (end, of_end), (start, of_start) = (
+        interval(genes.loc[layer]) for layer in (best, 8, 0)
+    )
+    assert (
+        f"accuracy of {top} ({of_top}) at layer {best} of 8, {end} ({of_end}) at the output and "
+        f"{start} ({of_start}) at the embeddings; the most frequent family is "
+        f"{genes['chance'].iloc[0]:.2f}"
+    ) in page
+
+
+def test_changes_by_fine_tuning(real: pd.DataFrame) -> None:
+    rows = real[real["study"] == "fine_tuning"].set_index(["y", "model", "layer"]).sort_index()
+    page = words("FINDINGS.md")
+    early = rows[rows.index.get_level_values("layer") <= 8]["value"]
+    assert f"debiased CKA with the pre-trained layer is {early['cka_debiased'].min():.2f}" in page
+    assert f"change by more than {early['prompt_entropy'].abs().max():.2f} nats" in page
+    first, second = (
+        {y: interval(rows.loc[y, f"rxn-bert-tuned{size}", 12]) for y in rows.index.levels[0]}
+        for size in ("", "-10k")
+    )
+    cka, of_cka = first["cka_debiased"]
+    assert second["cka_debiased"] == (cka, of_cka)
+    assert f"At layer 12 it is {cka} ({of_cka}) in either" in page
+    (fall, ends), (other, of_other) = first["prompt_entropy"], second["prompt_entropy"]
+    turns = " and ".join(found["curvature"][0] for found in (first, second))
+    assert (
+        f"prompt entropy falls by {fall} nats ({ends}) and by {other} ({of_other}), and curvature "
+        f"by {turns} rad"
+    ) in page
+
+
+def test_probes_of_images(real: pd.DataFrame) -> None:
+    rows = real[real["study"] == "images_accuracy"].set_index(["representation", "layer"])
+    page, patches, classes = words("FINDINGS.md"), rows.loc["patches"], rows.loc["class"]
+    best, top = patches["value"].idxmax(), classes["value"].idxmax()
+    (high, of_high), (end, of_end) = interval(patches.loc[best]), interval(patches.loc[12])
+    assert f"accuracy of {high} ({of_high}) at layer {best} of 12 and of {end} ({of_end})" in page
+    (high, of_high), guess = interval(classes.loc[top]), f"{classes.loc[0, 'chance']:.2f}"
+    assert f"{classes.loc[0, 'value']:.2f}" == guess
+    assert f"({guess}, as by guessing), reaches {high} ({of_high}) at layer {top}" in page
+
+
+# Words of a title that say which models its answer is about.
+NAMED = re.compile(
+    r"SmolLM2-135M-Instruct \(4-bit\)|MiniLM|Pythia|GPT-NeoX|rxnfp|AntiBERTy|DINOv2|authors'"
+)
+
+
+def test_titles_of_findings_name_their_models() -> None:
+    lines = (ROOT / "FINDINGS.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if line.startswith("## ") and not NAMED.search(line)] == []
+
+
+SELECTORS = {
+    **{rule: rule for rule in ("model output", "middle layer", "best layer", "LOES", "consensus")},
+    "curvature": "curvature",
+    "prompt_entropy": "prompt entropy",
+    "dataset_entropy": "dataset entropy",
+    "lidar": "LiDAR",
+    "dime": "DiME",
+    "infonce": "InfoNCE",
+    "effective_rank": "effective rank",
+    "anisotropy": "anisotropy",
+    "rankme": "RankMe",
+    "nesum": "NESum",
+}
+OF_MODELS = {
+    "quickstart": ("minilm-l6 all", "smollm2-135m all", "smollm2-135m drop_first"),
+    "release": tuple(
+        f"{model} all"
+        for model in ("Pythia-70m", "Pythia-160m", "Pythia-410m", "mamba-370m", "bert-base")
+    ),
+}
+
+
+def selector_rows(of: str) -> list[str]:
+    """Rows of a table in FINDINGS: nested regret of each selector, with its interval."""
+    table = pd.read_csv(ROOT / "docs" / "selectors.csv")
+    table = table[(table["of"] == of) & (table["corpus"] != "task texts")]
+    cells = {}
+    for row in table.to_dict("records"):
+        value = points(row["nested_regret"])
+        if np.isfinite(row["nested_low"]):
+            value += f" ({points(row['nested_low'])} to {points(row['nested_high'])})"
+        value += "" if pd.isna(row["unreliable"]) else "\\*"
+        cells[row["metric"], f"{row['model']} {row['tokens']}"] = value
+    known = {metric for metric, _ in cells}
+    return [
+        f"| {name} | {' | '.join(cells.get((rule, model), '–') for model in OF_MODELS[of])} |"
+        for rule, name in SELECTORS.items()
+        if rule in known
+    ]
+
+
+@pytest.mark.parametrize("of", OF_MODELS)
+def test_selectors_compared(of: str) -> None:
+    page, rows = (ROOT / "FINDINGS.md").read_text(encoding="utf-8"), selector_rows(of)
+    assert len(rows) >= 10
+    assert [row for row in rows if row not in page] == []

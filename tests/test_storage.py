@@ -19,6 +19,8 @@ from snakemake.settings.types import SharedFSUsage
 
 import layerwise as lw
 from layerwise.config import Config
+from layerwise.run.validate import local_files
+from layerwise.workflow.script import check_activations
 from layerwise.workflow.storage import Storage
 
 # A node: an empty folder, and no environment of the submitting process.
@@ -160,3 +162,41 @@ def test_files_that_jobs_cannot_read_are_refused(
     (tmp_path / "results" / "fetched").mkdir(parents=True)
     with refused("conflict"):
         alone.check(absolute, rules)
+
+
+def test_files_of_the_user_are_all_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quotes").mkdir()
+    nano = {"little": {"architecture": "gpt_neox"}}
+    models = {
+        "little": {"source": {"folder": "results/nano/little/{revision}"}},
+        "own": {"source": {"folder": "own"}, "adapters": [{"folder": "adapter"}]},
+        "states": {"source": {"states": "states.h5"}},
+        "hub": {"source": {"hub": "x/y"}},
+    }
+    corpora = {
+        "mine": {"source": {"file": "mine.txt"}},
+        "quotes": {"source": {"hub": "quotes"}},
+        "far": {"source": {"hub": "x/texts"}},
+    }
+    given = {
+        "nano": nano,
+        "models": models,
+        "corpora": corpora,
+        "tasks": {"topic": {"file": "topic.csv", "kind": "classification"}},
+        "published": {"theirs": {"scores": "theirs", "metrics": "theirs"}},
+        "studies": {"law": {"kind": "power_law"}},
+    }
+    found = [path for _, path in local_files(Config.of(given))]
+    expected = {"own", "adapter", "states.h5", "mine.txt", "quotes", "topic.csv", "theirs"}
+    assert set(found) == expected
+
+
+def test_activations_of_another_config_are_refused() -> None:
+    plan: Any = SimpleNamespace(keys=SimpleNamespace(extract=lambda *names: "/".join(names)))
+    names = {"model": "a", "revision": "main", "corpus": "c"}
+    found: Any = SimpleNamespace(**names, attributes={"key": "a/main/c"})
+    check_activations(plan, found)
+    found.attributes["key"] = "b"
+    with refused("mismatch"):
+        check_activations(plan, found)

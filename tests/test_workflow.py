@@ -136,12 +136,12 @@ def test_a_new_checkpoint_runs_its_own_jobs_and_the_figures(done: Project) -> No
 
 
 def test_a_new_metric_runs_no_model_and_leaves_the_law(done: Project) -> None:
+    """As docs/tutorial.md says of the quickstart; tests/test_docs.py counts its jobs."""
     done.config["metrics"]["metrics"].append("rankme")
+    done.config["studies"]["sweep"]["metrics"] = ["prompt_entropy", "rankme"]
     done.write()
-    found = done.jobs()
-    assert found["metrics"] == 3
-    assert found["figure"] == 2
-    assert not {"extract", "evaluate"} & set(found)
+    once = dict.fromkeys(("associate", "explore", "report", "weights"), 1)
+    assert done.jobs() == {"metrics": 3, "figure": 2} | once
 
 
 def test_a_new_task_is_the_only_one_that_is_scored(done: Project) -> None:
@@ -233,6 +233,12 @@ rule figure_of_mine:
     )
     snakemake(outer, PYTHONPATH=str(ROOT / "lib"))
     assert (outer / "mine/tables/law.csv").is_file()
+    other = {"PYTHONPATH": str(checkout / "lib")}
+    shutil.copytree(ROOT / "lib", checkout / "lib")
+    with (checkout / "lib/layerwise/stats.py").open("a") as file:
+        file.write("\nUNUSED = 2\n")
+    printed = snakemake(outer, **other)
+    assert printed.count("are kept (1 of figure)") == 1, printed
 
 
 def test_another_path_of_the_checkout_reruns_nothing(done: Project, tmp_path: Path) -> None:

@@ -502,7 +502,7 @@ def _explain(
 
 @app.command()
 def claims() -> None:
-    """Print the claims of the paper beside the numbers that its authors released.
+    """Print the claims of the paper with the numbers that its authors released.
 
     Example: layerwise claims > docs/claims.md
     """

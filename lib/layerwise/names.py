@@ -51,7 +51,7 @@ PATHS = {
 }
 """The files that studies read, below the results folder: those of the rules in workflow/rules."""
 RESERVED = (".views", ".prompts", ".positions")
-"""Ends of the names of files beside a corpus or its metrics."""
+"""Endings of the files that belong to a corpus or its metrics."""
 
 
 def path_of(table: str, **names: str) -> str:

@@ -133,12 +133,12 @@ class LogHandler(LogHandlerBase):  # type: ignore[misc]
 
     def _watch(self) -> None:
         """Write the progress of long jobs, a line a minute."""
-        said: dict[str, str] = {}
+        shown: dict[str, str] = {}
         while not self.closed.wait(EVERY):
             for job in tuple(self.running.values()):
                 line = job.progress()
-                if line and said.get(job.name) != line:
-                    said[job.name] = line
+                if line and shown.get(job.name) != line:
+                    shown[job.name] = line
                     self._write(f"{job.name}: {line}")
 
     def _show_running(self, left: str = "") -> None:

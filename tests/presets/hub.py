@@ -19,6 +19,7 @@ import datasets
 import numpy as np
 import pandas as pd
 import tiny
+import tiny_audio
 import tiny_images
 import torch
 import transformers as hf
@@ -28,7 +29,7 @@ from peft import LoraConfig, get_peft_model
 
 from layerwise.config import Config
 from layerwise.config.corpora import data_of
-from layerwise.config.media import ImageCorpus
+from layerwise.config.media import AudioCorpus, ImageCorpus
 from layerwise.config.tasks import ChoiceEntry, HubQuestions, MtebEntry
 from layerwise.corpora.packages import gensim_file, news
 from layerwise.models import nano
@@ -59,6 +60,10 @@ FAMILY = {
     r"facebook/vit-mae-": "vit_mae",
     r"apple/aimv2-": "aimv2_vision_model",
     r"openai/imagegpt-": "imagegpt",
+    r"facebook/wav2vec2-": "wav2vec2",
+    r"facebook/w2v-bert-": "wav2vec2_bert",
+    r"openai/whisper-": "whisper",
+    r"MIT/ast-": "ast",
 }
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message.role }}|>\n{{ message.content }}{{ eos_token }}\n"
@@ -86,7 +91,8 @@ def fill(home: Path, config: Config) -> None:
     for corpus in config.corpora.values():
         source = data_of(corpus.source)
         if hasattr(source, "hub"):
-            add = add_images if isinstance(corpus, ImageCorpus) else add_texts
+            of_media = {ImageCorpus: add_images, AudioCorpus: add_recordings}
+            add = of_media.get(type(corpus), add_texts)
             split, _, _ = source.split.partition("[")
             add(home, source.hub, source.name, split)
     for name in [*config.tasks, *config.own_texts.values()]:
@@ -149,8 +155,11 @@ def add_model(home: Path, repository: str, revisions: Iterable[str]) -> None:
     names = list(revisions)
     for place, revision in enumerate(names):
         folder, new = snapshot(home, repository, revision)
-        if new and family_of(repository) in tiny_images.FAMILIES:
-            tiny_images.save(family_of(repository), folder, seed=seed_of(repository))
+        makers = (tiny_images, tiny_audio)
+        family = family_of(repository)
+        maker = next((maker for maker in makers if family in maker.FAMILIES), None)
+        if new and maker:
+            maker.save(family, folder, seed=seed_of(repository))
         elif new:
             network(repository, (place + 1) / len(names)).save_pretrained(folder)
             made = tokenizer()
@@ -232,6 +241,12 @@ def add_texts(home: Path, repository: str, config: str | None, split: str) -> No
 def add_images(home: Path, repository: str, config: str | None, split: str) -> None:
     """Squares of colours."""
     data = squares(120, "image")
+    add_data(home, repository, commit(repository), {config or "default": {split: data}})
+
+
+def add_recordings(home: Path, repository: str, config: str | None, split: str) -> None:
+    """Tones."""
+    data = datasets.Dataset(tiny_audio.tones(120))
     add_data(home, repository, commit(repository), {config or "default": {split: data}})
 
 
@@ -319,6 +334,9 @@ def task_tables(name: str, kind: str) -> dict[str, dict[str, Any]]:
     """The tables of a task by configuration and split: real rows if there are any."""
     if kind.startswith("Image"):
         return {"default": {split: squares(48, "img") for split in ("train", "test")}}
+    if kind.startswith("Audio"):
+        data = datasets.Dataset(tiny_audio.tones(48))
+        return {"default": dict.fromkeys(("train", "test"), data)}
     real = SHARED / "tasks" / name
     if real.is_dir():
         return {config: _few(splits) for config, splits in _read(real).items()}

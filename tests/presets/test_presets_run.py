@@ -131,7 +131,7 @@ def smaller(config: dict[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
         entry["sample"] = {**entry.get("sample", {}), "n": PROMPTS}
         views = entry.get("views", {})
         entry["views"] = {**views, "n": min(views.get("n", 2), VIEWS)}
-        if "images" in entry:
+        if {"images", "audio"} & entry.keys():
             entry["sample"]["n"] = IMAGES
             if "classes" in entry:
                 entry["classes"] = 4

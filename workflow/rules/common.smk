@@ -1,11 +1,12 @@
 # The config, the keys of its files, and the input functions that rules share.
 
+import atexit
 import os
 import re
 import shlex
 import sys
 import time
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -25,7 +26,7 @@ from layerwise.names import decode, encode
 from layerwise.project import ROOT, export_library
 from layerwise.run.plan import Plan, model_folder
 from layerwise.run.resources import LONGEST, Requests
-from layerwise.run.stale import is_stale, mixed_code, paths_in
+from layerwise.run.stale import OTHER_CODE, is_stale, mixed_code, paths_in
 from layerwise.run.validate import log_unused, read_valid
 from layerwise.workflow.snapshot import Snapshot
 from layerwise.workflow.storage import Storage
@@ -68,9 +69,16 @@ STUDIES = [encode(study) for study in CONFIG.studies]
 SCORING_THREADS = max(CONFIG.extract.threads, CONFIG.scoring.threads)
 
 
-onstart:
+@atexit.register
+def warn_of_other_code(say=partial(print, file=sys.stderr)):
+    """Warn once; at the exit of a module, a dry run, or where there is nothing to do."""
     if message := mixed_code():
-        logger.warning(message)
+        say(message)
+        OTHER_CODE.clear()
+
+
+onstart:
+    warn_of_other_code(logger.warning)
     for job in workflow.dag.needrun_jobs():
         if job.is_norun:
             continue
@@ -131,8 +139,8 @@ def let_keys_decide():
     workflow.iocache.mtime.update(dict.fromkeys(paths_in(CONFIG.results), now))
 
 
-def stale(stage, path, within="", copy_of=None, **given):
-    """Run a job again if its output was made for another key; no input.
+def stale(stage, *paths, within="", copy_of=None, **given):
+    """Run a job again if an output was made for another key; no input.
 
     This covers results that were copied without `.snakemake`, and stored ones.
 
@@ -144,16 +152,20 @@ def stale(stage, path, within="", copy_of=None, **given):
         if not workflow.is_main_process:
             return []
         let_keys_decide()
-        output, small = (result(each, wildcards) for each in (path, copy_of or path))
-        if copy_of and STORAGE.is_remote:
-            facts = STORAGE.facts(small)
-            facts = facts and {"key": facts.get("input")}
-        else:
-            facts = STORAGE.facts(output + within)
-        if facts is not None and is_stale(
-            output, facts, key(stage, **given)(wildcards), stage
-        ):
-            rerun(output)
+        for output in (result(path, wildcards) for path in paths):
+            if copy_of and STORAGE.is_remote:
+                facts = STORAGE.facts(result(copy_of, wildcards))
+                facts = facts and {"key": facts.get("input")}
+            else:
+                facts = STORAGE.facts(output + within)
+            if within and STORAGE.is_remote:
+                # Snakemake must not ask itself: its plugin for S3 takes a folder that was not
+                # there for absent from then on.
+                exists = facts is not None
+                workflow.iocache.exists_in_storage[STORAGE.local(output)] = exists
+            wanted = key(stage, **given)(wildcards)
+            if facts is not None and is_stale(output, facts, wanted, stage):
+                rerun(output)
         return []
 
     return of
@@ -251,7 +263,7 @@ def evaluate_disk(wildcards, attempt):
 
 
 def unless_joining(request, joining):
-    """What a job asks for to score, or to join the tables of parts without the model."""
+    """Request of a job that scores, or that joins the tables of parts without the model."""
 
     def of(wildcards, attempt):
         return joining if score_parts(wildcards) else request(wildcards, attempt)

@@ -11,7 +11,7 @@ for NANO in CONFIG.nano:
         input:
             texts="<results>/texts/wikipedia.parquet",
             stale=stale(
-                "nano", nano_folders(NANO)[-1], within="/layerwise.json", model=NANO
+                "nano", *nano_folders(NANO), within="/layerwise.json", model=NANO
             ),
         output:
             [directory(folder) for folder in nano_folders(NANO)],

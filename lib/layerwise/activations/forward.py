@@ -105,7 +105,7 @@ def run(
     anatomy = loaded.anatomy
     limit = budget or batches.budget_of(loaded.device.type, anatomy.hidden)
     sizes = [getattr(p, "extent", len(p)) for p in ids] if anatomy.equal_lengths else None
-    queue = list(batches.cut([len(p) for p in ids], limit, sizes))
+    queue = list(batches.cut([getattr(p, "cost", len(p)) for p in ids], limit, sizes))
     queue.reverse()
     largest = max((len(batch) for batch in queue), default=0)
     while queue:

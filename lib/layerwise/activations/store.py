@@ -467,7 +467,7 @@ class Activations:
             return np.asarray(self._group[name][place])
 
     def _at(self, protocol: str, tokens: str, layer: int) -> tuple[int, int, int]:
-        """Place of a protocol, a token selection and a layer, each of which the file must hold."""
+        """Place of a protocol, a token selection and a layer; the file must hold each of them."""
         check_name("protocol", protocol, self.protocols)
         check_name("token selection", tokens, self.tokens)
         return self.protocols.index(protocol), self.tokens.index(tokens), self._layer(layer)

@@ -228,15 +228,21 @@ def _over_training(release: Release, metric: str, *, falls: bool) -> Found:
     return Found(words, ((last < first) == falls,))
 
 
-def valley_deepens(release: Release) -> Found:
+def valleys(release: Release) -> pd.DataFrame:
+    """Depth of the valley on the texts of each task: tasks as rows, sizes as columns."""
     of_model = (release.metrics["model"] == LARGE) & (release.metrics["revision"] == "main")
     entropy = release.metrics[of_model & (release.metrics["metric"] == "prompt_entropy")]
     texts = sorted({*entropy["corpus"]} & {*data.RELEASED_TEXTS})
+    return pd.DataFrame({m: [release.valley(m, c) for c in texts] for m in SIZES}, index=texts)
+
+
+def valley_deepens(release: Release) -> Found:
+    of_tasks = valleys(release)
+    on_tasks = of_tasks.mean().tolist()
     on_wikitext = [release.valley(model) for model in (*SIZES, "Pythia-6.9b")]
-    on_tasks = [float(np.mean([release.valley(m, c) for c in texts])) for m in SIZES]
     supports = (b > a for d in (on_tasks, on_wikitext) for a, b in pairwise(d))
     words, more = (", ".join(f"{d:.2f}" for d in depths) for depths in (on_tasks, on_wikitext))
-    numbers = f"without the last layer: on {len(texts)} tasks, 14m to 1b: {words} nats; "
+    numbers = f"without the last layer: on {len(of_tasks)} tasks, 14m to 1b: {words} nats; "
     return Found(f"{numbers}on WikiText, 14m to 1b and 6.9b: {more}", tuple(supports))
 
 
@@ -423,7 +429,7 @@ CLAIMS = (
 INTRODUCTION = """# The paper's claims, and its authors' numbers
 
 Each claim of "Layer by Layer" ([arXiv 2502.02013](https://arxiv.org/abs/2502.02013)), in our
-words, beside the numbers that its authors released about it (state of July 2025).
+words, with the numbers that its authors released about it (state of July 2025).
 `layerwise claims` writes this page from the shipped tables.
 
 Scores are in percentage points on English test sets; where scores are missing, tasks or layers are
@@ -447,7 +453,7 @@ def page() -> str:
 
 
 def not_in_the_paper(release: Release) -> str:
-    """What the released scores of checkpoints say."""
+    """Findings in the released scores of checkpoints."""
     revisions = [
         str(r) for r in release.scores[release.scores["model"] == LARGE]["revision"].unique()
     ]

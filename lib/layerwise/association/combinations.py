@@ -1,4 +1,4 @@
-"""Mean scores of several layers together, beside the model's output."""
+"""Mean scores of several layers together, and of the model's output."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def of_blocks(metrics: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_output(scores: pd.DataFrame) -> pd.DataFrame:
-    """Scores with that of the model's output beside each, and readouts as part of the pooling.
+    """Scores, each with that of the model's output, and readouts as part of the pooling.
 
     ``output_score`` is the score of the last layer after the final norm, of the same task, tokens
     and pooling, or else of the last layer of the row's readout (``output_from``). Poolings are

@@ -15,7 +15,11 @@ docs/statistics.md has the share of unrelated curves beyond it.
 
 from __future__ import annotations
 
-from functools import lru_cache
+import sys
+from functools import cache, lru_cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -67,37 +71,60 @@ def kendall(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
 
 def strengths(measure: str, x: Floats, y: Floats) -> Floats:
     """Association of k pairs of curves, shapes (k, n) to (k,); 0 where a curve is constant."""
+    return of_features(measure, features(measure, x), features(measure, y))
+
+
+def of_features(measure: str, x: Floats, y: Floats) -> Floats:
+    """Association of k pairs of curves from their `features`, shapes (k, m) to (k,)."""
+    found = _correlations(x, y)
+    return np.sqrt(np.clip(found, 0.0, 1.0)) if measure == "dcor" else found
+
+
+def features(measure: str, curves: Floats) -> Floats:
+    """What an association correlates, shape (k, m): of each curve, shape (k, n).
+
+    Residuals given depth, ranks, the signs of all differences of two layers, or distances between
+    all layers (double-centred by dcor; Székely et al. 2007, definition 3).
+    """
     if measure == "r":
-        return _correlations(residuals(x), residuals(y))
+        return residuals(curves)
     if measure == "spearman":
-        return _correlations(*(_centred(stats.rankdata(curves, axis=1)) for curves in (x, y)))
+        return _centred(stats.rankdata(curves, axis=1))
     if measure == "kendall":
-        return _kendalls(x, y)
-    return _distance_correlations(x, y)
-
-
-def _distance_correlations(x: Floats, y: Floats) -> Floats:
-    """Distance correlation of rows (Székely et al. 2007, definitions 3 and 4)."""
-    a, b = (_centred_distances(curves) for curves in (x, y))
-    variances = (a * a).sum(axis=(1, 2)) * (b * b).sum(axis=(1, 2))
-    covariances = (a * b).sum(axis=(1, 2))
-    squared = np.divide(covariances, np.sqrt(variances), out=np.zeros(len(x)), where=variances > 0)
-    return np.asarray(np.sqrt(np.clip(squared, 0.0, 1.0)))
-
-
-def _centred_distances(curves: Floats) -> Floats:
-    """Distances between the values of a row, shape (k, n, n), with means of zero on both axes."""
+        one, other = np.triu_indices(curves.shape[1], 1)
+        return np.sign(curves[:, one] - curves[:, other])
     distances = np.abs(curves[:, :, None] - curves[:, None])
-    means = distances.mean(axis=2)
-    return np.asarray(
-        distances - means[:, None] - means[:, :, None] + means.mean(axis=1)[:, None, None]
-    )
+    centred = _dcor().double_centered
+    return np.array([centred(one).ravel() for one in distances])
 
 
-def _kendalls(x: Floats, y: Floats) -> Floats:
-    """Kendall's tau-b of rows: the correlation of the signs of all differences of two layers."""
-    one, other = np.triu_indices(x.shape[1], 1)
-    return _correlations(*(np.sign(curves[:, one] - curves[:, other]) for curves in (x, y)))
+@cache
+def _dcor() -> ModuleType:
+    """The package dcor without what numba compiles, which takes 6 s in every process.
+
+    Users who import dcor get the compiled package.
+    """
+    numba: Any = import_module("numba")
+    before = {name: value for name, value in sys.modules.items() if _is_dcor(name)}
+    compiled, vectorize = numba.config.DISABLE_JIT, numba.guvectorize
+    for name in before:
+        del sys.modules[name]
+    try:
+        numba.config.DISABLE_JIT, numba.guvectorize = (
+            True,
+            lambda *_, **__: lambda function: function,
+        )
+        import dcor
+    finally:
+        numba.config.DISABLE_JIT, numba.guvectorize = compiled, vectorize
+        for name in filter(_is_dcor, [*sys.modules]):
+            del sys.modules[name]
+        sys.modules.update(before)
+    return dcor  # type: ignore[no-any-return]
+
+
+def _is_dcor(module: str) -> bool:
+    return module.partition(".")[0] == "dcor"
 
 
 def slopes(metric: Floats, scores: Floats) -> Floats:

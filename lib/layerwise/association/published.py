@@ -130,7 +130,7 @@ def published_scores(table: pd.DataFrame) -> pd.DataFrame:
 def published_metrics(table: pd.DataFrame) -> pd.DataFrame:
     """Published metrics as tidy metrics; the corpus is the data set.
 
-    Tables that have the columns of our own stay as they are, but for sub-layers.
+    Tables with the columns of our own stay unchanged, except for sub-layers.
 
     Of several splits of a data set, a checkpoint has the one that most checkpoints have, and test
     where that is a tie. Missing values (curvature of 2024 has many) are left out and logged. A

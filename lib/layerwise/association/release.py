@@ -238,7 +238,7 @@ def load_arrays(path: Path) -> dict[str, list[float]]:
 
 
 def load_pickle(path: Path) -> Any:
-    """Load a pickle of numbers and arrays, and run nothing of what it refers to.
+    """Load a pickle of numbers and arrays, and run nothing that it refers to.
 
     Raises
     ------

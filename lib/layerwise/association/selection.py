@@ -63,7 +63,7 @@ LOES = "LOES"
 OTHER_TASKS = "best layer of the other tasks"
 ORACLE = "best layer"
 BY_SCORES = (OTHER_TASKS, ORACLE)
-"""Rules that are selected by the scores that they are held against."""
+"""Rules that are selected by the scores that they are compared with."""
 CONSENSUS_OF = (
     "prompt_entropy",
     "dataset_entropy",

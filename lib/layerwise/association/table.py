@@ -214,10 +214,10 @@ def _over_tasks(x: Floats, y: Floats) -> Iterator[dict[str, object]]:
 
 def _null_of_tasks(measure: str, x: Floats, y: Floats) -> float:
     """Size that 95% of associations stay below if scores belong to other tasks."""
-    rng = np.random.default_rng(0)
+    rng, own = np.random.default_rng(0), measures.features(measure, x.T)
     null = [
-        abs(measures.strengths(measure, x.T, y[rng.permutation(len(y))].T).mean())
-        for _ in range(N_TASK_PERMUTATIONS)
+        abs(measures.of_features(measure, own, measures.features(measure, other.T)).mean())
+        for other in (rng.permutation(y) for _ in range(N_TASK_PERMUTATIONS))
     ]
     return float(np.quantile(null, 0.95))
 

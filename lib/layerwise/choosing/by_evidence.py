@@ -116,23 +116,26 @@ def _layers_of_metrics(
 def _reason_of_evidence(losses: Losses, kind: str, rule: str, *, computed: bool) -> str:
     """The expected loss of the chosen rule and of the others that were considered."""
     if not losses:
-        return f"There are no published scores of a model of this kind ({kind})."
+        return (
+            f"There are no published scores of a model of this kind ({kind}) to learn from. "
+            "Labels tell more (--labels)."
+        )
     n_models = losses[rule]["n_models"]
-    said = " and ".join(
+    sentence = " and ".join(
         f"the {name} loses {_loss(losses[name])}" for name in (OUTPUT, MIDDLE) if name != rule
     )
-    said = f"against the best layer; {said}."
+    sentence = f"against the best layer; {sentence}."
     if rule == MIDDLE:
         known = evidence.losses()
         known = known[known["kind"] == kind].pivot_table("loss", "model", "rule")
         more = stats.paired_difference(known[OUTPUT], known[MIDDLE])
         certain = "significant" if more.low > 0 else "not significant"
-        said += f" The difference ({more.low:.1f} to {more.high:.1f}) is {certain}."
+        sentence += f" The difference ({more.low:.1f} to {more.high:.1f}) is {certain}."
     models = f"{n_models} published {kind}s" if n_models > 1 else f"the one published {kind}"
     name = rule if rule not in (OUTPUT, MIDDLE) else f"the {rule}"
     metrics = "" if computed else " No metric selects significantly better layers."
     return (
-        f"In {models}, {name} loses {_loss(losses[rule])} {said}"
+        f"In {models}, {name} loses {_loss(losses[rule])} {sentence}"
         f"{metrics} Labels tell more (--labels)."
     )
 

@@ -43,7 +43,7 @@ PARTS = {"representation": ("tokens", "pooling"), "task": ("task_type",), "corpu
 POOLED = ("task", "task_type")  # the mean over tasks is what "the score" means
 
 ROLES = ("row", "column", "colour", "dashes")
-TOGETHER = 7  # models that colours tell apart on one axis
+TOGETHER = 7  # models that colours distinguish on one axis
 
 Table = Literal[
     "metrics",

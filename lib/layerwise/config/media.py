@@ -118,7 +118,7 @@ class AudioViews(Section):
 
 
 class MediaCorpus(Kept):
-    """What corpora of images and of recordings have in common."""
+    """Settings that corpora of images and of recordings share."""
 
     sample: Sample = Sample()
     """Sample of the images or recordings."""

@@ -46,6 +46,12 @@ class HubSource(_Files):
     """Name on the Hugging Face hub. Revisions are its branches and tags."""
 
 
+class FetchedSource(HubSource):
+    """A model at the commit that `snakemake fetch` recorded; configs have none."""
+
+    commit: str
+
+
 class FolderSource(_LocalFiles):
     """A model in a local folder."""
 
@@ -77,6 +83,11 @@ class HubAdapter(Section):
     """Name on the Hugging Face hub."""
     revision: str = Field("main", min_length=1)
     """Branch, tag or commit."""
+
+    @property
+    def place(self) -> str:
+        """Name and revision, for records."""
+        return f"{self.hub}@{self.revision}"
 
 
 class FolderAdapter(Section):
@@ -128,7 +139,7 @@ Revisions = Annotated[SomeOf[Name], WithJsonSchema({"anyOf": _SCHEMAS})]
 
 
 class Ablation(Section):
-    """What a block does not add to the residual stream."""
+    """Parts of a block that are not added to the residual stream."""
 
     layer: int = Field(ge=1)
     """Number of the block, from 1."""

@@ -98,7 +98,7 @@ def axis_label(metric: str, alpha: object = None, normalization: str = "raw") ->
 
 
 def value_labels(dimension: str, values: Iterable[str]) -> dict[str, str]:
-    """Words for several values of a dimension; the final norm is named beside the stream."""
+    """Words for several values of a dimension; the final norm is named next to the stream."""
     words = {value: value_label(dimension, value) for value in values}
     if dimension in ("pooling", "representation") and any(v.endswith(RESIDUAL) for v in words):
         norm = value_label("readout", FINAL_NORM)

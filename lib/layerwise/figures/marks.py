@@ -124,13 +124,15 @@ class Facets:
     def bar(
         self, mappable: Any, label: str, panels: Sequence[Panel] | None = None, **more: Any
     ) -> Any:
-        """Add a colour bar to the right of some panels, by default all."""
+        """Add a colour bar to the right of some panels, by default all, at their first row."""
         panels = panels or self.panels
-        lines = {p.row for p in self.panels}
-        height = self.figure.get_size_inches()[1] * len({p.row for p in panels}) / len(lines)
+        tops = [round(p.ax.get_position().y1, 3) for p in panels]
+        first = [p.ax for p, top in zip(panels, tops, strict=True) if top == max(tops)]
+        lines = {round(p.ax.get_position().y1, 3) for p in self.panels}
+        height = self.figure.get_size_inches()[1] / len(lines)
         bar = self.figure.colorbar(
             mappable,
-            ax=[p.ax for p in panels],
+            ax=first,
             shrink=min(1.0, 2.4 / height),
             anchor=(0.0, 1.0),
             aspect=22,

@@ -79,7 +79,7 @@ def first_table(
 
 
 def note(table: pd.DataFrame) -> str:
-    """What the columns of the first table mean."""
+    """Explanation of the columns of the first table."""
     together = table["best_layer"].astype(str).str.endswith(tuple(COMBINES.values())).any()
     return NOTE + NOTE_TOGETHER * bool(together)
 

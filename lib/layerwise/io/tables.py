@@ -185,7 +185,7 @@ def _read(path: Path, what: str, columns: Sequence[str] | None, kind: Kind | Non
 
 
 def _footer(file: BinaryIO) -> tuple[int, bytes]:
-    """Where a Parquet file's footer begins, and all bytes from there."""
+    """Start of a Parquet file's footer, and all bytes from there."""
     end = file.seek(-TAIL, os.SEEK_END)
     start = end - int.from_bytes(file.read(4), "little")
     file.seek(start)

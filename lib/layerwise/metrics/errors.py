@@ -6,8 +6,9 @@ standard deviation of these values times √2 is its error (the delete-d jackkni
 Of 120 prompts or more a part leaves out four of twelve blocks of one size, so that a metric can
 add up the blocks' sums.
 
-On simulated prompts the error is 0.8 to 1.3 times the spread over fresh prompts, by metric, and up
-to 1.6 times for LiDAR of 100. To leave out fewer prompts overstates it where a value is not smooth
+On 30 to 300 simulated prompts the error is 0.8 to 1.05 times the spread over fresh prompts for
+most metrics, 0.7 to 0.95 times for InfoNCE, and up to 1.6 times for LiDAR, DiME, TwoNN and α-ReQ
+(docs/statistics.md). To leave out fewer prompts overstates it where a value is not smooth
 in them (TwoNN 1.6, LiDAR 1.4 for tenths); to leave out more understates it where a value grows
 with their number (RankMe 0.4 for halves).
 

@@ -22,7 +22,7 @@ def of_metrics() -> str:
 def of_settings() -> str:
     """The metrics' own settings as a Markdown table."""
     rows = [
-        f"| `{section}.{key}` | {default} | "
+        f"| `{section}.{key}` | `{default}` | "
         f"{' '.join(str(model.model_fields[key].description).split())} |"
         for section, model in sections().items()
         for key, default in model().plain().items()

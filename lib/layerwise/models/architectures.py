@@ -218,7 +218,7 @@ def settle(model: Any) -> Callable[[], None]:
 
 
 class Stack(NamedTuple):
-    """What a model's configuration says of its blocks.
+    """The blocks that a model's configuration describes.
 
     Attributes
     ----------

@@ -80,6 +80,7 @@ class Recordings:
         self.pool = reading_pool()
         self.rate = int(extractor.sampling_rate)
         self.max_length = entry.max_length or UNLIMITED
+        self.fixed_length: int | None = None
         self.n_frames = cache(lambda n: self._features(_noise(n))[1])
         try:
             self._measure()
@@ -156,7 +157,9 @@ class Recordings:
             n = recording.n_samples(self.rate)
             n_read = self._n_read(n)
             n_tokens = self.n_tokens(n_read)
-            prompts.append(LazyPrompt(partial(self.read, recording), self.pool, n_tokens, n_read))
+            read = partial(self.read, recording)
+            prompt = LazyPrompt(read, self.pool, n_tokens, extent=n_read, cost=self.fixed_length)
+            prompts.append(prompt)
             n_cut.append(math.ceil(n_tokens * max(0, n - n_read) / n_read))
         return prompts, n_cut
 
@@ -192,7 +195,7 @@ class Recordings:
         return self._batch(self._examples()[:2])
 
     def neighbours(self) -> tuple[dict[str, Tensor], dict[str, Tensor]] | None:
-        """Inputs for the first recording of the example beside a longer one, and alone; None if
+        """Inputs for the first recording of the example with a longer one, and alone; None if
         all inputs have one length."""
         first, _, longer = self._examples()
         return None if self.is_fixed else (self._batch([first, longer]), self._batch([first]))
@@ -218,6 +221,7 @@ class Recordings:
         """
         expected = self.n_tokens(self._sizes()[0])
         if self.is_fixed:
+            self.fixed_length = n_tokens
             self.max_length = n_tokens if self.of_patches else min(self.max_length, n_tokens)
         elif n_tokens != expected:
             raise LayerwiseError(

@@ -198,6 +198,6 @@ def first_tensor(output: Any) -> Tensor:
 
 
 def stream(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """What a block receives."""
+    """The inputs of a block."""
     given: Tensor = args[0] if args else kwargs["hidden_states"]
     return given

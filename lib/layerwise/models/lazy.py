@@ -22,12 +22,21 @@ class LazyPrompt:
     n_tokens : int
     extent : int
         Length of the model's input for it, where equal numbers of tokens can have several.
+    cost : int, optional
+        Number of tokens that the model computes for it, if not `n_tokens`.
     """
 
     def __init__(
-        self, read: Callable[[], Tensor], pool: ThreadPoolExecutor, n_tokens: int, extent: int = 0
+        self,
+        read: Callable[[], Tensor],
+        pool: ThreadPoolExecutor,
+        n_tokens: int,
+        *,
+        extent: int = 0,
+        cost: int | None = None,
     ) -> None:
         self.read, self.pool, self.n_tokens, self.extent = read, pool, n_tokens, extent
+        self.cost = cost or n_tokens
 
     def __len__(self) -> int:
         return self.n_tokens

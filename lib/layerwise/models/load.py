@@ -88,7 +88,7 @@ class LoadedModel:
         return self.reader.max_length
 
     def can_give(self, inputs: Iterable[str]) -> bool:
-        """True if the inputs of a metric can be had: not all can from a user's own states."""
+        """True if the inputs of a metric are available; a user's own states lack some."""
         return not isinstance(self.reader, States) or self.reader.lacks.isdisjoint(inputs)
 
     @property
@@ -252,7 +252,7 @@ def read(
     reader: Callable[..., Any],
     dtype: str,
 ) -> tuple[Any, Any, Any]:
-    """Read a network and the tokenizer or image processor beside it from their files.
+    """Read a network, and its tokenizer or image processor, from their files.
 
     Parameters
     ----------

@@ -110,7 +110,7 @@ def batched(
     both : list of Tensor
         Each layer's states of two prompts of one length that differ only in their first token.
     padded : mapping
-        The first of them beside a longer one.
+        The first of them in a batch with a longer one.
     alone : mapping
         The first of them.
 
@@ -130,7 +130,7 @@ def batched(
     if _differ(both, _states(model, anatomy, padded)) <= _tolerance(model):
         return anatomy
     if _differ(both, _states(model, anatomy, alone)) > _tolerance(model):
-        raise _refused(who, "gives a prompt other states beside other prompts, or at random")
+        raise _refused(who, "gives a prompt other states if it shares a batch, or at random")
     return replace(anatomy, equal_lengths=True)
 
 
@@ -252,8 +252,8 @@ def _anatomy(
         return f"does not pass its states on from module to module of {reading.path!r}"
     if not ends and not _same(last, output):
         return (
-            "has an output that is neither the last block's nor a norm of it, so that its layers "
-            "cannot be told"
+            "has an output that is neither the last block's nor a norm of it, so its layers "
+            "are unknown"
         )
     has_output = output is not None and tuple(output.shape) == right
     anatomy = Anatomy(

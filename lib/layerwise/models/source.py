@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.config.models import (
+    FetchedSource,
     FolderAdapter,
     FolderSource,
     HubAdapter,
@@ -102,7 +103,8 @@ def locate(source: AnySource, revision: str = "main") -> Location:
             )
         if isinstance(source, HubAdapter):
             return Location(source.hub, source.revision)
-        return Location(source.hub, revision, source.gguf_file)
+        at = source.commit if isinstance(source, FetchedSource) else revision
+        return Location(source.hub, at, source.gguf_file)
     if isinstance(source, StatesSource):
         file = source.states.replace("{revision}", revision)
         if not is_file(file):

@@ -158,7 +158,7 @@ class Texts:
         return self.inputs(self._examples[:2])
 
     def neighbours(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Inputs for the first prompt of the example beside a longer one, and alone."""
+        """Inputs for the first prompt of the example with a longer one, and alone."""
         first, _, longer = self._examples
         return self.inputs([first, longer]), self.inputs([first])
 

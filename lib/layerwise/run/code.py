@@ -1,7 +1,7 @@
 """Hash of the code behind a stage's files, to warn where a run mixes the files of two versions.
 
 Nothing reruns for it: versions in `layerwise.run.keys` and golden tests decide that. A fork that
-changes values without a new version is told instead.
+changes values without a new version is reported instead.
 """
 
 from __future__ import annotations

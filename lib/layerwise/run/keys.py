@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerwise.config.corpora import GeneratedTexts, data_of
+from layerwise.config.models import HubAdapter
 from layerwise.config.tasks import LabelledEntry, MtebEntry
 from layerwise.io.files import cached_sha256, folder_sha256
 from layerwise.metrics.registry import formula_hash
@@ -159,13 +160,25 @@ class Keys:
         entry = self.config.models[model]
         made = self.nano(model) if model in self.config.nano else identity(entry, revision)
         return digest(
-            "model", self._described(model), revision, made, *self._commit(model, revision)
+            "model",
+            self._described(model),
+            revision,
+            made,
+            *self._commit(model, revision),
+            *self._adapter_commits(model, revision),
         )
 
     def _commit(self, model: str, revision: str) -> list[str]:
         """The commit of a revision of the hub, once `snakemake fetch` has recorded it."""
         commit = self.plan.commit("models", model, revision)
         return [commit] if commit and commit != revision else []
+
+    def _adapter_commits(self, model: str, revision: str) -> list[str]:
+        """The commits of adapters of the hub that `snakemake fetch` has recorded."""
+        commits = self.plan.adapter_commits(model, revision)
+        adapters = [a for a in self.config.models[model].adapters if isinstance(a, HubAdapter)]
+        found = [commits.get(adapter.place, adapter.revision) for adapter in adapters]
+        return [c for c, a in zip(found, adapters, strict=True) if c != a.revision]
 
     @cache
     def _described(self, model: str) -> dict[str, Any]:

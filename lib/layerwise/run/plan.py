@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
@@ -253,8 +253,16 @@ class Plan:
 
     def commit(self, *names: str) -> str | None:
         """The commit of what was fetched: of ``models``, a model and its revision, and so on."""
+        return self._record(*names).get("commit") or None
+
+    def adapter_commits(self, model: str, revision: str) -> dict[str, str]:
+        """The commits of a model's adapters of the hub that were fetched, by `place`."""
+        found: dict[str, str] = self._record("models", model, revision).get("adapters", {})
+        return found
+
+    def _record(self, *names: str) -> dict[str, Any]:
         record = "/".join(map(encode, names))
-        return commit_of(Path(self.config.results, "fetched", f"{record}.json"))
+        return record_of(Path(self.config.results, "fetched", f"{record}.json"))
 
     @cache
     def task_folder(self, task: str) -> str | None:
@@ -292,12 +300,9 @@ def model_folder(config: Config, model: str, revision: str) -> str | None:
     return None
 
 
-def commit_of(record: Path) -> str | None:
-    """The commit in the record of a fetch, if there is one."""
-    if not record.is_file():
-        return None
-    commit: str = json.loads(record.read_text(encoding="utf-8"))["commit"]
-    return commit or None
+def record_of(path: Path) -> dict[str, Any]:
+    """The record of a fetch; empty if there is none."""
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
 
 
 def _of_hub(source: object) -> bool:

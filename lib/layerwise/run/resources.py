@@ -1,4 +1,4 @@
-"""What jobs ask a cluster for, and what a run takes: memory, time, disk, GPUs and downloads.
+"""Requests of jobs and the size of a run: memory, time, disk, GPUs and downloads.
 
 Estimates are rough, on the safe side, and made before anything is downloaded: parameters come from
 the names of models (``pythia-6.9b``), lengths of tasks from mteb's own statistics.
@@ -29,14 +29,16 @@ UNKNOWN = 1e9
 OVERHEAD_MB = 4000
 # While weights are loaded, a part of them is in memory twice.
 LOADING = 1.25
-# Batches, beside the weights, in a GPU's memory.
+# Batches in a GPU's memory, in addition to the weights.
 BATCHES = 1.2
 GPU_GB = 80
 """Memory of a GPU, for the number of them that a model with device_map: auto asks for."""
 LONGEST = 240
 """Minutes that a job asks for at most: the limit of many partitions."""
-# Starting Python, loading a model, reducing its states, as a part of the time or in minutes.
-START_MINUTES = 10
+# Starting Python from a shared disk, in minutes, and loading weights, in gigabytes a minute.
+START_MINUTES = 5
+LOADED_GB = 12
+# Passes take this many times their time with the reduction of the states.
 REDUCING = 3
 # Operations per second that a job reaches at least.
 FLOPS = {"float32": 1e13, "float16": 5e13, "bfloat16": 5e13, "cpu": 5e10}
@@ -47,7 +49,7 @@ CHARACTERS = 4
 # A file of text or a task that nothing is known of, and a task of the quickstart.
 UNKNOWN_TOKENS = 2e6
 QUICKSTART_TOKENS = 1e4
-# For the time left, on a core: seconds of a job beside its model's passes, seconds of the metrics
+# For the time left, on a core: seconds of a job without its model's passes, seconds of the metrics
 # of a megabyte, operations per second.
 START_S = {
     "extract": 6.0,
@@ -188,7 +190,8 @@ class Requests:
     def _minutes(self, model: str, tokens: float) -> int:
         speed = FLOPS["cpu" if not self.gpus(model) else self._dtype(model)]
         needed = 2 * self.parameters(model) * tokens / speed / 60
-        return min(LONGEST, START_MINUTES + math.ceil(needed))
+        loading = self.weights_gb(model) / LOADED_GB
+        return min(LONGEST, START_MINUTES + math.ceil(loading + needed))
 
     @cache
     def _shape(self, model: str) -> tuple[int, int]:
@@ -209,7 +212,7 @@ class Requests:
         return int(width / 64) + 1, int(width)
 
     def describe(self, tflops: float) -> list[str]:
-        """What a run takes, by model.
+        """The size of a run, by model.
 
         Parameters
         ----------

@@ -112,7 +112,7 @@ def _check_names(config: Config) -> None:
             except LayerwiseError as error:
                 raise ConfigError(section, str(error), code=error.code) from None
             if section == "corpora" and name.endswith(RESERVED):
-                problem = f"files beside a corpus end in {', '.join(RESERVED)}; rename {name!r}."
+                problem = f"files of a corpus end in {', '.join(RESERVED)}; rename {name!r}."
                 raise ConfigError(section, problem, code="bad_name")
             if (other := seen.setdefault(name.casefold(), name)) != name:
                 problem = f"{other!r} and {name!r} differ only in case; rename one."

@@ -142,7 +142,7 @@ def _check_sections(planned: PlannedStudy, tables: set[str]) -> None:
         raise ConfigError(where, problem, code="too_few")
     for model in study.models or ():
         if not planned.revisions[model]:
-            problem = f"{model} has none of these checkpoints; name one of its own, or remove it."
+            problem = f"{model} has none of these checkpoints; name others, or remove the model."
             raise ConfigError(f"{where}.revisions", problem, code="too_few")
     if study.task_types and tables & OF_SCORES:
         require_known(f"{where}.task_types", study.task_types, _task_types(planned))

@@ -24,8 +24,9 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,7 +86,7 @@ def evaluate(
     output : Path
         Table of scores.
     folder : Path, optional
-        Folder of the tasks' tables; by default beside `output`, with its name.
+        Folder of the tasks' tables; by default next to `output`, with its name.
     threads : int
         Processes that score, each with one thread; 1 scores in this process.
 
@@ -547,6 +548,17 @@ class _Here(Executor):
         return future
 
 
+def _end_with_job() -> None:
+    """Let a process that scores end when the job is killed: it would wait for work for good."""
+
+    def watch() -> None:
+        if job := parent_process():
+            job.join()
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
+
+
 @contextmanager
 def _scorers(n: int, modules: set[str]) -> Iterator[Executor]:
     """Processes that score, forked off one that has imported `modules` and no model."""
@@ -555,7 +567,7 @@ def _scorers(n: int, modules: set[str]) -> Iterator[Executor]:
         return
     context = get_context("forkserver")
     context.set_forkserver_preload([__name__, *sorted(modules)])
-    pool = ProcessPoolExecutor(n, mp_context=context)
+    pool = ProcessPoolExecutor(n, mp_context=context, initializer=_end_with_job)
     pool.submit(int)  # Imports go on while the model is loaded.
     try:
         yield pool

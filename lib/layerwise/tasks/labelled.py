@@ -218,7 +218,7 @@ def pairs_score(data: Labels, measure: Array) -> Score:
 
 
 class _OfLabels(Task):
-    """What tasks of labels have in common."""
+    """Base of the tasks with labels."""
 
     @property
     def data(self) -> Labels:

@@ -1,4 +1,4 @@
-"""What mteb does at every layer without need: decoding columns, and scores that nobody reads.
+"""Skip work that mteb repeats at every layer: decoding columns, and scores that nobody reads.
 
 Since version 4, `datasets` gives *lazy* columns: every access to an element decodes its row again.
 mteb's evaluators go through columns element by element, at every layer, so most of an evaluation

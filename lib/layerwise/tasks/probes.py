@@ -136,7 +136,7 @@ def _checked(labels: Sequence[object] | pd.Series) -> pd.Series:
 
 
 def _place(labels: pd.Series, number: Any) -> str:
-    """Where a label stands: in the file that it was read from, or in a list."""
+    """Place of a label in the file that it was read from, or in a list."""
     name = labels.index.name
     return f"row {number} (from 0)" if name is None else f"{name} {labels.index[number]}"
 

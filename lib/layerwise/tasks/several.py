@@ -105,7 +105,7 @@ def _selected(
 
 
 def _fit(data: Labels, columns: Columns, rows: Array) -> float:
-    """How well vectors predict the labels of some rows; more is better."""
+    """Score of vectors as predictors of the labels of some rows; more is better."""
     labels = data.labels[rows]
     if data.kind == "pairs":
         values = cosines([column[rows] for column in columns])

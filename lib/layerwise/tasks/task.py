@@ -133,7 +133,7 @@ class Task(Protocol):
 
     @property
     def reader(self) -> Reader:
-        """How the model reads the inputs."""
+        """Settings for reading the inputs."""
 
     def instruction(self, prompt_type: str) -> str:  # noqa: ARG002
         """Instruction for inputs of a prompt type; empty for none."""
@@ -180,7 +180,7 @@ def combined(layers: Sequence[Array], combine: str) -> Array:
     """Combine the vectors of several layers, of shape (N, D) each.
 
     Each layer's vectors are first scaled to unit length, so that layers count equally. A single
-    layer's stay as they are.
+    layer's stay unchanged.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ from layerwise.io.files import replacing
 from layerwise.models import saved
 from layerwise.models.failures import why
 from layerwise.models.source import Location, locate
-from layerwise.run.plan import commit_of
+from layerwise.run.plan import record_of
 from layerwise.tasks.catalog import get_task, load
 from layerwise.tasks.prompts import of_model
 
@@ -38,18 +38,18 @@ ATTEMPTS = 3
 PAUSE_S = 20.0
 
 
-def fetched(path: Path, fetch: Callable[[], str]) -> None:
-    """Fetch one thing, tried several times, and record its commit, or why that failed.
+def fetched(path: Path, fetch: Callable[[], dict[str, Any]]) -> None:
+    """Fetch one thing, tried several times, and record its commits, or why that failed.
 
     The commit of an earlier fetch stays where a later one fails.
     """
     for attempt in range(ATTEMPTS):
         try:
-            record = {"commit": fetch()}
+            record = fetch()
             break
         except LayerwiseError as error:
             log.warning("Attempt %d of %d: %s", attempt + 1, ATTEMPTS, error)
-            record = {"commit": commit_of(path) or "", "error": str(error)}
+            record = {**record_of(path), "error": str(error)}
             if error.code == "unsafe" or attempt + 1 == ATTEMPTS:
                 break
             time.sleep(PAUSE_S * (attempt + 1))
@@ -77,14 +77,14 @@ def summarize(paths: Sequence[Path]) -> None:
         )
 
 
-def fetch_corpus(source: HubMedia | HubTexts) -> str:
+def fetch_corpus(source: HubMedia | HubTexts) -> dict[str, Any]:
     """Fetch the data set of a corpus and return its commit."""
     data, facts = load_hub(source)
     log.info("%s: %d rows", source.hub, len(data))
-    return facts.get("commit", "")
+    return {"commit": facts.get("commit", "")}
 
 
-def fetch_task(name: str, entry: Task) -> str:
+def fetch_task(name: str, entry: Task) -> dict[str, Any]:
     """Fetch the data set of a task and return its revision."""
     if isinstance(entry, ChoiceEntry) and isinstance(entry.questions, HubQuestions):
         hub = entry.questions
@@ -93,19 +93,22 @@ def fetch_task(name: str, entry: Task) -> str:
             data, facts = load_hub(hub.model_copy(update={"split": split}))
             log.info("%s, %s: %d questions", hub.hub, split, len(data))
             commit = facts.get("commit", "")
-        return commit
+        return {"commit": commit}
     found = load(get_task(name)).metadata.dataset
     log.info("%s: %s", name, found["path"])
-    return str(found.get("revision") or "")
+    return {"commit": str(found.get("revision") or "")}
 
 
-def fetch_model(model: Model, revision: str) -> str:
-    """Fetch a model at a revision, with its adapters, and return the commit."""
-    for adapter in model.adapters:
-        if isinstance(adapter, HubAdapter):
-            _snapshot(adapter.hub, adapter.revision, ADAPTER_FILES)
+def fetch_model(model: Model, revision: str) -> dict[str, Any]:
+    """Fetch a model at a revision, with its adapters, and return their commits."""
+    adapters = {
+        adapter.place: _snapshot(adapter.hub, adapter.revision, ADAPTER_FILES)
+        for adapter in model.adapters
+        if isinstance(adapter, HubAdapter)
+    }
+    commits = {"adapters": adapters} if adapters else {}
     if not isinstance(model.source, HubSource):
-        return ""
+        return commits
     gguf = model.source.gguf_file
     patterns = ("*.json", gguf) if gguf else MODEL_FILES
     if model.trust_remote_code:
@@ -114,7 +117,7 @@ def fetch_model(model: Model, revision: str) -> str:
     # Evaluation reads a model's prompts and its Normalize module.
     of_model(model, revision)
     saved.normalizes(locate(model.source, revision))
-    return commit
+    return {"commit": commit, **commits}
 
 
 def _snapshot(repository: str, revision: str, patterns: Sequence[str]) -> str:

@@ -82,7 +82,7 @@ def render(plan: Plan, key: str) -> str:
 <title>{HEAD}</title><style>{STYLE}</style></head><body>
 <h1>{HEAD}</h1>
 <p>{date.today():%-d %B %Y}, layerwise {version("layerwise")}.{_seconds(results)}</p>
-<p>This page needs no other file. The run's <em>explore.html</em>, a page of its own, draws any
+<p>This page needs no other file. The run's <em>explore.html</em>, a separate page, draws any
 metric and score by layer and checkpoint.</p>
 <nav aria-label="Contents"><ul>{links}</ul></nav>
 {sections}<h2>Figures</h2>{pictures}

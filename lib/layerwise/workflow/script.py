@@ -110,10 +110,52 @@ def entry_of(config: Config, model: str, revision: str) -> Model:
     from layerwise.config.models import FolderSource
     from layerwise.run.plan import model_folder
 
-    entry = config.models[model]
+    entry = fetched_entry(config, model, revision)
     if folder := model_folder(config, model, revision):
         entry = entry.model_copy(update={"source": FolderSource(folder=folder)})
     return entry
+
+
+def fetched_entry(config: Config, model: str, revision: str) -> Model:
+    """The entry of a model of the config, at the commits that `snakemake fetch` has recorded.
+
+    They are part of its keys, and a branch in the cache may have moved since.
+    """
+    from layerwise.config.models import FetchedSource, HubAdapter, HubSource
+    from layerwise.run.plan import Plan
+
+    plan, entry = Plan(config), config.models[model]
+    commits, source = plan.adapter_commits(model, revision), entry.source
+    adapters = tuple(
+        adapter.model_copy(update={"revision": commits.get(adapter.place, adapter.revision)})
+        if isinstance(adapter, HubAdapter)
+        else adapter
+        for adapter in entry.adapters
+    )
+    commit = plan.commit("models", model, revision)
+    if commit and isinstance(source, HubSource):
+        source = FetchedSource(hub=source.hub, gguf_file=source.gguf_file, commit=commit)
+    return entry.model_copy(update={"source": source, "adapters": adapters})
+
+
+def fetched_corpus(plan: Plan, name: str) -> Any:
+    """The entry of a corpus of the config, its data at the commit that was recorded."""
+    settings, commit = plan.config.corpora[name], plan.commit("corpora", name)
+    place = next(p for p in ("source", "images", "audio") if p in type(settings).model_fields)
+    return settings.model_copy(update={place: fetched_data(settings.source, commit)})
+
+
+def fetched_data(source: Any, commit: str | None) -> Any:
+    """A source of data, at a commit if it is of the hub."""
+    from layerwise.config.corpora import GeneratedTexts, HubData
+
+    if isinstance(source, GeneratedTexts):
+        prompts = fetched_data(source.generate.prompts, commit)
+        generation = source.generate.model_copy(update={"prompts": prompts})
+        return source.model_copy(update={"generate": generation})
+    if commit and isinstance(source, HubData):
+        return source.model_copy(update={"revision": commit})
+    return source
 
 
 def task_of(plan: Plan, name: str) -> Any:
@@ -129,7 +171,8 @@ def task_of(plan: Plan, name: str) -> Any:
 
     entry = plan.config.tasks.get(name)
     if isinstance(entry, ChoiceEntry):
-        return ChoiceTask(entry)
+        questions = fetched_data(entry.questions, plan.commit("tasks", name))
+        return ChoiceTask(entry.model_copy(update={"questions": questions}))
     if isinstance(entry, LabelledEntry):
         corpus = entry.corpus and plan.path("texts", corpus=entry.corpus)
         return LabelledTask(entry, Path(corpus) if corpus else None)

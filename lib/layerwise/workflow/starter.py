@@ -184,7 +184,7 @@ def _models(models: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _name(model: str) -> str:
-    """A name for figures and paths: the package, or the last part of what was given.
+    """A name for figures and paths: the package, or the last part of the given name.
 
     Characters that a name cannot have are replaced.
     """

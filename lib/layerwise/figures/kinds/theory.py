@@ -88,7 +88,7 @@ def alpha_robustness(data: Data) -> pd.DataFrame:
 
 ALPHA_ROBUSTNESS = Kind(
     name="alpha_robustness",
-    about="an entropy by depth at every order alpha, beside power-law spectra",
+    about="an entropy by depth at every order alpha, with power-law spectra",
     title="A metric at every order α",
     reads=("prompts",),
     roles={"column": ("model", "representation"), "colour": ("alpha",)},

@@ -61,7 +61,7 @@ def gram_spectrum(Z: npt.ArrayLike) -> Array:
 def embedding_spectrum(X: npt.ArrayLike, *, centre: bool = False) -> Array:
     """Eigenvalues of the Gram matrix of embeddings, descending, those of rounding 0.
 
-    Rounding is float32's, relative to the embeddings as they are given.
+    Rounding is float32's, relative to the embeddings as given.
 
     Parameters
     ----------
