@@ -42,6 +42,7 @@ pictures: real
 	snakemake --cores $(CORES) --configfile docs/gallery_probes.yaml
 	snakemake --cores $(CORES) --configfile presets/published.yaml
 	snakemake --cores $(CORES) --configfile presets/ablation.yaml
+	python docs/tables.py
 	python docs/pictures.py
 
 # The documentation site, in build/docs; a broken link fails it.
