@@ -80,7 +80,7 @@ RUNS = {
             "size_scaling": "valley_by_size",
             "task_selection": "table_2_layer_per_task",
         },
-        ("results/published/figures/figure_3_over_tasks.png",),  # for docs/cited_numbers.py
+        ("results/published/figures/figure_3_over_tasks.png",),  # for docs/tables.py
     ),
     "real": Run(
         ("presets/real.yaml",),
@@ -121,7 +121,7 @@ def make(step: str, cores: str) -> None:
         for path in sorted((DOCS / "notebooks").glob("*.ipynb")):
             notebook(path)
     elif step == "numbers":
-        subprocess.run([sys.executable, DOCS / "cited_numbers.py"], check=True)
+        subprocess.run([sys.executable, DOCS / "tables.py"], check=True)
     else:
         run = RUNS[step]
         pictures = {name: run.studies[name] for name in pictures_of(step)}

@@ -26,7 +26,6 @@ PAGES = [
 ]
 # Sections with numbers of simulations and timings that have no table.
 WITHOUT = (
-    "## Does one write cause",
     "# Statistics",
     "## Error rates",
     "## Standard errors of metrics",
