@@ -19,28 +19,37 @@ from layerwise.figures import theme
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 DPI = 110
-# Pictures of the authors' released tables, of presets/published.yaml; all others are studies of
-# config.yaml, docs/gallery.yaml and docs/gallery_probes.yaml by the same name.
-PUBLISHED = {
-    "score_by_depth": "figure_1_score_by_depth",
-    "metric_vs_score": "figure_3_metric_vs_score",
-    "layer_selection": "layer_selection",
-    "scores_over_checkpoints": "score_over_training",
-    "size_scaling": "valley_by_size",
-    "task_selection": "table_2_layer_per_task",
+# Studies of other runs than the quickstart's with docs/gallery.yaml, by picture; those of the
+# quickstart have the names of their pictures.
+STUDIES = {
+    "published": {
+        "score_by_depth": "figure_1_score_by_depth",
+        "metric_vs_score": "figure_3_metric_vs_score",
+        "layer_selection": "layer_selection",
+        "scores_over_checkpoints": "score_over_training",
+        "size_scaling": "valley_by_size",
+        "task_selection": "table_2_layer_per_task",
+    },
+    "probes": {"probes_by_depth": "probes_by_depth"},
+    "real": {
+        "antibodies_accuracy": "antibodies_accuracy",
+        "fine_tuning": "fine_tuning",
+        "fine_tuning_accuracy": "fine_tuning_accuracy",
+        "images_accuracy": "images_accuracy",
+    },
+    "ablation": {"sink_without_a_write": "sink", "score_differences": "score_differences"},
 }
 WINDOW = "1440,900"
 
 
 def main() -> None:
-    """Draw every picture of docs/figures.md again, and the explorer."""
+    """Draw every picture of the pages again, and the explorer."""
     results = ROOT / "results"
-    own, published = layerwise.open(results), layerwise.open(results / "published")
-    probes = layerwise.open(results / "probes")
+    runs = {name: layerwise.open(results / name) for name in ("", *STUDIES)}
     for path in sorted((DOCS / "figures").glob("*.png")):
-        study = PUBLISHED.get(path.stem, path.stem)
-        run = published if path.stem in PUBLISHED else own
-        run = probes if study in probes.studies else run
+        name = next((name for name, studies in STUDIES.items() if path.stem in studies), "")
+        study = STUDIES.get(name, {}).get(path.stem, path.stem)
+        run = runs[name]
         if study not in run.studies:
             sys.exit(f"{run.folder} has no study {study}; run `make pictures`.")
         figure = run.plot(study)

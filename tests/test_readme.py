@@ -1,9 +1,11 @@
-"""Sentences of README and FINDINGS have the numbers of docs/quickstart.csv and docs/published.csv.
+"""Sentences of README and FINDINGS have the numbers of the tables in docs.
 
 tests/test_numbers.py looks for every number of every page.
 """
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 import pandas as pd
@@ -147,6 +149,135 @@ def test_published_selection_and_valley() -> None:
     mean = sizes.groupby("rule")["loss"].mean()
     assert f"curvature loses the least ({mean['curvature']:.1f} points" in page
     assert f"the most ({mean['lidar']:.1f})" in page
+
+
+@pytest.fixture(scope="module")
+def real() -> pd.DataFrame:
+    return pd.read_csv(ROOT / "docs" / "real.csv")
+
+
+def interval(row: pd.Series, decimals: int = 2, scale: float = 1) -> tuple[str, str]:
+    """The value with its ends, as pages write them; a fall is given by its size."""
+    value, low, high = scale * row[["value", "low", "high"]].astype(float)
+    low, high = (low, high) if value > 0 else (high, low)
+    return f"{abs(value):.{decimals}f}", f"{abs(low):.{decimals}f} to {abs(high):.{decimals}f}"
+
+
+def test_probes_of_reactions_and_antibodies(real: pd.DataFrame) -> None:
+    rows = real[(real["study"] == "fine_tuning_accuracy") & (real["task"] == "own products")]
+    at = rows.set_index(["model", "layer"])
+    page = words("FINDINGS.md")
+    (six, of_six), (seven, of_seven) = (interval(at.loc["rxn-bert", layer]) for layer in (6, 7))
+    assert (
+        f"accuracy is {six} at layer 6 (95% CI {of_six}) and {seven} at layer 7 ({of_seven}); "
+        f"guessing gives {at['chance'].iloc[0]:.2f}"
+    ) in page
+    tuned = [at.loc[f"rxn-bert-tuned{size}", 7]["value"] for size in ("", "-10k")]
+    assert f"the same step ({tuned[0]:.2f} and {tuned[1]:.2f} at layer 7)" in page
+    (low, of_low), (high, of_high) = (interval(at.loc["rxn-albert", layer]) for layer in (3, 6))
+    assert f"from {low} at layer 3 ({of_low}) to {high} at layer 6 ({of_high})" in page
+    classes = real[(real["study"] == "fine_tuning_accuracy") & (real["task"] != "own products")]
+    lowest = classes[classes["model"].str.startswith("rxn-bert")]["value"].min()
+    assert f"at every layer ({lowest:.2f} or more)" in page
+    genes = real[real["study"] == "antibodies_accuracy"].set_index("layer")
+    best = genes["value"].idxmax()
+    (top, of_top), (end, of_end), (start, of_start) = (
+        interval(genes.loc[layer]) for layer in (best, 8, 0)
+    )
+    assert (
+        f"accuracy of {top} ({of_top}) at layer {best} of 8, {end} ({of_end}) at the output and "
+        f"{start} ({of_start}) at the embeddings; the most frequent family is "
+        f"{genes['chance'].iloc[0]:.2f}"
+    ) in page
+
+
+def test_changes_by_fine_tuning(real: pd.DataFrame) -> None:
+    rows = real[real["study"] == "fine_tuning"].set_index(["y", "model", "layer"]).sort_index()
+    page = words("FINDINGS.md")
+    early = rows[rows.index.get_level_values("layer") <= 8]["value"]
+    assert f"debiased CKA with the pre-trained layer is {early['cka_debiased'].min():.2f}" in page
+    assert f"change by more than {early['prompt_entropy'].abs().max():.2f} nats" in page
+    first, second = (
+        {y: interval(rows.loc[y, f"rxn-bert-tuned{size}", 12]) for y in rows.index.levels[0]}
+        for size in ("", "-10k")
+    )
+    cka, of_cka = first["cka_debiased"]
+    assert second["cka_debiased"] == (cka, of_cka)
+    assert f"At layer 12 it is {cka} ({of_cka}) in either" in page
+    (fall, ends), (other, of_other) = first["prompt_entropy"], second["prompt_entropy"]
+    turns = " and ".join(found["curvature"][0] for found in (first, second))
+    assert (
+        f"prompt entropy falls by {fall} nats ({ends}) and by {other} ({of_other}), and curvature "
+        f"by {turns} rad"
+    ) in page
+
+
+def test_probes_of_images(real: pd.DataFrame) -> None:
+    rows = real[real["study"] == "images_accuracy"].set_index(["representation", "layer"])
+    page, patches, classes = words("FINDINGS.md"), rows.loc["patches"], rows.loc["class"]
+    best, top = patches["value"].idxmax(), classes["value"].idxmax()
+    (high, of_high), (end, of_end) = interval(patches.loc[best]), interval(patches.loc[12])
+    assert f"accuracy of {high} ({of_high}) at layer {best} of 12 and of {end} ({of_end})" in page
+    (high, of_high), guess = interval(classes.loc[top]), f"{classes.loc[0, 'chance']:.2f}"
+    assert f"{classes.loc[0, 'value']:.2f}" == guess
+    assert f"({guess}, as by guessing), reaches {high} ({of_high}) at layer {top}" in page
+
+
+@pytest.fixture(scope="module")
+def ablation() -> pd.DataFrame:
+    table = pd.read_csv(ROOT / "docs" / "ablation.csv")
+    return table.set_index(["study", "y", "model", "representation", "layer"]).sort_index()
+
+
+def test_causes_of_valley_and_sink(ablation: pd.DataFrame) -> None:
+    page = words("FINDINGS.md")
+    value = ablation["value"]
+    norms, sinks = value["sink", "largest_norm"], value["sink", "sink_rate"]
+    before, after = (norms[model, "all", 12] for model in ("whole", "without-12"))
+    assert f"at layer 12 is {after:.1f} times the median in place of {before:.0f}" in page
+    rows = ablation.loc["sink_differences", "prompt_entropy"]
+    gain, ends = interval(rows.loc["without-12", "all", 12])
+    assert f"entropy is {gain} nats higher there ({ends}, paired over" in page
+    low, high = (rows.loc["without-12", "all"].loc[13:28, "value"].agg(f) for f in ("min", "max"))
+    assert f"{low:.2f} to {high:.2f} nats higher at layers 13 to 28" in page
+    assert (
+        f"falls from {sinks['whole', 'all'].loc[14:30].min():.2f} or more to "
+        f"{sinks['without-12', 'all'].loc[14:30].max():.2f} or less"
+    ) in page
+    assert rows.loc["without-20", "value"].abs().max() < 0.001
+    assert "block 20 changes no entropy by a thousandth of a nat" in page
+
+
+def test_scores_without_a_write(ablation: pd.DataFrame) -> None:
+    page = words("FINDINGS.md")
+    rows = ablation.loc["score_differences", "score difference", "without-12"]
+    late = rows.loc["all"].loc[13:30]
+    assert (late["high"] < 0).all()
+    least = ablation.loc["score_differences", "p_adjusted"].min()
+    assert least > 0.05 and f"none is significant (least p {least:.2f})" in page
+    falls = -100 * late["value"]
+    (out, ends), (gain, of_gain) = (
+        interval(rows.loc[where], 1, 100) for where in (("all", 30), ("all, residual", 12))
+    )
+    assert (
+        f"from 13 to 30, by {falls.min():.1f} to {falls.max():.1f} points, and by {out} ({ends}) "
+        "at the output"
+    ) in page
+    assert f"layer 12 gains {gain} points ({of_gain})" in page
+    whole = 100 * ablation.loc["scores", "score", "whole"]["value"]
+    text = f"({whole['all, residual', 12]:.1f} to {whole['drop_first, residual', 12]:.1f})"
+    assert f"does in the whole model {text}" in page
+
+
+# Words of a title that say which models its answer is about.
+NAMED = re.compile(
+    r"SmolLM2-135M-Instruct \(4-bit\)|MiniLM|Pythia|GPT-NeoX|rxnfp|AntiBERTy|DINOv2|authors'"
+)
+
+
+def test_titles_of_findings_name_their_models() -> None:
+    lines = (ROOT / "FINDINGS.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if line.startswith("## ") and not NAMED.search(line)] == []
 
 
 SELECTORS = {

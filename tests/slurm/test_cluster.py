@@ -24,6 +24,10 @@ from conftest import ROOT
 from project import Project
 from same_values import assert_same
 
+from layerwise.config import Config
+from layerwise.run.plan import Plan
+from layerwise.run.resources import Requests
+
 CONF = Path("/etc/slurm/slurm.conf")
 
 
@@ -165,7 +169,9 @@ def test_killed_jobs_end_with_the_values_of_a_run_that_was_left_alone(project: P
     assert_same(on_cluster, values(local))
 
 
-def test_small_jobs_run_in_groups_on_one_gpu(project: Project) -> None:
+def test_small_jobs_run_in_groups_on_one_gpu(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     profile = project.folder / "workflow/profiles/slurm/profile.yaml"
     text = profile.read_text()
     start = text.index("# groups:")
@@ -177,3 +183,11 @@ def test_small_jobs_run_in_groups_on_one_gpu(project: Project) -> None:
     jobs = [j for j in slurm_jobs() if j["JobId"] not in earlier and asks_for_gpu(j)]
     assert len(list((project.folder / "results/activations").rglob("*.h5"))) == 3
     assert len(jobs) == 1, "three extractions are one job"
+    # They run in turn: what they hold is that of one, and their times add up.
+    monkeypatch.chdir(project.folder)
+    asked = Requests(Plan(Config.of(project.config)))
+    minutes = [asked.extract_minutes(m, "mine") for m in ("first", "second", "second")]
+    (job,) = jobs
+    assert job["NumCPUs"] == "1"
+    assert f"mem={asked.memory_mb('first')}M" in job["TRES"]
+    assert job["TimeLimit"] == f"{sum(minutes) // 60:02}:{sum(minutes) % 60:02}:00"

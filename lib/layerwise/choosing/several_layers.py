@@ -28,8 +28,8 @@ class Comparison(NamedTuple):
     reason : str
         What the best combination gains.
     better : Combination, optional
-        The best combination, if it scores significantly higher than the best layer and the
-        output.
+        The best combination, if it scores significantly higher than the best layer, the output and
+        guessing.
     """
 
     table: pd.DataFrame
@@ -69,10 +69,11 @@ def compare_several(
     best: Any = table.to_dict("records")[place]
     low, high = best["gain_low"], best["gain_high"]
     certain = "significant" if low > 0 or high < 0 else "not significant"
-    better = low > 0 and best["difference_low"] > 0
+    guessing = found[place].score.baseline or 0.0
+    better = low > 0 and best["difference_low"] > 0 and best["low"] > guessing
     return Comparison(
         table,
-        f"Of {k} layers together, the {best['used']} score best: {with_ends(best)}, "
+        f"Of {k} layers together, the {best['used']}, score best: {with_ends(best)}, "
         f"{100 * best['gain']:+.1f} points against the best layer ({100 * low:+.1f} to "
         f"{100 * high:+.1f}), which is {certain}.",
         found[place].layers if better else None,

@@ -35,8 +35,10 @@ GPU_GB = 80
 """Memory of a GPU, for the number of them that a model with device_map: auto asks for."""
 LONGEST = 240
 """Minutes that a job asks for at most: the limit of many partitions."""
-# Starting Python, loading a model, reducing its states, as a part of the time or in minutes.
-START_MINUTES = 10
+# Starting Python from a shared disk, in minutes, and loading weights, in gigabytes a minute.
+START_MINUTES = 5
+LOADED_GB = 12
+# Passes take this many times their time with the reduction of the states.
 REDUCING = 3
 # Operations per second that a job reaches at least.
 FLOPS = {"float32": 1e13, "float16": 5e13, "bfloat16": 5e13, "cpu": 5e10}
@@ -188,7 +190,8 @@ class Requests:
     def _minutes(self, model: str, tokens: float) -> int:
         speed = FLOPS["cpu" if not self.gpus(model) else self._dtype(model)]
         needed = 2 * self.parameters(model) * tokens / speed / 60
-        return min(LONGEST, START_MINUTES + math.ceil(needed))
+        loading = self.weights_gb(model) / LOADED_GB
+        return min(LONGEST, START_MINUTES + math.ceil(loading + needed))
 
     @cache
     def _shape(self, model: str) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Collect the numbers that the pages cite, in docs/quickstart.csv and docs/published.csv.
+"""Collect the numbers that the pages cite: quickstart.csv, published.csv, real.csv, ablation.csv.
 
 `make pictures` runs it. A row names its study, and the column of the study's table that the number
 is from or what was computed from it. tests/test_numbers.py compares the pages with these tables.
@@ -6,6 +6,7 @@ is from or what was computed from it. tests/test_numbers.py compares the pages w
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,12 @@ QUICKSTART_COLUMNS = (
     "measure", "association", "null95",
 )  # fmt: skip
 
+# Columns of all studies of presets/real.yaml and presets/ablation.yaml.
+STUDY_COLUMNS = (
+    "study", "model", "task", "y", "representation", "layer", "value", "low", "high", "n_tasks",
+    "n_clusters", "n", "chance", "p_adjusted",
+)  # fmt: skip
+
 # Columns of studies of presets/published.yaml.
 PUBLISHED = {
     "figure_3_over_tasks": ("association", "null95"),
@@ -42,9 +49,15 @@ SIZES = ("14m", "70m", "160m", "410m")
 
 
 def main() -> None:
-    """Write both tables."""
-    for name, table in (("quickstart", quickstart()), ("published", released())):
-        table.to_csv(DOCS / f"{name}.csv", index=False, float_format="%.6g")
+    """Write all tables, or those that are named."""
+    tables = {
+        "quickstart": quickstart,
+        "published": released,
+        "real": lambda: studies(RESULTS / "real"),
+        "ablation": lambda: studies(RESULTS / "ablation"),
+    }
+    for name in sys.argv[1:] or tables:
+        tables[name]().to_csv(DOCS / f"{name}.csv", index=False, float_format="%.6g")
 
 
 def quickstart() -> pd.DataFrame:
@@ -95,6 +108,17 @@ def released() -> pd.DataFrame:
         .reindex(columns=[*KEYS, "value"])
     )
     return found.astype({"layer": "Int64"})
+
+
+def studies(results: Path) -> pd.DataFrame:
+    """The values by layer of all studies of a run."""
+    tables = []
+    for path in sorted((results / "tables").glob("*.csv")):
+        table = pd.read_csv(path).rename(columns={"linear": "value", "n_test": "n"})
+        tables.append(table.assign(study=path.stem).reindex(columns=list(STUDY_COLUMNS)))
+    if not tables:
+        raise LayerwiseError(f"{results} has no tables; run `make pictures`.", code="missing_file")
+    return pd.concat(tables, ignore_index=True).dropna(axis=1, how="all")
 
 
 def _table(results: Path, study: str) -> pd.DataFrame:
