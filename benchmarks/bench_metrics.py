@@ -302,6 +302,7 @@ class InMemory:
     """Embeddings of views, read like an activations file."""
 
     has_attention = False
+    lacks: frozenset[str] = frozenset()
 
     def __init__(self, views: np.ndarray) -> None:
         self.all_views = views

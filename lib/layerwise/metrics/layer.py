@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # Most memory for the augmented views of a layer at once, and for all arrays as they were read.
 VIEWS_BYTES = 2**28
-KEPT_BYTES = 2**29
+KEPT_BYTES = 2**28
 EMBEDDINGS = ("pooled", "first", "last", "views")
 Counts = npt.NDArray[np.int64]
 T = TypeVar("T")
@@ -284,7 +284,7 @@ class Layer:
         array = self._reader.pooled(*self._at, view)
         if self.protocol == "reference":
             array = self._unit_centred(array)
-        return self._finite(array[self._rows][self.kept_in_views][None])
+        return self._finite(_rows(array[self._rows], self.kept_in_views)[None])
 
     def _unit_centred(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The embeddings of each view, shape (N, D) or (V, N, D), as `unit_centred` has them."""
@@ -295,7 +295,12 @@ class Layer:
     def _matrix(self, array: npt.NDArray[Any], kept: Mask) -> Array:
         if not kept.any():
             raise UndefinedMetricError("No prompt has a token that counts.")
-        return check_matrix(array[kept], tuple(np.array(self.prompts)[kept]))
+        return check_matrix(_rows(array, kept), tuple(np.array(self.prompts)[kept]))
+
+
+def _rows(array: npt.NDArray[Any], kept: Mask) -> npt.NDArray[Any]:
+    """The rows that are kept; no copy, of which there is no room for many, if all are."""
+    return array if kept.all() else array[kept]
 
 
 def _gram_of_rows(X: Array) -> Array:
