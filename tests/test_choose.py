@@ -354,7 +354,7 @@ def test_splits_that_share_training_rows_widen_the_intervals() -> None:
         alone, wider = (choose.choose_by_scores(x, kind).table for x in (layers, trained))
         ends = [(t["difference_high"] - t["difference"])[:2] for t in (wider, alone)]
         widths[kind] = np.mean(ends[0] / ends[1])
-    assert widths == pytest.approx({"classification": 2**0.5, "regression": 7.25**0.5})
+    assert widths == pytest.approx({"classification": 2**0.5, "regression": 4.1**0.5})
 
 
 def test_a_metric_has_to_be_significantly_better(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -223,6 +223,52 @@ def test_probes_of_images(real: pd.DataFrame) -> None:
     assert f"({guess}, as by guessing), reaches {high} ({of_high}) at layer {top}" in page
 
 
+@pytest.fixture(scope="module")
+def ablation() -> pd.DataFrame:
+    table = pd.read_csv(ROOT / "docs" / "ablation.csv")
+    return table.set_index(["study", "y", "model", "representation", "layer"]).sort_index()
+
+
+def test_causes_of_valley_and_sink(ablation: pd.DataFrame) -> None:
+    page = words("FINDINGS.md")
+    value = ablation["value"]
+    norms, sinks = value["sink", "largest_norm"], value["sink", "sink_rate"]
+    before, after = (norms[model, "all", 12] for model in ("whole", "without-12"))
+    assert f"at layer 12 is {after:.1f} times the median in place of {before:.0f}" in page
+    rows = ablation.loc["sink_differences", "prompt_entropy"]
+    gain, ends = interval(rows.loc["without-12", "all", 12])
+    assert f"entropy is {gain} nats higher there ({ends}, paired over" in page
+    low, high = (rows.loc["without-12", "all"].loc[13:28, "value"].agg(f) for f in ("min", "max"))
+    assert f"{low:.2f} to {high:.2f} nats higher at layers 13 to 28" in page
+    assert (
+        f"falls from {sinks['whole', 'all'].loc[14:30].min():.2f} or more to "
+        f"{sinks['without-12', 'all'].loc[14:30].max():.2f} or less"
+    ) in page
+    assert rows.loc["without-20", "value"].abs().max() < 0.001
+    assert "block 20 changes no entropy by a thousandth of a nat" in page
+
+
+def test_scores_without_a_write(ablation: pd.DataFrame) -> None:
+    page = words("FINDINGS.md")
+    rows = ablation.loc["score_differences", "score difference", "without-12"]
+    late = rows.loc["all"].loc[13:30]
+    assert (late["high"] < 0).all()
+    least = ablation.loc["score_differences", "p_adjusted"].min()
+    assert least > 0.05 and f"none is significant (least p {least:.2f})" in page
+    falls = -100 * late["value"]
+    (out, ends), (gain, of_gain) = (
+        interval(rows.loc[where], 1, 100) for where in (("all", 30), ("all, residual", 12))
+    )
+    assert (
+        f"from 13 to 30, by {falls.min():.1f} to {falls.max():.1f} points, and by {out} ({ends}) "
+        "at the output"
+    ) in page
+    assert f"layer 12 gains {gain} points ({of_gain})" in page
+    whole = 100 * ablation.loc["scores", "score", "whole"]["value"]
+    text = f"({whole['all, residual', 12]:.1f} to {whole['drop_first, residual', 12]:.1f})"
+    assert f"does in the whole model {text}" in page
+
+
 # Words of a title that say which models its answer is about.
 NAMED = re.compile(
     r"SmolLM2-135M-Instruct \(4-bit\)|MiniLM|Pythia|GPT-NeoX|rxnfp|AntiBERTy|DINOv2|authors'"

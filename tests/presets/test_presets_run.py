@@ -55,6 +55,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "revisions": {name: ["step1", "step143000"] for name in ("pythia-14m", "pythia-12b")},
         "tasks": ["STSBenchmark"],
     },
+    "ablation": {"tasks": ["LeeNewsSimilarity", "STS17", "BIOSSES"]},
     "checkpoints": {
         "revisions": {
             "olmo-2-1b": ["stage1-step0-tokens0B", "stage1-step10000-tokens21B"],

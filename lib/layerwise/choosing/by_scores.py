@@ -17,9 +17,11 @@ from layerwise.choosing.choice import Choice, advice, with_ends
 from layerwise.errors import LayerwiseError
 from layerwise.tasks.results import Score
 
-ADDED_VARIANCE = {"classification": 0.8, "tags": 0.8, "regression": 5.0}
+ADDED_VARIANCE = {"classification": 0.8, "tags": 0.8, "regression": 1.6}
 """Variance added for the training rows that probes share, in units of Nadeau and Bengio's (2003).
-Simulated (docs/statistics.md); R² takes more, as penalties vary between splits and layers."""
+Simulated (docs/statistics.md)."""
+ADDED_PER_ROW = {"regression": 0.0044}
+"""The same for each tested row: penalties of R² vary between splits, whatever the rows."""
 SCORES = {
     "classification": "accuracy of a linear probe",
     "regression": "R² of a linear probe",
@@ -81,7 +83,8 @@ def widening(score: Score, kind: str) -> float:
     """Factor on standard errors for probes that share training rows."""
     if not score.n_train:
         return 1.0
-    return float(np.sqrt(1 + ADDED_VARIANCE[kind] * score.n_runs / score.n_train))
+    added = ADDED_VARIANCE[kind] + ADDED_PER_ROW.get(kind, 0.0) * score.n_runs
+    return float(np.sqrt(1 + added * score.n_runs / score.n_train))
 
 
 def interval(score: stats.Estimate, kind: str) -> tuple[Any, Any]:

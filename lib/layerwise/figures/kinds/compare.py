@@ -222,11 +222,13 @@ def plot_score_differences(table: pd.DataFrame, look: Look) -> Figure:
     for panel in grid.panels:
         part, colour = panel.table, grid.colour(panel)
         line(panel.ax, part, "depth", scale=100, color=colour)
-        differs = part[part["p_adjusted"] < ALPHA]
-        marks.dots(panel.ax, differs["depth"], 100 * differs["value"], color=colour)
+        apart = part[part["p_adjusted"] < ALPHA]
+        marks.dots(panel.ax, apart["depth"], 100 * apart["value"], color=colour)
         marks.zero(panel.ax)
     grid.label(marks.DEPTH, f"Score less that of {table['base'].iloc[0]} (× 100)")
-    return grid.legend([entry("differs from 0 (adjusted p < .05)", **dot(markersize=4))]).figure
+    any_differs = (table["p_adjusted"] < ALPHA).any()
+    differs = entry("differs from 0 (adjusted p < .05)", **dot(markersize=4))
+    return grid.legend([differs] if any_differs else []).figure
 
 
 def _axis(part: pd.DataFrame) -> str:
