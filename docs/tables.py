@@ -56,15 +56,23 @@ def main() -> None:
         "real": lambda: studies(RESULTS / "real"),
         "ablation": lambda: studies(RESULTS / "ablation"),
     }
+    missing = []
     for name in sys.argv[1:] or tables:
-        tables[name]().to_csv(DOCS / f"{name}.csv", index=False, float_format="%.6g")
+        try:
+            tables[name]().to_csv(DOCS / f"{name}.csv", index=False, float_format="%.6g")
+        except LayerwiseError as error:
+            missing.append(str(error))
+    if missing:
+        sys.exit("\n".join(missing))
 
 
 def quickstart() -> pd.DataFrame:
     """Numbers of the quickstart, the best layers among them."""
     tables = {study: _table(RESULTS, study) for study in QUICKSTART}
     best = pd.read_csv(RESULTS / "report" / "best_layers.csv")
-    layer = best["best_layer"].replace("output", pd.NA).fillna(best["last_layer"]).astype(int)
+    layer = (
+        best["best_layer"].where(best["best_layer"] != "output", best["last_layer"]).astype(int)
+    )
     tables["best_layers"] = best.rename(columns={"difference": "value"}).assign(layer=layer)
     tables["sink_rate"] = pd.concat([tables["sink_rate"], sinks(tables["sink_rate"])])
     rows = pd.concat(table.assign(study=study) for study, table in tables.items())

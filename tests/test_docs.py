@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import sys
@@ -181,6 +182,17 @@ def test_pictures_are_in_full_colour_and_say_what_the_code_says(path: Path) -> N
     for text in legend:
         for part in re.split(" · |, ", text):
             assert MADE.fullmatch(part) or part in source, f"{text}: run `make pictures`"
+
+
+def test_every_picture_is_a_study_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    pictures = importlib.import_module("pictures")
+    made = {name: set(pictures.pictures_of(name)) for name in pictures.RUNS}
+    drawn = {path.stem for path in PICTURES} - {"explorer"}
+    assert set.union(*made.values()) == drawn
+    for name, run in pictures.RUNS.items():
+        studies = set().union(*map(pictures.studies_of, run.configs))
+        assert {run.studies[picture] for picture in made[name]} <= studies
 
 
 def test_figures_page_shows_every_kind() -> None:

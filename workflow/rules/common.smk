@@ -55,6 +55,7 @@ else:
     # The config may have been edited while the job was waiting.
     SNAPSHOT = Snapshot(config).of_run()
     SNAPSHOT.write()
+    SNAPSHOT.announce()
     PLAN = Plan(Config.of(SNAPSHOT.given))
 
 CONFIG = PLAN.config
@@ -291,9 +292,13 @@ def score_parts(wildcards):
 
 
 def script(name):
-    """The start of a job's command: its script and the config that the run was started with."""
+    """The start of a job's command: its script and the config that the run was started with.
+
+    The config comes from the environment: another command would run all jobs of a module again.
+    """
     path = os.path.relpath(ROOT / "scripts" / f"{name}.py")
-    command = f"python {shlex.quote(path)} --config {shlex.quote(str(SNAPSHOT.path))}"
+    given = f'${{{SNAPSHOT.variable}:+--config "${SNAPSHOT.variable}"}}'
+    command = f"python {shlex.quote(path)} {given}"
     if STORAGE.is_remote:
         command += f" --results {shlex.quote(STORAGE.local(CONFIG.results))}"
     return command.replace("{", "{{").replace("}", "}}")
