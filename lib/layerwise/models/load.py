@@ -127,7 +127,7 @@ class LoadedModel:
             yield ready.result()
 
     def _prompts(self, part: list[Any]) -> tuple[list[Prompt], list[int]]:
-        for one in part[:1]:
+        for one in part:
             kind = one.kind if isinstance(one, Medium) else "text"
             if kind != self.reader.takes:
                 raise self._other_kind(kind)
