@@ -272,6 +272,8 @@ def test_the_shell_reads_folders(tmp_path: Path) -> None:
     said = run("choose", "--labels", sounds, "--within", "100", "--sample", "30")
     assert "30 of 40 labelled files" in said and "a pass over 30 recordings" in said
     assert "layerwise export" not in said
+    with refused("unsupported"):
+        run("export", tmp_path / "cut", "--layer", "1")
     (sounds / "low" / "copy.wav").write_bytes((sounds / "low" / "0.wav").read_bytes())
     assert "40 of 41 recordings" in run("choose", sounds)
     with refused("conflict"):

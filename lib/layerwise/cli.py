@@ -51,6 +51,7 @@ def _figure(path: Path | None) -> Path | None:
     return _output(path)
 
 
+TOKEN_CHOICES = "all, drop_first or drop_sinks; of images also patches or class"
 TEXT_FILES = ".txt (one per line), .csv, .tsv, .jsonl or .parquet"
 MODEL = Annotated[
     str,
@@ -140,7 +141,7 @@ def analyse(
         list[str] | None,
         Option(help="A metric; repeat for several (default: all that texts suffice for)."),
     ] = None,
-    tokens: Annotated[str, Option(help="Tokens to pool: all, drop_first or drop_sinks.")] = "all",
+    tokens: Annotated[str, Option(help=f"Tokens to pool: {TOKEN_CHOICES}.")] = "all",
     text: Annotated[str, Option(help="Column of the texts.")] = "text",
     max_length: MAX_LENGTH = None,
     csv: CSV = None,
@@ -201,8 +202,8 @@ def choose(
     tokens: Annotated[
         str | None,
         Option(
-            help="Tokens to pool: all, drop_first or drop_sinks (default: drop_first for causal "
-            "models, else all)."
+            help=f"Tokens to pool: {TOKEN_CHOICES} (default: drop_first for causal models, else "
+            "all)."
         ),
     ] = None,
     within: Annotated[
@@ -251,6 +252,7 @@ def choose(
         )
     from layerwise import choosing
     from layerwise.analysis import prompts_of
+    from layerwise.models.texts import Texts
     from layerwise.vocabulary import TOKENS
 
     if tokens is not None:
@@ -294,7 +296,7 @@ def choose(
     options = {"max-length": max_length, "revision": revision, "dtype": dtype}
     usual = {"revision": "main", "dtype": "float32"}
     options = {key: value for key, value in options.items() if value != usual.get(key)}
-    if loaded.reader.takes == "text":
+    if isinstance(loaded.reader, Texts):
         _say(f"To save it: {choice.export_command(model, **options)}")
     _write(choice.whole_table, csv, json)
     if plot is not None:

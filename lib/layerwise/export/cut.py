@@ -190,7 +190,12 @@ def made_up_texts(n: int = 64) -> list[str]:
 
 def check(loaded: LoadedModel, recipe: Recipe) -> None:
     """Refuse a recipe that a model cannot follow."""
-    loaded.texts  # noqa: B018
+    if loaded.reader.takes != "text":
+        raise LayerwiseError(
+            f"{loaded.name} takes {loaded.reader.takes}s; export saves models of texts only.",
+            code="unsupported",
+        )
+    loaded.texts  # noqa: B018  (raises for states without a model)
     check_words(recipe)
     check_layers(recipe, loaded.name, loaded.anatomy.n_layers - 1)
     there = [name for name in loaded.anatomy.readouts if name in SCORED_READOUTS]

@@ -136,8 +136,8 @@ class LoadedModel:
 
     def _other_kind(self, given: str) -> LayerwiseError:
         return LayerwiseError(
-            f"{self.name} takes {self.reader.takes}s, but was given {given}s; name its corpora "
-            "and tasks in the studies.",
+            f"{self.name} takes {self.reader.takes}s, but was given {given}s; in a config, name "
+            "its corpora and tasks in the studies.",
             code="conflict",
         )
 
