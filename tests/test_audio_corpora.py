@@ -17,8 +17,11 @@ import tiny
 import tiny_audio
 from refused import refused
 from tiny_audio import RATE
+from typer.testing import CliRunner
 
 import layerwise as lw
+from layerwise.analysis import prompts_of
+from layerwise.cli import app
 from layerwise.config import Config
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.media import AudioCorpus, AudioViews
@@ -26,6 +29,7 @@ from layerwise.config.scoring import ScoringSettings
 from layerwise.config.tasks import LabelledEntry
 from layerwise.corpora import audio_views, prompts
 from layerwise.corpora.audio import Recording, decode, resampled, wav
+from layerwise.corpora.images import Picture, png
 from layerwise.corpora.make import make_corpus, make_views
 from layerwise.corpora.media import UnreadableError
 from layerwise.models.load import load
@@ -242,6 +246,44 @@ def test_python_takes_recordings(tmp_path: Path) -> None:
     assert "no published scores" in lw.choose(model, arrays).sentence
     with refused("wrong_type"):
         lw.embed(model, [TONE])
+
+
+def test_the_shell_reads_folders(tmp_path: Path) -> None:
+    sounds = tmp_path / "sounds"
+    for number in range(40):
+        label, pitch = ("high", 2000) if number % 2 else ("low", 200)
+        time = np.arange(RATE // 4 if number else 6 * RATE) / RATE  # the first has 299 frames
+        noise = np.random.default_rng(number).normal(0, 0.1, len(time))
+        path = sounds / label / f"{number}.wav"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(wav(np.float32(np.sin(2 * np.pi * pitch * time) + noise), RATE))
+    model = str(tiny_audio.save("wav2vec2", tmp_path / "m"))
+
+    def run(command: str, *given: object) -> str:
+        result = CliRunner().invoke(app, [command, model, *map(str, given), "--threads", "1"])
+        if result.exception is not None:
+            raise result.exception
+        return result.output
+
+    table = tmp_path / "t.csv"
+    run("analyse", sounds, "--metric", "curvature", "--csv", table)
+    expected = lw.analyse(model, sorted(sounds.rglob("*.wav")), metrics="curvature")
+    np.testing.assert_allclose(pd.read_csv(table)["value"], expected["value"], rtol=1e-6)
+    said = run("choose", "--labels", sounds, "--within", "100", "--sample", "30")
+    assert "30 of 40 labelled files" in said and "a pass over 30 recordings" in said
+    assert "layerwise export" not in said
+    (sounds / "low" / "copy.wav").write_bytes((sounds / "low" / "0.wav").read_bytes())
+    assert "40 of 41 recordings" in run("choose", sounds)
+    with refused("conflict"):
+        run("choose", "--labels", sounds, "--label", "speaker")
+    (sounds / "low" / "0.wav").rename(sounds / "0.wav")
+    with refused("too_few"):
+        run("choose", "--labels", sounds)
+    picture = sounds / "a.png"
+    picture.write_bytes(png(np.zeros((4, 4), np.uint8)))
+    assert isinstance(prompts_of([picture])[0], Picture)
+    with refused("wrong_type"):
+        run("analyse", sounds)
 
 
 def test_a_task_of_mteb(tmp_path: Path) -> None:

@@ -149,20 +149,22 @@ def test_choices_of_tokens_of_a_spectrogram_transformer(tmp_path: Path) -> None:
 
 
 def test_sublayers_add_up_or_are_refused(tmp_path: Path) -> None:
-    large = load("m", tiny.entry(tiny_audio.save("wavlm_large", tmp_path / "l")), "main")
-    states = passed(large, sublayers=large.anatomy.sublayers)
-    for number in range(len(RECORDINGS)):
-        parts = [states[2, part][number] for part in ("mixer_residual", "mlp")]
-        assert_near(sum(parts), states[2, "block"][number], "sum")
-    base = load("m", tiny.entry(tiny_audio.save("wavlm", tmp_path / "b")), "main")
-    with refused("unsupported"):
-        passed(base, sublayers=["mlp"])
+    for family in ("wavlm_large", "whisper", "ast"):
+        large = load("m", tiny.entry(tiny_audio.save(family, tmp_path / family)), "main")
+        states = passed(large, sublayers=large.anatomy.sublayers)
+        for number in range(len(RECORDINGS)):
+            parts = [states[2, part][number] for part in ("mixer_residual", "mlp")]
+            assert_near(sum(parts), states[2, "block"][number], family)
+    for family in ("wavlm", "wav2vec2_conformer", "wav2vec2_bert"):
+        base = load("m", tiny.entry(tiny_audio.save(family, tmp_path / family)), "main")
+        with refused("unsupported"):
+            passed(base, sublayers=["mlp"])
 
 
 def test_models_of_other_prompts(tmp_path: Path) -> None:
     loaded = load("m", tiny.entry(tiny_audio.save("hubert", tmp_path / "m")), "main")
     with refused("conflict"):
-        list(loaded.prompts_ahead([["a text"]]))
+        list(loaded.prompts_ahead([[RECORDINGS[0], "a text"]]))
     with refused("conflict"):
         list(tiny.loaded("bert", tmp_path / "t").prompts_ahead([RECORDINGS]))
     with refused("conflict"):

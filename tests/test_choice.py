@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ import pytest
 import tiny
 import torch
 import transformers as hf
+import yaml
+from conftest import ROOT
 from refused import refused
 
 from layerwise.config.extraction import ExtractSettings
@@ -129,6 +133,26 @@ def test_files_in_the_schema_of_mmlu(suffix: str, tmp_path: Path) -> None:
     assert all(answers[q.question] == q.answer for q in asked)
     with refused("too_few"):
         read_questions(ChoiceEntry(questions=source, shots=21))
+
+
+def test_a_corpus_takes_the_questions_of_a_file_beside_its_examples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job has both files as its input."""
+    monkeypatch.chdir(tmp_path)
+    for name, rows in {"q": ROWS, "examples": ROWS[:2]}.items():
+        Path(f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    config = {
+        "models": {"tiny": {"source": {"hub": "me/tiny"}}},
+        "corpora": {"asked": {"source": {"task": "quiz"}, "filters": {"min_tokens": 0}}},
+        "tasks": {"quiz": {"questions": {"file": "q.jsonl", "examples": "examples.jsonl"}}},
+        "studies": {"metrics": {"kind": "metrics_by_depth"}},
+    }
+    Path("config.yaml").write_text(yaml.safe_dump(config))
+    script = [sys.executable, ROOT / "scripts/make_corpus.py", "--corpus", "asked"]
+    files = ["--texts", "q.jsonl", "examples.jsonl", "--output", "asked.parquet"]
+    subprocess.run([*script, *files], check=True)
+    assert {*pd.read_parquet("asked.parquet")["text"]} == {row["question"] for row in ROWS}
 
 
 def test_a_sample_has_equal_shares_of_all_subjects(tmp_path: Path) -> None:

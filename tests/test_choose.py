@@ -381,6 +381,13 @@ def test_intervals_stay_in_the_range_of_the_score(kind: str) -> None:
     assert (table["low"] < low).all()
 
 
+def test_a_perfect_layer_has_an_interval_if_rows_share_groups() -> None:
+    sizes = np.repeat([1, 2], [50, 5])
+    perfect = Score(1.0, 0.94, 1.0, 60, parts=sizes / 60)
+    table = choose.choose_by_scores([perfect, of_rows(np.arange(55) < 40)], "classification").table
+    assert 0.85 < table.loc[0, "low"] < 0.97 and table.loc[0, "high"] == 1
+
+
 def of_layers(seed: int, k: int, n: int = 240) -> tuple[np.ndarray, list[list[np.ndarray]]]:
     """Two numbers of which each row's layers 1 and 2 know one each, and the vectors of k layers.
 

@@ -40,6 +40,7 @@ from layerwise.tasks.evaluate import evaluate
 from layerwise.tasks.labelled import LabelledTask, layer_score
 from layerwise.tasks.mteb_task import MODEL, MtebTask
 from layerwise.tasks.names import QUICKSTART
+from layerwise.tasks.results import join_tables
 from layerwise.tasks.task import normalized
 
 
@@ -286,6 +287,19 @@ def test_a_killed_job_goes_on_where_it_was(
     assert embedded[4:] == [96]
     pd.testing.assert_frame_equal(before, after)
     assert (tmp_path / "main/other.parquet").exists()
+
+
+def test_tables_of_another_division_into_parts_are_not_joined(
+    run: Callable[..., pd.DataFrame], tmp_path: Path
+) -> None:
+    """A newer version may divide the tasks otherwise while a run is incomplete."""
+    run({"own": own_task(tmp_path)})
+    part, joined = tmp_path / "main/own.parquet", tmp_path / "joined.parquet"
+    for parts, tasks in (([part], ["own", "other"]), ([part], []), ([part, part], ["own"])):
+        with refused("mismatch"):
+            join_tables(parts, tasks, key="all", output=joined)
+    join_tables([part], ["own"], key="all", output=joined)
+    assert set(pd.read_parquet(joined)["task"]) == {"own"}
 
 
 @pytest.mark.parametrize("threads", [1, 2])

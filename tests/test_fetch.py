@@ -15,6 +15,7 @@ from test_models_load import in_cache
 
 from layerwise.config import Config
 from layerwise.config.corpora import data_of
+from layerwise.config.models import HubSource
 from layerwise.models.load import load
 from layerwise.models.source import locate
 from layerwise.run.plan import Plan
@@ -90,11 +91,15 @@ def test_a_fetched_commit_is_part_of_the_keys(
     fetch(tmp_path, "step0")
     after = keys()
     assert after[0] != before[0] and after[1] == before[1]
-    moved = json.dumps({"commit": "f" * 40})
-    record(tmp_path, "step0").write_text(moved)
+    moved = json.loads(record(tmp_path, "step0").read_text()) | {"commit": "f" * 40}
+    record(tmp_path, "step0").write_text(json.dumps(moved))
     assert keys()[0] not in (before[0], after[0])
     fetched(record(tmp_path, "step0"), lambda: fetch_model(config("gone").models["tiny"], "gone"))
     assert json.loads(record(tmp_path, "step0").read_text())["commit"] == "f" * 40
+    # The record is of another repository than this config's.
+    other = config("step0").models["tiny"].model_copy(update={"source": HubSource(hub="me/other")})
+    renamed = config("step0").model_copy(update={"models": {"tiny": other}})
+    assert type(fetched_entry(renamed, "tiny", "step0").source) is HubSource
 
 
 def test_a_job_takes_the_recorded_commit_after_the_branch_moved(
@@ -126,19 +131,20 @@ def test_a_job_takes_the_recorded_commit_after_the_branch_moved(
 def test_data_are_read_at_the_recorded_commit(tmp_path: Path) -> None:
     source, commit = {"hub": "me/news"}, "c" * 40
     (tmp_path / "fetched/corpora").mkdir(parents=True)
-    for name in ("texts", "chains", "images"):
+    for name in ("texts", "chains", "images", "moved"):
         path = tmp_path / f"fetched/corpora/{name}.json"
-        path.write_text(json.dumps({"commit": commit}))
+        path.write_text(json.dumps({"of": "me/news@main", "commit": commit}))
     generate = {"model": "tiny", "prompts": source}
     corpora = {
         "texts": {"source": source},
         "chains": {"source": {"generate": generate}},
         "images": {"images": {**source, "column": "image"}},
         "other": {"source": source},
+        "moved": {"source": {**source, "revision": "v2"}},
     }
     plan = Plan(config("step0", corpora=corpora, results=str(tmp_path)))
     found = [data_of(fetched_corpus(plan, name).source).revision for name in corpora]
-    assert found == [commit, commit, commit, None]
+    assert found == [commit, commit, commit, None, "v2"]
 
 
 def test_what_the_hub_has_is_fetched_job_by_job() -> None:

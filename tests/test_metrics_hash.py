@@ -37,7 +37,6 @@ def hash_of(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setattr(registry, "_METRICS", dict(registry.all_metrics()))
     sys.modules.pop("total_metric", None)
-    source.modules_of.cache_clear()
     importlib.invalidate_caches()
     importlib.import_module("total_metric")
     try:
@@ -73,12 +72,23 @@ def test_only_the_formula_counts(
     assert (before == after) == same
 
 
+def test_a_formula_that_is_edited_while_python_runs_has_a_new_hash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for later processes: none of them may find the old hash under the new source."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "total_metric.py").write_text(FORMULA)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "_METRICS", dict(registry.all_metrics()))
+    monkeypatch.setitem(sys.modules, "total_metric", importlib.import_module("total_metric"))
+    before = registry.formula_hash("total")
+    (tmp_path / "total_metric.py").write_text(FORMULA.replace("X ** power", "X * (2 * power)"))
+    assert registry.formula_hash("total") != before
+
+
 def test_imported_formulas_count() -> None:
-    assert "layerwise.metrics.formulas.entropy" in source.modules_of(
-        registry.get("prompt_entropy").compute.__module__
-    )
-    assert "layerwise.metrics.formulas.spectra" in source.modules_of(
-        registry.get("prompt_entropy").compute.__module__
-    )
+    modules = [registry.get("prompt_entropy").compute.__module__]
+    found = source.essence(modules, source.texts(modules))
+    assert {f"layerwise.metrics.formulas.{name}" for name in ("entropy", "spectra")} <= {*found}
     assert registry.formula_hash("lidar") != registry.formula_hash("dime")
     assert registry.formula_hash() == registry.formula_hash(*registry.all_metrics())

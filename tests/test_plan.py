@@ -7,9 +7,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from layerwise.config import Config
 from layerwise.run.plan import Plan
 from layerwise.run.resources import LONGEST, Requests
+from layerwise.run.validate import _depth
 
 CORPUS = {"source": {"package": "lee"}, "sample": {"n": 100}, "views": {"n": 2}}
 
@@ -47,6 +50,14 @@ def test_a_model_of_two_towers_has_a_size(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"text_config": tower, "vision_config": {}}))
     asked = Requests(plan({"clip": {"source": {"folder": str(tmp_path)}}}))
     assert asked.extract_mb("clip", "c") == 1 + 4 * 32 * 300 * 4 // 1_000_000
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "\xff"])
+def test_a_damaged_model_is_planned_and_left_to_its_job(text: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes(text.encode("latin-1"))
+    damaged = plan({"m-1b": {"source": {"folder": str(tmp_path)}}})
+    assert Requests(damaged).extract_mb("m-1b", "c") > 1
+    assert _depth(damaged.config, "m-1b") is None
 
 
 def test_ten_thousand_checkpoints_are_planned_in_linear_time() -> None:

@@ -155,10 +155,14 @@ def prompts_of(source: Any, column: str = "text") -> list[Any]:
     Parameters
     ----------
     source
-        A list, a `datasets.Dataset`, a data frame or a file.
+        A list, a `datasets.Dataset`, a data frame, a file, or a folder of images or recordings.
     column : str
         Column of a data set, data frame or file.
     """
+    if isinstance(source, str | Path) and Path(source).is_dir():
+        from layerwise.corpora.media_sources import media_in
+
+        return [*media_in(Path(source))[0]]
     if isinstance(source, Path) or (isinstance(source, str) and Path(source).suffix):
         from layerwise.config.corpora import FileTexts
         from layerwise.corpora.sources import open_texts
@@ -176,8 +180,8 @@ def prompts_of(source: Any, column: str = "text") -> list[Any]:
     given = list(source) if is_list else []
     if not given:
         raise LayerwiseError(
-            "texts: expected a list of texts, images or recordings, a data set or a file, got "
-            f"{source!r:.60}.",
+            "texts: expected a list of texts, images or recordings, a data set, a file or a "
+            f"folder, got {source!r:.60}.",
             code="wrong_type",
         )
     return [p if isinstance(p, str) else _medium(n, p) for n, p in enumerate(given)]
@@ -203,14 +207,15 @@ def _medium(number: int, given: Any) -> Medium:
     if isinstance(given, Image.Image):
         return _picture(name, given)
     if isinstance(given, Path):
-        return Recording(name, read_file(str(given), str(given)))
+        kind = Picture if given.suffix.lower() in Picture.suffixes else Recording
+        return kind(str(given), read_file(str(given), str(given)))
     if isinstance(given, Mapping) and given.keys() >= {"array", "sampling_rate"}:
         return Recording(name, wav(given["array"], int(given["sampling_rate"])))
     if isinstance(given, Mapping) and given.keys() >= {"bytes", "path"}:
         return Recording(name, given["bytes"] or read_file(str(given["path"]), name))
     raise LayerwiseError(
-        "texts: expected texts, PIL images, or recordings as a Path or as {'array': ..., "
-        f"'sampling_rate': ...}}, got {type(given).__name__} at {number}.",
+        "texts: expected texts, PIL images, paths of images or recordings, or recordings as "
+        f"{{'array': ..., 'sampling_rate': ...}}, got {type(given).__name__} at {number}.",
         code="wrong_type",
     )
 

@@ -62,7 +62,8 @@ def analyse(
         array (layers, texts, D), an array (layers, T, D) for each text, or a file of states.
     texts
         A list of texts, of PIL images or of recordings (``{"array": …, "sampling_rate": …}`` or
-        a Path), a `datasets.Dataset`, or a file of texts (.txt, .csv, .jsonl, .parquet).
+        a Path), a `datasets.Dataset`, a file of texts (.txt, .csv, .jsonl, .parquet), or a folder
+        of images or recordings.
     tokenizer : optional
         Tokenizer, image processor or feature extractor of a model in memory; by default that of
         its source.

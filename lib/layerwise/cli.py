@@ -67,7 +67,13 @@ TEXT = Annotated[
     Option(help="Column of the texts (default: text). Repeat for the second text of pairs."),
 ]
 LABEL = Annotated[str | None, Option(help="Column of the label (default: label, or score).")]
-MAX_LENGTH = Annotated[int, Option(min=1, help="Cut texts after this many tokens.")]
+MAX_LENGTH = Annotated[
+    int | None,
+    Option(
+        min=1,
+        help="Cut texts after this many tokens (default: 256), recordings after this many frames.",
+    ),
+]
 THREADS = Annotated[int, Option(min=1, max=1024, help="CPU threads.")]
 CONFIG = Annotated[Path, Option("--config", "-c", help="The config.")]
 EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -101,6 +107,11 @@ def _write(table: Any, csv: Path | None, json: Path | None) -> None:
         table.to_json(json, orient="records", indent=1)
 
 
+def _length(max_length: int | None, prompt: Any) -> int | None:
+    """Length after which prompts such as this one are cut; None for the model's."""
+    return 256 if max_length is None and isinstance(prompt, str) else max_length
+
+
 def _opened(
     model: str, threads: int, max_length: int | None, revision: str, device: str, dtype: str
 ) -> AbstractContextManager[LoadedModel]:
@@ -122,14 +133,16 @@ def _opened(
 @app.command()
 def analyse(
     model: MODEL,
-    texts: Annotated[Path, Argument(help=f"Texts: {TEXT_FILES}.")],
+    texts: Annotated[
+        Path, Argument(help=f"Texts: {TEXT_FILES}. Or a folder of images or recordings.")
+    ],
     metric: Annotated[
         list[str] | None,
         Option(help="A metric; repeat for several (default: all that texts suffice for)."),
     ] = None,
     tokens: Annotated[str, Option(help="Tokens to pool: all, drop_first or drop_sinks.")] = "all",
     text: Annotated[str, Option(help="Column of the texts.")] = "text",
-    max_length: MAX_LENGTH = 256,
+    max_length: MAX_LENGTH = None,
     csv: CSV = None,
     json: JSON = None,
     plot: Annotated[
@@ -140,7 +153,7 @@ def analyse(
     dtype: DTYPE = "float32",
     threads: THREADS = 2,
 ) -> None:
-    """Compute metrics of every layer of a model on texts.
+    """Compute metrics of every layer of a model on texts, images or recordings.
 
     Example: layerwise analyse HuggingFaceTB/SmolLM2-135M texts.txt --metric prompt_entropy
     """
@@ -152,6 +165,7 @@ def analyse(
         check_name("metric", name, all_metrics())
     check_name("token selection", tokens, TOKENS)
     prompts = prompts_of(texts, text)
+    max_length = _length(max_length, prompts[0])
     with _opened(model, threads, max_length, revision, device, dtype) as loaded:
         table, _ = measure(loaded, [prompts], threads, metrics=metric, tokens=tokens)
     _say(table.pivot_table("value", "layer", "metric").round(3).to_string())
@@ -169,13 +183,17 @@ def choose(
     model: MODEL,
     texts: Annotated[
         Path | None,
-        Argument(help=f"Texts like those you will embed: {TEXT_FILES}."),
+        Argument(
+            help=f"Texts like those you will embed: {TEXT_FILES}. Or a folder of images or "
+            "recordings."
+        ),
     ] = None,
     labels: Annotated[
         Path | None,
         Option(
             help="Labelled rows, in place of texts (.csv, .tsv, .jsonl, .parquet): columns text "
-            "and label, or first, second and score. Or words and tags (.conll, .conllu)."
+            "and label, or first, second and score. Or words and tags (.conll, .conllu). Or a "
+            "folder of images or recordings, with a subfolder for each class."
         ),
     ] = None,
     text: TEXT = None,
@@ -206,7 +224,7 @@ def choose(
     sample: Annotated[
         int, Option(min=20, max=5000, help="Read at most this many texts, rows or words.")
     ] = 1000,
-    max_length: MAX_LENGTH = 256,
+    max_length: MAX_LENGTH = None,
     seed: Annotated[int, Option(min=0, help="Seed of the sample and the splits.")] = 0,
     verbose: Annotated[bool, Option("--verbose", help="Print the whole table.")] = False,
     csv: CSV = None,
@@ -244,10 +262,19 @@ def choose(
             raise LayerwiseError("--label and a second --text need --labels.", code="conflict")
         given = prompts_of(texts, *text or ())
         data = choosing.sample_texts(given, sample, seed)
-        used = f"{len(data)} of {len(given)} texts"
+        used = f"{len(data)} of {len(given)} {getattr(data[0], 'kind', 'text')}s"
+        max_length = _length(max_length, data[0])
+    elif labels.is_dir():
+        if label or text:
+            raise LayerwiseError(
+                "--text and --label name columns, which a folder does not have.", code="conflict"
+            )
+        data, n = choosing.read_folder(labels, sample, seed)
+        used = f"{len(data.labels)} of {n} labelled files"
     else:
         data, n = choosing.read_labels(choosing.task_of(labels, text or (), label, seed), sample)
         used = f"{len(data.labels)} of {n} labelled rows"
+        max_length = _length(max_length, "")
     with _opened(model, threads, max_length, revision, device, dtype) as loaded:
         choice = choosing.choose(
             loaded,
@@ -267,7 +294,8 @@ def choose(
     options = {"max-length": max_length, "revision": revision, "dtype": dtype}
     usual = {"revision": "main", "dtype": "float32"}
     options = {key: value for key, value in options.items() if value != usual.get(key)}
-    _say(f"To save it: {choice.export_command(model, **options)}")
+    if loaded.reader.takes == "text":
+        _say(f"To save it: {choice.export_command(model, **options)}")
     _write(choice.whole_table, csv, json)
     if plot is not None:
         choosing.plot(choice, plot)

@@ -81,7 +81,7 @@ def of_features(measure: str, x: Floats, y: Floats) -> Floats:
 
 
 def features(measure: str, curves: Floats) -> Floats:
-    """What an association correlates, shape (k, m): of each curve, shape (k, n).
+    """Values that an association correlates, shape (k, m), of k curves, shape (k, n).
 
     Residuals given depth, ranks, the signs of all differences of two layers, or distances between
     all layers (double-centred by dcor; Székely et al. 2007, definition 3).

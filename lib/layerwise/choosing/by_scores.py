@@ -100,6 +100,9 @@ def interval(score: stats.Estimate, kind: str) -> tuple[Any, Any]:
         return np.tanh(np.arctanh(value) - shift), np.tanh(np.arctanh(value) + shift)
     if kind == "regression":
         return score.low, np.minimum(score.high, 1)
+    # Groups of several sizes vary even if every row is right.
+    value = value.clip(0, 1)
+    varies &= np.minimum(value, 1 - value) > 1e-9
     n = np.full(len(value), float(score.n))
     n[varies] = (value * (1 - value))[varies] / stderr[varies] ** 2
     low, high = proportion_confint(value * n, n, 2 * norm.sf(quantile), method="wilson")

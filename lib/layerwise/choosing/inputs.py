@@ -12,7 +12,9 @@ import pandas as pd
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from layerwise.analysis import labels_of
 from layerwise.config.tasks import LabelledEntry
+from layerwise.corpora.media_sources import media_in
 from layerwise.corpora.sources import read_rows
 from layerwise.errors import LayerwiseError, closest, listed
 from layerwise.section import parse
@@ -32,8 +34,8 @@ def sample_texts(texts: Sequence[Any], most: int, seed: int = 0) -> list[Any]:
     LayerwiseError
         If there are fewer than `FEWEST_TEXTS`.
     """
-    known = dict.fromkeys(t for t in texts if not isinstance(t, str) or t.strip())
-    distinct = list(known)
+    given = (t for t in texts if not isinstance(t, str) or t.strip())
+    distinct = list({getattr(t, "sha256", t): t for t in given}.values())
     if len(distinct) < FEWEST_TEXTS:
         raise LayerwiseError(
             f"{len(distinct)} different texts given; choosing a layer takes {FEWEST_TEXTS}, "
@@ -102,24 +104,46 @@ def read_labels(task: LabelledEntry, most: int) -> tuple[Labels, int]:
     if task.kind == "tags":
         n = sum(len(sentence.words) for sentence in conll.read(Path(str(task.file))))
         return labelled.read(task.model_copy(update={"sample": most})), n
-    data = labelled.read(task)
+    return _sampled(labelled.read(task), most)
+
+
+def read_folder(folder: Path, most: int, seed: int = 0) -> tuple[Labels, int]:
+    """Read images or recordings whose subfolders are their classes, as `read_labels`.
+
+    Raises
+    ------
+    LayerwiseError
+        As `read_labels`; and if a file is in no subfolder.
+    """
+    media, labels = media_in(folder)
+    if None in labels:
+        raise LayerwiseError(
+            f"{folder}: {media[labels.index(None)].name} is in no subfolder; the subfolder is the "
+            "label.",
+            code="too_few",
+        )
+    return _sampled(replace(labels_of(media, labels), seed=seed), most)
+
+
+def _sampled(data: Labels, most: int) -> tuple[Labels, int]:
+    """At most so many rows, and the number of all."""
     n = len(data.labels)
     if n <= most:
         return data, n
-    rows = _drawn(data, most, task.seed)
+    rows = _drawn(data, most)
     texts = [[column[r] for r in rows] for column in data.texts]
     part = replace(
         data, texts=texts, labels=data.labels[rows], groups=[data.groups[r] for r in rows]
     )
-    if task.kind != "pairs":
+    if data.kind != "pairs":
         part.splits  # noqa: B018  (raises if they cannot be split)
     return part, n
 
 
-def _drawn(data: Labels, most: int, seed: int) -> Any:
+def _drawn(data: Labels, most: int) -> Any:
     """Rows drawn at random; of each class at least as many groups as there are splits, or all."""
     rows = pd.DataFrame({"label": data.labels, "group": data.groups})
-    rows = rows.iloc[np.random.default_rng(seed).permutation(len(rows))]
+    rows = rows.iloc[np.random.default_rng(data.seed).permutation(len(rows))]
     needed = rows.index[:0]
     if np.issubdtype(data.labels.dtype, np.integer):
         needed = rows.drop_duplicates().groupby("label").head(probes.FOLDS).index

@@ -27,7 +27,7 @@ def savings(loaded: LoadedModel, data: Labels, layer: int) -> str:
     return (
         f"Cut there, the model has {(whole - saved_parameters) / 1e6:.1f} of {whole / 1e6:.1f} "
         f"million parameters and takes {100 * time_share(loaded, texts, layer):.0f}% of the time "
-        f"(a pass over {len(texts)} texts)."
+        f"(a pass over {len(texts)} {loaded.reader.takes}s)."
     )
 
 

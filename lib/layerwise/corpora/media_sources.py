@@ -69,6 +69,26 @@ def open_media(settings: ImageCorpus | AudioCorpus) -> Media:
     return _digits() if isinstance(source, PackageImages) else _of_folder(source, kind)
 
 
+def media_in(folder: Path) -> tuple[list[Medium], list[str | None]]:
+    """Read the images or recordings of a folder, and their labels, which are the subfolders.
+
+    Raises
+    ------
+    LayerwiseError
+        If it holds none, or both.
+    """
+    endings = {path.suffix.lower() for path in folder.rglob("*")}
+    kinds = [kind for kind in (Picture, Recording) if not endings.isdisjoint(kind.suffixes)]
+    if len(kinds) != 1:
+        raise LayerwiseError(
+            f"{folder}: expected a folder of images or of recordings; it holds "
+            f"{'both' if kinds else 'neither'}.",
+            code="wrong_type",
+        )
+    media = _of_folder(FolderMedia(folder=str(folder)), kinds[0])
+    return [kinds[0](name, media.read(k)) for k, name in enumerate(media.ids)], media.labels
+
+
 def kind_of(settings: ImageCorpus | AudioCorpus) -> type[Medium]:
     """The class of a corpus' prompts."""
     return Picture if isinstance(settings, ImageCorpus) else Recording

@@ -59,6 +59,8 @@ LARGE = 2**30
 """Bytes of a file whose hashing shows its progress; it takes seconds."""
 CHUNK = 2**24
 
+SHA256 = re.compile(r"[0-9a-f]{64}")
+
 LOCK = "lock"
 UNLOCKED_S = 60.0
 """Seconds in which a new folder of `scratch` gets its lock at the latest."""
@@ -113,6 +115,9 @@ def scratch() -> Iterator[Path]:
     """
     prefix = f"layerwise-{platform.node()}-"
     for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        # gpu-1 is another machine than gpu.
+        if "-" in folder.name.removeprefix(prefix):
+            continue
         # Another user's cannot be opened, and a new one may have no lock yet.
         with contextlib.suppress(OSError):
             if time.time() - folder.stat().st_mtime > UNLOCKED_S:
@@ -242,9 +247,10 @@ def cached(name: str, compute: Callable[[], str]) -> str:
         Returns the hash, hexadecimal.
     """
     entry = user_cache() / "hashes" / name
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, UnicodeDecodeError):
         found = entry.read_text("ascii")
-        if len(found) == 64:  # a write that was cut off is shorter
+        # A write that was cut off is shorter; after a crash of the machine, it may be of zeros.
+        if SHA256.fullmatch(found):
             return found
     found = compute()
     # A cache that cannot be written costs time and nothing else.

@@ -299,7 +299,7 @@ class Layer:
 
 
 def _rows(array: npt.NDArray[Any], kept: Mask) -> npt.NDArray[Any]:
-    """The rows that are kept; no copy, of which there is no room for many, if all are."""
+    """The rows that are kept. If all are, the array itself: a copy takes as much memory again."""
     return array if kept.all() else array[kept]
 
 

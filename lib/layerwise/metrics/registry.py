@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -20,7 +21,7 @@ import pydantic.dataclasses
 from layerwise.errors import LayerwiseError, closest
 from layerwise.io.files import cached, sha256_bytes, sha256_text
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
-from layerwise.metrics.source import modules_of, texts
+from layerwise.metrics.source import essence, texts
 from layerwise.section import Section
 from layerwise.vocabulary import Normalization, Protocol, Tokens
 
@@ -331,12 +332,12 @@ def formula_hash(*names: str) -> str:
     str
         16 hexadecimal digits.
     """
-    chosen = [get(name).compute.__module__ for name in names or all_metrics()]
+    modules = [get(name).compute.__module__ for name in names or all_metrics()]
+    # Read once: a file may be edited in between.
+    sources = texts(modules)
 
     def compute() -> str:
-        code: dict[str, str] = {}
-        for module in chosen:
-            code |= modules_of(module)
-        return sha256_bytes(json.dumps(code, sort_keys=True).encode())
+        return sha256_bytes(json.dumps(essence(modules, sources), sort_keys=True).encode())
 
-    return cached(sha256_text("formulas", sys.version, *chosen, *texts(chosen)), compute)[:16]
+    name = sha256_text("formulas", sys.version, *modules, *chain(*sources.items()))
+    return cached(name, compute)[:16]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Iterable, Mapping
 
 # Modules whose code is part of a formula, when a metric's file imports them.
 FOLLOWED = ("layerwise.metrics.formulas", "layerwise.metrics.catalog")
@@ -49,34 +48,37 @@ class _Essence(ast.NodeTransformer):
         return ast.Raise(exc=raised, cause=None)
 
 
-def texts(modules: Iterable[str]) -> list[str]:
-    """Source of all that decides the normalised source of modules: this file, formulas, names."""
+def texts(modules: Iterable[str]) -> dict[str, str]:
+    """Source, by name, of modules, of this one, and of the loaded formulas."""
     loaded = [name for name in sys.modules if name.startswith(FOLLOWED)]
     names = [__name__, *sorted({*modules, *loaded})]
-    return [text for name in names for text in (name, inspect.getsource(sys.modules[name]))]
+    return {name: inspect.getsource(sys.modules[name]) for name in names}
 
 
-@cache
-def modules_of(module: str) -> dict[str, str]:
-    """Normalised source of a module, and of the formulas that it imports, by module name."""
-    sources: dict[str, str] = {}
-    waiting = [module]
+def essence(modules: Iterable[str], sources: Mapping[str, str]) -> dict[str, str]:
+    """Normalised source of modules, and of the formulas that they import, by module name.
+
+    Parameters
+    ----------
+    sources : mapping
+        From `texts`.
+    """
+    found: dict[str, str] = {}
+    waiting = list(modules)
     while waiting:
         name = waiting.pop()
-        if name in sources:
-            continue
-        source = inspect.getsource(sys.modules[name])
-        sources[name] = normalised(source)
-        waiting += _imports(source)
-    return sources
+        if name not in found:
+            found[name] = normalised(sources[name])
+            waiting += [other for other in _imports(sources[name]) if other in sources]
+    return found
 
 
 def _imports(source: str) -> list[str]:
-    """Names of the loaded modules of `FOLLOWED` that the source imports."""
+    """Names below those of `FOLLOWED` that the source imports."""
     names: list[str] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return [name for name in names if name.startswith(FOLLOWED) and name in sys.modules]
+    return [name for name in names if name.startswith(FOLLOWED)]

@@ -251,9 +251,16 @@ class Plan:
                 found.append(f"tasks/{encode(task)}")
         return [f"{config.results}/fetched/{name}.json" for name in found]
 
-    def commit(self, *names: str) -> str | None:
-        """The commit of what was fetched: of ``models``, a model and its revision, and so on."""
-        return self._record(*names).get("commit") or None
+    def commit(self, section: str, name: str, *revision: str) -> str | None:
+        """The commit of what was fetched: of ``models``, a model and its revision, and so on.
+
+        None if the config has named another repository or revision since.
+        """
+        record = self._record(section, name, *revision)
+        entry = getattr(self.config, section).get(name)
+        source = data_of(getattr(entry, "questions", getattr(entry, "source", None)))
+        is_same = record.get("of") == place_of(source, *revision)
+        return (record.get("commit") or None) if is_same else None
 
     def adapter_commits(self, model: str, revision: str) -> dict[str, str]:
         """The commits of a model's adapters of the hub that were fetched, by `place`."""
@@ -288,6 +295,12 @@ class Plan:
         if corpus := getattr(entry, "corpus", None):
             found.append(self.path("texts", corpus=corpus))
         return found
+
+
+def place_of(source: Any, revision: str = "") -> str | None:
+    """Name and revision of a source on the hub, for records; None of any other source."""
+    hub = getattr(source, "hub", None)
+    return f"{hub}@{revision or getattr(source, 'revision', None) or 'main'}" if hub else None
 
 
 def model_folder(config: Config, model: str, revision: str) -> str | None:

@@ -6,6 +6,7 @@ the names of models (``pythia-6.9b``), lengths of tasks from mteb's own statisti
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -199,9 +200,7 @@ class Requests:
         if model in self.config.nano:
             return self.config.nano[model].layers + 1, self.config.nano[model].hidden
         place = locate(self.config.models[model].source, self.config.models[model].revisions[-1])
-        folder = place.folder or _cached(place.name, place.revision or "main")
-        file = folder / "config.json" if folder else None
-        given = json.loads(file.read_text(encoding="utf-8")) if file and file.is_file() else {}
+        given = card_of(place.folder or _cached(place.name, place.revision or "main"))
         given = given.get("text_config") or given.get("vision_config") or given
         layers = given.get("num_hidden_layers") or given.get("n_layer")
         width = given.get("hidden_size") or given.get("n_embd")
@@ -253,6 +252,18 @@ class Requests:
             * (not kept)
         )
         return lines
+
+
+def card_of(folder: Path | None) -> dict[str, Any]:
+    """A model's config.json; empty if there is none.
+
+    A damaged one is empty too: jobs refuse it when they load the model.
+    """
+    file = folder / "config.json" if folder else None
+    with contextlib.suppress(ValueError):  # no text in UTF-8, or no JSON
+        given = json.loads(file.read_text(encoding="utf-8")) if file and file.is_file() else {}
+        return given if isinstance(given, dict) else {}
+    return {}
 
 
 def _number(value: float) -> str:

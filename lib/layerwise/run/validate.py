@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from layerwise.metrics.registry import all_metrics, sections
 from layerwise.models.source import locate
 from layerwise.names import RESERVED, encode, step_of
 from layerwise.run.plan import OF_SCORES, Plan
+from layerwise.run.resources import card_of
 from layerwise.run.validate_studies import WITH_CORPORA, check_study, require_known
 from layerwise.section import Section
 from layerwise.tasks import catalog
@@ -216,10 +216,7 @@ def _depth(config: Config, model: str) -> int | None:
     if model in config.nano:
         return config.nano[model].layers
     entry = config.models[model]
-    folder = locate(entry.source, entry.revisions[-1]).folder
-    file = folder / "config.json" if folder else None
-    given = json.loads(file.read_text(encoding="utf-8")) if file and file.is_file() else {}
-    depth = given.get("num_hidden_layers")
+    depth = card_of(locate(entry.source, entry.revisions[-1]).folder).get("num_hidden_layers")
     return depth if isinstance(depth, int) else None
 
 

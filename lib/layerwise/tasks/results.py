@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from layerwise.config.scoring import ScoringSettings
+from layerwise.errors import LayerwiseError
 from layerwise.io import tables
 
 KIND = tables.Kind("layerwise.scores", 3)
@@ -143,8 +144,20 @@ def join_tables(parts: Iterable[Path], tasks: Iterable[str], *, key: str, output
         Names of the tasks in the order of the rows.
     key : str
         Key of the table that is written.
+
+    Raises
+    ------
+    LayerwiseError
+        If the tables do not have each task once.
     """
     paths, order = list(parts), {task: place for place, task in enumerate(tasks)}
+    found = [tables.read(path, "scores", ["task"], kind=KIND)["task"].unique() for path in paths]
+    if sorted(np.concatenate(found)) != sorted(order):
+        raise LayerwiseError(
+            f"{paths[0].parent}: the tables were made for another division of the tasks into "
+            "parts; run again with -R evaluate_part.",
+            code="mismatch",
+        )
     rows = tables.read(paths, "scores", kind=KIND)
     rows = rows.iloc[rows["task"].map(order).argsort(kind="stable")]
     columns = schema(together="combine" in rows)

@@ -23,7 +23,7 @@ from layerwise.io.files import replacing
 from layerwise.models import saved
 from layerwise.models.failures import why
 from layerwise.models.source import Location, locate
-from layerwise.run.plan import record_of
+from layerwise.run.plan import place_of, record_of
 from layerwise.tasks.catalog import get_task, load
 from layerwise.tasks.prompts import of_model
 
@@ -81,7 +81,7 @@ def fetch_corpus(source: HubMedia | HubTexts) -> dict[str, Any]:
     """Fetch the data set of a corpus and return its commit."""
     data, facts = load_hub(source)
     log.info("%s: %d rows", source.hub, len(data))
-    return {"commit": facts.get("commit", "")}
+    return {"of": place_of(source), "commit": facts.get("commit", "")}
 
 
 def fetch_task(name: str, entry: Task) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def fetch_task(name: str, entry: Task) -> dict[str, Any]:
             data, facts = load_hub(hub.model_copy(update={"split": split}))
             log.info("%s, %s: %d questions", hub.hub, split, len(data))
             commit = facts.get("commit", "")
-        return {"commit": commit}
+        return {"of": place_of(hub), "commit": commit}
     found = load(get_task(name)).metadata.dataset
     log.info("%s: %s", name, found["path"])
     return {"commit": str(found.get("revision") or "")}
@@ -117,7 +117,7 @@ def fetch_model(model: Model, revision: str) -> dict[str, Any]:
     # Evaluation reads a model's prompts and its Normalize module.
     of_model(model, revision)
     saved.normalizes(locate(model.source, revision))
-    return {"commit": commit, **commits}
+    return {"of": place_of(model.source, revision), "commit": commit, **commits}
 
 
 def _snapshot(repository: str, revision: str, patterns: Sequence[str]) -> str:
