@@ -132,8 +132,6 @@ def test_layers_together_stand_below_the_best_one() -> None:
     assert shown[2:] == ["1, 2 of 2, averaged", "1, 2 of 2, concatenated"]
     assert report.note(table) != report.note(table[:2]) == report.NOTE
     alone = report.first_table(scores)
-    without = rows.assign(layers="1 2", combine=ways, main_score=None)
-    pd.testing.assert_frame_equal(report.first_table(scores, combinations=without), alone)
     pd.testing.assert_frame_equal(table[:2], alone, check_dtype=False)
     rows.loc[rows["task"] == rows["task"].iloc[0], "main_score"] = np.nan
     pd.testing.assert_frame_equal(report.first_table(scores, combinations=rows), alone)
