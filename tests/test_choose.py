@@ -452,6 +452,17 @@ def test_pairs_of_several_layers() -> None:
     assert found["layers"] == "0 1" and found["score"] > 0.99 and found["gain_low"] > 0.05
 
 
+@pytest.mark.parametrize("seed", [30, 42])
+def test_pairs_of_several_layers_gain_nothing_on_noise(seed: int) -> None:
+    """Splits share the rows that select layers, so their pairs count for fewer than they are."""
+    rng = np.random.default_rng(seed)
+    texts = [[f"{side}{row}" for row in range(40)] for side in "ab"]
+    layers = list(rng.normal(size=(4, 2, 40, 8)).astype(np.float32))
+    data = labelled.Labels("pairs", texts, rng.normal(size=40), texts[0])
+    gains = choose.compare_several(data, layers, 2).table[2:]
+    assert gains["gain"].max() > 0.3 and gains["gain_low"].max() < 0
+
+
 def test_several_layers_of_a_model(folder: Path, tmp_path: Path) -> None:
     texts = list(dict.fromkeys(tiny.texts(90)))[:80]
     frame = pd.DataFrame({"text": texts, "label": [str(len(t) > 80) for t in texts]})

@@ -72,10 +72,10 @@ def test_only_the_formula_counts(
     assert (before == after) == same
 
 
-def test_a_formula_that_is_edited_in_a_session_has_a_new_hash(
+def test_a_formula_that_is_edited_while_python_runs_has_a_new_hash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also for later sessions: none of them may find the old hash under the new source."""
+    """Also for later processes: none of them may find the old hash under the new source."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "total_metric.py").write_text(FORMULA)
     monkeypatch.syspath_prepend(tmp_path)

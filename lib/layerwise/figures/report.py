@@ -26,7 +26,8 @@ NOTE = (
 )
 NOTE_TOGETHER = (
     " Layers that stand together are those of scoring.layers, each at unit length before they are "
-    "averaged or concatenated; their intervals hold for all of a model's combinations together."
+    "averaged or concatenated; their intervals hold for all of a model's combinations together. "
+    "Those without a score on every task are left out."
 )
 
 
@@ -58,8 +59,10 @@ def first_table(
     best = best_layers(scores, seed=seed)
     best = best[best["task_type"] == "all"]
     best = best.assign(best_layer=[_best(row) for row in best.to_dict("records")])
+    together = pd.DataFrame()
     if combinations is not None and len(combinations):
         together = mean_of_combinations(scores, combinations, seed=seed)
+    if len(together):
         pairs = zip(together["layers"], together["combine"], strict=True)
         listed = [f"{layers.replace(' ', ', ')} {COMBINES[way]}" for layers, way in pairs]
         best = pd.concat([best.assign(layers=""), together.assign(best_layer=listed)])
