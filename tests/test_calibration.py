@@ -21,7 +21,7 @@ from test_metrics_literature import layer_of, realistic
 from layerwise import stats
 from layerwise.association.measures import null_level, strengths
 from layerwise.association.selection import _elsewhere, _leads_over, nested_regret
-from layerwise.choosing import choose_by_scores
+from layerwise.choosing import choose_by_scores, compare_several
 from layerwise.metrics.registry import get
 from layerwise.metrics.table import compute_layer
 from layerwise.tasks.labelled import Labels, layer_score
@@ -229,6 +229,30 @@ def test_layers_that_are_no_better_are_not_recommended(kind: str, signal: bool, 
         assert at_most(missed, 0.05, n_samples) and at_most(recommended, 0.025, n_samples)
 
 
+# Several layers together
+
+
+def gain_rate(kind: str, n: int, n_samples: int, n_layers: int = 7) -> float:
+    """Share of samples with labels of noise in which three layers gain significantly."""
+    hits = 0
+    for seed in range(n_samples):
+        rng = np.random.default_rng(seed)
+        columns = range(1 + (kind == "pairs"))
+        steps = np.sqrt(np.arange(1, n_layers + 1))[:, None, None]
+        x = [np.cumsum(rng.normal(size=(n_layers, n, 16)), axis=0) / steps for _ in columns]
+        y = rng.integers(0, 2, n) if kind == "classification" else rng.normal(size=n)
+        rows = [[f"{column} {row}" for row in range(n)] for column in columns]
+        layers = list(np.stack(x, axis=1).astype(np.float32))
+        table = compare_several(Labels(kind, rows, y, rows[0]), layers, 3).table
+        hits += bool((table["gain_low"][2:] > 0).any())
+    return hits / n_samples
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression", "pairs"])
+def test_several_layers_do_not_gain_on_noise(kind: str) -> None:
+    assert at_most(gain_rate(kind, 100, 40), 0.025, 40)
+
+
 # Leads and regrets over tasks
 
 
@@ -348,6 +372,10 @@ def print_rates(n_samples: int = 400) -> None:
                 rates = choice_rates(kind, n, signal, n_samples // (1 + 4 * (n == 1000)))
                 shares = "  ".join(f"{100 * m:4.1f} {100 * r:4.1f}" for m, r in rates)
                 say(f"{kind:8} {'signal' if signal else 'noise':6} {n:5}  {shares}")
+    for kind in ("classification", "regression", "pairs"):
+        for n in (40, 100, 400):
+            rates = [gain_rate(kind, n, n_samples // 4, depth) for depth in DEPTHS]
+            say("gain", kind, n, "  ".join(f"{100 * r:4.1f}" for r in rates))
     for name, sizes in TASK_CLUSTERS.items():
         rates = [task_rates(sizes, depth, 2 * n_samples) for depth in DEPTHS]
         say(name, "  ".join(f"{100 * m:4.1f}" if s else "   –" for m, s in rates))

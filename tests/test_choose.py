@@ -20,7 +20,7 @@ from layerwise import choosing as choose
 from layerwise import stats
 from layerwise.analysis import measure, score_labels
 from layerwise.association import evidence
-from layerwise.choosing import by_evidence, by_scores, inputs, savings
+from layerwise.choosing import by_evidence, by_scores, inputs, savings, several_layers
 from layerwise.cli import app
 from layerwise.config import read_config
 from layerwise.config.tasks import LabelledEntry
@@ -452,6 +452,17 @@ def test_pairs_of_several_layers() -> None:
     assert found["layers"] == "0 1" and found["score"] > 0.99 and found["gain_low"] > 0.05
 
 
+@pytest.mark.parametrize("seed", [30, 42])
+def test_pairs_of_several_layers_gain_nothing_on_noise(seed: int) -> None:
+    """Splits share the rows that select layers, so their pairs count for fewer than they are."""
+    rng = np.random.default_rng(seed)
+    texts = [[f"{side}{row}" for row in range(40)] for side in "ab"]
+    layers = list(rng.normal(size=(4, 2, 40, 8)).astype(np.float32))
+    data = labelled.Labels("pairs", texts, rng.normal(size=40), texts[0])
+    gains = choose.compare_several(data, layers, 2).table[2:]
+    assert gains["gain"].max() > 0.3 and gains["gain_low"].max() < 0
+
+
 def test_several_layers_of_a_model(folder: Path, tmp_path: Path) -> None:
     texts = list(dict.fromkeys(tiny.texts(90)))[:80]
     frame = pd.DataFrame({"text": texts, "label": [str(len(t) > 80) for t in texts]})
@@ -491,6 +502,7 @@ def test_the_printed_command_exports_what_was_scored(
     scaling = tiny.save("bert", tmp_path / "bert")
     (scaling / "modules.json").write_text('[{"type": "sentence_transformers.models.Normalize"}]')
     monkeypatch.setattr(stats, "simultaneous_ci", _sure)
+    monkeypatch.setattr(several_layers, "interval", lambda sure, _: (sure.low, sure.high))
     monkeypatch.chdir(tmp_path)
     asked = ["--labels", tmp_path / "l.csv", "--max-length", "24"]
     for model, more in (
@@ -517,9 +529,9 @@ def test_the_printed_command_exports_what_was_scored(
 
 
 def _sure(values: np.ndarray, *_: Any, widening: float = 1.0) -> stats.Estimate:
-    """Intervals without width, and every combination leads."""
+    """Intervals without width, and every combination leads, also against guessing."""
     mean = np.asarray(values).mean(axis=0)
-    lead = np.abs(mean) + 0.01
+    lead = np.ones_like(mean)
     return stats.Estimate(mean, lead, lead, lead, 0 * lead, len(values))
 
 

@@ -121,7 +121,8 @@ def test_layers_together_stand_below_the_best_one() -> None:
     values = np.linspace(0.6, 0.9, len(SCORES))
     rows = tidy_scores(values[:, None] + [[0, 0]], model="b").drop(columns=["layer", "depth"])
     ways = np.tile(["mean", "concat"], len(SCORES))
-    table = report.first_table(scores, combinations=rows.assign(layers="1 2", combine=ways))
+    rows = rows.assign(layers="1 2", combine=ways)
+    table = report.first_table(scores, combinations=rows)
     assert table["best_layer"].tolist() == ["1", "1", "1, 2 averaged", "1, 2 concatenated"]
     row = table.iloc[2]
     assert row["score"] == pytest.approx(values.mean())
@@ -134,6 +135,8 @@ def test_layers_together_stand_below_the_best_one() -> None:
     without = rows.assign(layers="1 2", combine=ways, main_score=None)
     pd.testing.assert_frame_equal(report.first_table(scores, combinations=without), alone)
     pd.testing.assert_frame_equal(table[:2], alone, check_dtype=False)
+    rows.loc[rows["task"] == rows["task"].iloc[0], "main_score"] = np.nan
+    pd.testing.assert_frame_equal(report.first_table(scores, combinations=rows), alone)
 
 
 def test_token_selections_are_compared_task_by_task() -> None:

@@ -17,9 +17,9 @@ from layerwise.choosing.choice import Choice, advice, with_ends
 from layerwise.errors import LayerwiseError
 from layerwise.tasks.results import Score
 
-ADDED_VARIANCE = {"classification": 0.8, "tags": 0.8, "regression": 1.6}
-"""Variance added for the training rows that probes share, in units of Nadeau and Bengio's (2003).
-Simulated (docs/statistics.md)."""
+ADDED_VARIANCE = {"classification": 0.8, "tags": 0.8, "regression": 1.6, "pairs": 0.8}
+"""Variance added for the training rows that probes, or selections of layers, share, in units of
+Nadeau and Bengio's (2003). Simulated (docs/statistics.md)."""
 ADDED_PER_ROW = {"regression": 0.0044}
 """The same for each tested row: penalties of R² vary between splits, whatever the rows."""
 SCORES = {
@@ -80,7 +80,7 @@ def choose_by_scores(
 
 
 def widening(score: Score, kind: str) -> float:
-    """Factor on standard errors for probes that share training rows."""
+    """Factor on standard errors for probes or selections that share training rows."""
     if not score.n_train:
         return 1.0
     added = ADDED_VARIANCE[kind] + ADDED_PER_ROW.get(kind, 0.0) * score.n_runs

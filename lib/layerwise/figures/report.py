@@ -26,7 +26,8 @@ NOTE = (
 )
 NOTE_TOGETHER = (
     " Layers that stand together are those of scoring.layers, each at unit length before they are "
-    "averaged or concatenated; their intervals hold for all of a model's combinations together."
+    "averaged or concatenated; their intervals hold for all of a model's combinations together. "
+    "Those without a score on every task are left out."
 )
 
 

@@ -252,7 +252,7 @@ def read(
     reader: Callable[..., Any],
     dtype: str,
 ) -> tuple[Any, Any, Any]:
-    """Read a network, and its tokenizer or image processor, from their files.
+    """Read a network, and its tokenizer or processor, from their files.
 
     Parameters
     ----------
@@ -261,7 +261,7 @@ def read(
     architecture
         The class of transformers that reads the network, such as ``AutoModel``.
     reader : callable
-        Reads the tokenizer or image processor, given the location, the configuration and options.
+        Reads the tokenizer or processor, given the location, the configuration and options.
 
     Returns
     -------

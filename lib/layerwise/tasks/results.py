@@ -72,7 +72,7 @@ class Score:
     penalty : float, optional
         Of a probe: L2 penalty, the median over splits.
     n_train : int, optional
-        Of a probe: rows behind one fit.
+        Of a probe, and of several layers of pairs: rows behind one fit or selection.
     sub_scores : str, optional
         Of a task of mteb's: all of its scores as JSON, if they are asked for.
     parts : array, shape (G,), optional

@@ -142,4 +142,5 @@ def _score(data: Labels, of_splits: Sequence[Columns]) -> Score:
         labels=data.labels[tested],
         groups=[data.groups[row] for row in tested],
     )
-    return pairs_score(part, np.concatenate(ranks))
+    score = pairs_score(part, np.concatenate(ranks))
+    return replace(score, n_train=len(data.splits[0].fitted))
