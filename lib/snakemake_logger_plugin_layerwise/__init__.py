@@ -36,6 +36,8 @@ EXPECTED: dict[int, tuple[str, float]] = {}
 """Rule and seconds, relative to others, of each job by its number; the Snakefile writes it."""
 EVERY = 60.0  # seconds between the lines of a long job
 PROGRESS = " layerwise.progress: "
+ENOUGH = 0.1
+"""Part of a run after which its pace is known."""
 
 
 class Job(NamedTuple):
@@ -111,7 +113,9 @@ class LogHandler(LogHandlerBase):  # type: ignore[misc]
         left = ""
         if number in self.waiting:
             self.ended.append((*self.waiting.pop(number), now - job.start))
-            left = f"{tqdm.format_interval(self.seconds_left(now))} left"
+            ended = sum(expected for _, expected, _ in self.ended)
+            if ended >= ENOUGH * (ended + sum(expected for _, expected in self.waiting.values())):
+                left = f"{tqdm.format_interval(self.seconds_left(now))} left"
         self._write(f"{took}, {left}" if self.bar.disable and left else took)
         self.bar.update()
         self._show_running(left)

@@ -288,7 +288,7 @@ def _at_common_depths(
     for _, part in every.groupby(VARIANT, sort=False, dropna=False):
         about = part.iloc[0][VARIANT].to_dict()
         if len(part) < len(models):
-            log.warning("over models: left out %s, which some model lacks", about)
+            log.info("over models: left out %s, which some model lacks", about)
             continue
         each = list(zip(models, part["row"], chosen, strict=True))
         known = [usable(metrics.values[row][c]) for (_, metrics), row, c in each]

@@ -58,6 +58,10 @@ START_S = {
     "evaluate_part": 15.0,
     "associate": 10.0,
     "select": 10.0,
+    "train": 60.0,
+    "convert": 10.0,
+    "views": 10.0,
+    "wikipedia": 8.0,
 }
 SHORT_S = 2.0
 METRICS_S = 0.15
@@ -135,7 +139,8 @@ class Requests:
         names : mapping
             The job's wildcards: ``model``, ``revision``, ``corpus``, ``part``.
         """
-        start, model = START_S.get(rule, SHORT_S), names.get("model", "")
+        kind = "train" if rule.startswith("train_") else rule  # one rule for each model
+        start, model = START_S.get(kind, SHORT_S), names.get("model", "")
         if rule == "metrics":
             return start + METRICS_S * self.extract_mb(model, names["corpus"])
         if rule == "extract":
