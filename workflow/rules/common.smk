@@ -158,7 +158,7 @@ def stale(stage, *paths, within="", copy_of=None, **given):
                 facts = STORAGE.facts(result(copy_of, wildcards))
                 facts = facts and {"key": facts.get("input")}
             else:
-                facts = STORAGE.facts(output + within)
+                facts = STORAGE.facts(f"{output}/{within}" if within else output)
             if within and STORAGE.is_remote:
                 # Snakemake must not ask itself: its plugin for S3 takes a folder that was not
                 # there for absent from then on.

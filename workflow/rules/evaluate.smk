@@ -10,7 +10,7 @@ localrules:
 rule quickstart_tasks:
     input:
         texts="<results>/texts/wikipedia.parquet",
-        stale=stale("quickstart_tasks", "<results>/tasks", within="/layerwise.json"),
+        stale=stale("quickstart_tasks", "<results>/tasks", within="layerwise.json"),
     output:
         directory("<results>/tasks"),
     log:

@@ -11,7 +11,7 @@ for NANO in CONFIG.nano:
         input:
             texts="<results>/texts/wikipedia.parquet",
             stale=stale(
-                "nano", *nano_folders(NANO), within="/layerwise.json", model=NANO
+                "nano", *nano_folders(NANO), within="layerwise.json", model=NANO
             ),
         output:
             [directory(folder) for folder in nano_folders(NANO)],
@@ -47,7 +47,7 @@ rule convert:
         stale=stale(
             "converted",
             "<results>/converted/{model}/{revision}",
-            within="/layerwise.json",
+            within="layerwise.json",
         ),
     output:
         directory("<results>/converted/{model}/{revision}"),
