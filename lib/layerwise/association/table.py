@@ -285,10 +285,11 @@ def _at_common_depths(
     every = pd.concat([metrics.variants.reset_index(names="row") for _, metrics in models])
     every = every[every["protocol"] != BASELINE]
     at = np.linspace(0.0, 1.0, n_points)
+    lacking: dict[object, None] = {}
     for _, part in every.groupby(VARIANT, sort=False, dropna=False):
         about = part.iloc[0][VARIANT].to_dict()
         if len(part) < len(models):
-            log.info("over models: left out %s, which some model lacks", about)
+            lacking[about["metric"]] = None
             continue
         each = list(zip(models, part["row"], chosen, strict=True))
         known = [usable(metrics.values[row][c]) for (_, metrics), row, c in each]
@@ -311,6 +312,9 @@ def _at_common_depths(
                 "n": min(metrics.n[row] for (_, metrics), row, _ in each),
             }
             yield head, np.stack(x), np.stack(y)
+    if lacking and group == "all":
+        names = ", ".join(map(str, lacking))
+        log.warning("over models: some model lacks variants of %s, which are left out", names)
 
 
 def _apart(curves: Floats) -> Floats:
