@@ -443,7 +443,7 @@ def test_what_a_model_lacks_leaves_the_pooled_rows_with_a_word(
     table = associate(metrics, scores)
     pooled = table[(table["model"] == "all") & (table["protocol"] != "baseline")]
     assert set(pooled["metric"]) == {"curvature"}
-    assert "lacks variants of prompt_entropy, lidar, which are left out" in caplog.text
+    assert "lacks variants of lidar, prompt_entropy, which are left out" in caplog.text
 
 
 def test_own_texts_set_each_task_against_its_own_corpus(rng: np.random.Generator) -> None:
