@@ -54,37 +54,49 @@ class Needs:
 
 
 @dataclass(frozen=True)
-class Pending:
-    """Spectra that are still to be computed.
+class Target:
+    """Place of the eigenvalues of a stack of matrices.
 
     Attributes
     ----------
-    matrices : Tensor, shape (B, R, R)
-    target : Tensor, shape (B, at least R)
-        Where the eigenvalues go.
+    array : Tensor, shape (B, at least R)
     counts : Tensor, shape (B,)
         Number of eigenvalues of each matrix that are not of pads.
     signed : bool
         True if eigenvalues may be negative.
     rows : bool Tensor, optional
-        The rows of the target that the matrices belong to; all by default.
+        The rows of the array that the matrices belong to; all by default.
     """
 
-    matrices: Tensor
-    target: Tensor
+    array: Tensor
     counts: Tensor
     signed: bool = False
     rows: Tensor | None = None
 
     def fill(self, values: Tensor) -> None:
-        """Write the eigenvalues of the matrices to their place."""
+        """Write the eigenvalues to their place."""
         eigen.record(self.counts)
         ordered = by_magnitude(values) if self.signed else descending(values)
         places = torch.arange(values.shape[1], device=values.device)
         rows = slice(None) if self.rows is None else self.rows
         # Rounding may have left something where pads stand.
         kept = ordered.masked_fill(places >= self.counts[:, None], 0)
-        self.target[rows, : values.shape[1]] = kept
+        self.array[rows, : values.shape[1]] = kept
+
+
+@dataclass(frozen=True)
+class Pending:
+    """Spectra that are still to be computed.
+
+    Attributes
+    ----------
+    matrices : Tensor, shape (B, R, R)
+    targets : one or two of Target
+        Of the matrices, and of the matrices without their first row and column.
+    """
+
+    matrices: Tensor
+    targets: Sequence[Target]
 
 
 class Reduced:
@@ -106,6 +118,7 @@ class Reduced:
         self.needs = needs
         self.finite = packed.mean.isfinite().all(dim=1)
         self.chosen = {tokens: choose(packed, tokens, needs.sink_ratio) for tokens in needs.tokens}
+        self.is_nested = {"all", "drop_first"} <= self.chosen.keys()
         self.pending: list[Pending] = []
         self.grams: dict[str, Tensor] = {}
         batch, width, hidden = packed.states.shape
@@ -138,13 +151,15 @@ class Reduced:
     def _add(self, protocol: str, tokens: str, at: tuple[int, int]) -> None:
         """Add the results of a protocol and a selection of tokens."""
         part, arrays = self.chosen[tokens], self.arrays
+        width, hidden = part.states.shape[1:]
         arrays["pooled"][at] = part.mean
         if self.needs.pooled_only:
             return
         if protocol == "reference":
             self._add_reference(part, tokens, at)
             return
-        if part.states.shape[1] > part.states.shape[2]:
+        targets = [Target(arrays["spectrum"][at], part.lengths)]
+        if width > hidden:
             arrays["curvature"][at] = curvature.of_steps(
                 curvature.products(part.states), part.lengths
             )
@@ -154,7 +169,14 @@ class Reduced:
             matrices = self._gram(tokens)
             near = [torch.diagonal(matrices, k, 1, 2) for k in range(3)]
             arrays["curvature"][at] = curvature.of_steps(near, part.lengths)
-        self.pending.append(Pending(matrices, arrays["spectrum"][at], part.lengths))
+            if self.is_nested and tokens == "drop_first" and width < hidden:
+                return  # the matrix of ``all`` is of tokens, too, and has both spectra
+            if self.is_nested and tokens == "all":
+                place = at[0], self.needs.tokens.index("drop_first")
+                targets.append(
+                    Target(arrays["spectrum"][place], self.chosen["drop_first"].lengths)
+                )
+        self.pending.append(Pending(matrices, targets))
 
     def _add_reference(self, part: Packed, tokens: str, at: tuple[int, int]) -> None:
         """Curvature and spectra of centred unit rows, as in the released code.
@@ -170,13 +192,13 @@ class Reduced:
             unit = (part.states[long] - part.mean[long, None]).double() * scale[long, :, None]
             matrices = eigen.gram(unit.transpose(1, 2)).clamp_(min=0)
             counts = part.lengths[long].clamp(max=hidden)
-            self.pending.append(Pending(matrices, target, counts, signed=True, rows=long))
+            self.pending.append(Pending(matrices, [Target(target, counts, True, long)]))
             rows, counts = rows[~long], part.lengths[~long]
             # Of the shorter prompts, which the width of the batch would make as large.
             rows = rows[:, :hidden, :hidden].clamp(min=0)
-            self.pending.append(Pending(rows, target, counts, signed=True, rows=~long))
+            self.pending.append(Pending(rows, [Target(target, counts, True, ~long)]))
             return
-        self.pending.append(Pending(rows.clamp_(min=0), target, part.lengths, signed=True))
+        self.pending.append(Pending(rows.clamp_(min=0), [Target(target, part.lengths, True)]))
 
     def _add_prefixes(self, packed: Packed) -> None:
         """Add the spectra of prefixes: of the corners of the prompts' Gram matrices."""
@@ -188,13 +210,17 @@ class Reduced:
         self.arrays["prefix_spectrum"] = spectra
         starts = itertools.accumulate(sizes, initial=0)
         for t, start in zip(sizes, starts, strict=False):
-            for target, choice in zip(spectra, tokens, strict=True):
+            targets = {}
+            for choice, array in zip(tokens, spectra, strict=True):
                 # Without the first token there is one fewer.
                 n = t - (choice == "drop_first")
-                corner = self._gram(choice)[:, :n, :n]
                 # 0 where a prompt has fewer than t tokens.
                 counts = torch.where(lengths >= t, n, 0)
-                self.pending.append(Pending(corner, target[:, start : start + n], counts))
+                targets[choice] = Target(array[:, start : start + n], counts)
+            first, *_ = ordered = sorted(tokens)  # ``all`` before ``drop_first``
+            n = targets[first].array.shape[1]
+            corner = self._gram(first)[:, :n, :n]
+            self.pending.append(Pending(corner, [targets[choice] for choice in ordered]))
 
     def _gram(self, tokens: str) -> Tensor:
         """``Z Zᵀ`` of a selection of tokens."""
@@ -210,9 +236,12 @@ class Reduced:
 def decompose(many: Sequence[Reduced]) -> None:
     """Complete the spectra: of several layers at once, which is faster than one by one."""
     pending = [one for reduced in many for one in reduced.pending]
-    spectra = eigen.eigenvalues([one.matrices for one in pending])
-    for one, values in zip(pending, spectra, strict=True):
-        one.fill(values)
+    spectra = eigen.eigenvalues(
+        [one.matrices for one in pending], [len(one.targets) > 1 for one in pending]
+    )
+    for one, found in zip(pending, spectra, strict=True):
+        for target, values in zip(one.targets, found, strict=True):
+            target.fill(values)
     for reduced in many:
         reduced.pending = []
 
