@@ -60,7 +60,8 @@ def test_a_cut_model_gives_the_layer(family: str, tmp_path: Path) -> None:
 def test_plain_sentence_transformers_loads_it(layer: Any, tmp_path: Path) -> None:
     """In a process that cannot import layerwise."""
     whole = tiny.loaded("llama", tmp_path / "whole")
-    recipe = Recipe(layer, "drop_first", readout="final_norm", normalize=True, combine="concat")
+    combine = "" if layer == 2 else "concat"
+    recipe = Recipe(layer, "drop_first", readout="final_norm", normalize=True, combine=combine)
     export(whole, recipe, tmp_path / "cut", TEXTS)
     script = (
         "import sys, json; sys.modules['layerwise'] = None\n"
@@ -127,6 +128,7 @@ def test_plain_transformers_loads_it(tmp_path: Path) -> None:
         ({"layer": "1,1"}, "duplicate"),
         ({"layer": "1-3"}, "wrong_type"),
         ({"pooling": "means"}, "unknown_name"),
+        ({"combine": "concat"}, "conflict"),
     ],
 )
 def test_the_shell_refuses_before_it_loads(
@@ -169,6 +171,7 @@ def test_a_folder_with_something_in_it_stays(tmp_path: Path) -> None:
 
 def test_a_wrong_cut_is_never_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = tiny.loaded("llama", tmp_path / "whole")
+    (tmp_path / ".cut.partial/3").mkdir(parents=True)  # of an export that was killed
     monkeypatch.setattr(cut, "_cuts", lambda *_: [(1, 0), (3, 2)])
     with refused("unsupported"):
         export(whole, Recipe(1), tmp_path / "cut", TEXTS)
