@@ -5,11 +5,15 @@ throws everything away. Runs of both take turns, and the fastest of each counts,
 program's load touches both; with --cpu-clock and one thread it touches neither. Printed, as JSON
 lines:
 
-- ratios to the bare pass: an extraction of one kind (protocol `paper`, all tokens), of four (both
-  protocols, with and without the first token), and the eigenvalues of one kind alone
+- ratios to the bare pass: an extraction of one kind (protocol `paper`, all tokens), of two (with
+  and without the first token), of four (both protocols), and the floor of one and two kinds: Gram
+  matrices and eigenvalues alone
 - seconds a token from few prompts to many, with the memory's high-water mark
 - pads as a share of all tokens computed; bytes of the file, and of the token states it replaces
 - with --profile, where the time of one extraction goes
+
+python benchmarks/bench_extract.py --model smollm2-135m results/converted/smollm2-135m/main \\
+    --words 0 160 --threads 1 --cpu-clock
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from __future__ import annotations
 import argparse
 import cProfile
 import json
+import os
 import pstats
 import resource
 import sys
@@ -39,8 +44,9 @@ from layerwise.models.load import LoadedModel, load
 from layerwise.section import parse
 
 PLANS = {
-    "1 kind": ExtractSettings(),
-    "4 kinds": ExtractSettings(tokens=("all", "drop_first"), protocols=("paper", "reference")),
+    "one_kind": ExtractSettings(),
+    "two_kinds": ExtractSettings(tokens=("all", "drop_first")),
+    "four_kinds": ExtractSettings(tokens=("all", "drop_first"), protocols=("paper", "reference")),
 }
 
 
@@ -69,14 +75,16 @@ def bare(loaded: LoadedModel, ids: list[list[int]], budget: int) -> float:
     return clock() - start
 
 
-def eigenvalues_alone(loaded: LoadedModel, ids: list[list[int]], budget: int) -> float:
-    """Seconds for the eigenvalues of one kind of spectrum and nothing else: its floor."""
-    seconds = 0.0
+def spectra_alone(
+    loaded: LoadedModel, ids: list[list[int]], budget: int, without_first: bool
+) -> float:
+    """Seconds for the Gram matrices and the eigenvalues of one or two kinds, and nothing else."""
+    seconds, (layers, hidden) = 0.0, (loaded.anatomy.n_layers, loaded.anatomy.hidden)
     for batch in batches.cut([len(p) for p in ids], budget):
-        states = torch.randn(len(batch), len(ids[batch[0]]), 64, device=loaded.device)
-        grams = [eigen.gram(states)] * loaded.anatomy.n_layers
+        states = torch.randn(len(batch), len(ids[batch[0]]), hidden, device=loaded.device)
         start = clock()
-        eigen.eigenvalues(grams)
+        grams = [eigen.gram(states) for _ in range(layers)]
+        eigen.eigenvalues(grams, [without_first] * layers)
         seconds += clock() - start
     return seconds
 
@@ -115,7 +123,8 @@ def compare(loaded: LoadedModel, texts: list[str], repeats: int, folder: Path) -
     budget = batches.budget_of(loaded.device.type, loaded.anatomy.hidden)
     ids, _ = loaded.texts.prompts(texts)
     jobs: dict[str, Callable[[], float]] = {"bare": lambda: bare(loaded, ids, budget)}
-    jobs["eigenvalues"] = lambda: eigenvalues_alone(loaded, ids, budget)
+    jobs["floor_of_one"] = lambda: spectra_alone(loaded, ids, budget, False)
+    jobs["floor_of_two"] = lambda: spectra_alone(loaded, ids, budget, True)
     for name, plan in PLANS.items():
         jobs[name] = lambda plan=plan, name=name: ours(loaded, texts, plan, folder / f"{name}.h5")
     bare(loaded, ids[:8], budget)
@@ -124,18 +133,18 @@ def compare(loaded: LoadedModel, texts: list[str], repeats: int, folder: Path) -
         for name, job in jobs.items():
             best[name] = min(best[name], job())
     tokens = sum(map(len, ids))
-    ratio = {name: seconds / best["bare"] for name, seconds in best.items()}
+    ratios = {name: seconds / best["bare"] for name, seconds in best.items() if name != "bare"}
     dump = tokens * loaded.anatomy.n_layers * loaded.anatomy.hidden * 2
     say(
         model=loaded.name,
         prompts=len(texts),
-        tokens=tokens,
+        tokens_per_prompt=tokens / len(ids),
+        threads=torch.get_num_threads(),
+        load=os.getloadavg()[0],
         tokens_per_second=tokens / best["bare"],
         padding=waste(ids, budget),
-        one_kind=ratio["1 kind"],
-        four_kinds=ratio["4 kinds"],
-        eigenvalues_alone=ratio["eigenvalues"],
-        file_bytes=(folder / "4 kinds.h5").stat().st_size,
+        **ratios,
+        file_bytes=(folder / "four_kinds.h5").stat().st_size,
         float16_dump_bytes=dump,
     )
 
@@ -157,8 +166,11 @@ def scale(loaded: LoadedModel, texts: list[str], counts: list[int], folder: Path
 
 def main() -> None:
     """Measure what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--corpus", type=Path, required=True, help="parquet with a column text")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    default = Path("results/corpora/wikipedia.parquet")
+    parser.add_argument("--corpus", type=Path, default=default, help="parquet with a column text")
     parser.add_argument("--model", nargs=2, action="append", metavar=("NAME", "FOLDER"))
     parser.add_argument("--prompts", type=int, default=60)
     parser.add_argument("--words", type=int, nargs="+", default=[0], help="0: texts as they are")

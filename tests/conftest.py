@@ -23,8 +23,8 @@ settings.load_profile("small")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start the files that take longest first: each runs in one process."""
-    first = ("test_workflow.py", "test_golden.py", "test_evaluate.py")
-    items.sort(key=lambda item: item.path.name not in first)
+    first = ("test_workflow.py", "test_golden.py", "test_evaluate.py", "test_runs.py")
+    items.sort(key=lambda item: (*first, item.path.name).index(item.path.name))
 
 
 @pytest.fixture(scope="session")

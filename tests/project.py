@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
+import compileall
 import copy
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,27 +45,55 @@ CONFIG: dict[str, Any] = {
 }
 
 
+@cache
+def _preloaded() -> subprocess.Popen[str]:
+    """A process that has imported Snakemake, which takes as long as a small dry run."""
+    code = Path(__file__).with_name("preloaded.py")
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([sys.executable, code], stdin=pipe, stdout=pipe, text=True)
+    atexit.register(process.communicate)
+    return process
+
+
 def snakemake(folder: Path, *arguments: str, check: bool = True, **environment: Any) -> str:
     """Run Snakemake in a project's folder and return all that it prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "snakemake", "--cores", "2", *arguments],
-        cwd=folder,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(folder / "lib"),
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "HF_HUB_OFFLINE": "1",
-            "OMP_NUM_THREADS": "1",
-            **environment,
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    process = _preloaded()
+    assert process.stdin and process.stdout
+    with tempfile.NamedTemporaryFile("r") as output:
+        asked = {
+            "arguments": ["--cores", "2", *arguments],
+            "folder": str(folder),
+            "environment": {
+                **os.environ,
+                "PYTHONPATH": str(folder / "lib"),
+                "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+                "HF_HUB_OFFLINE": "1",
+                "OMP_NUM_THREADS": "1",
+                **environment,
+            },
+            "output": output.name,
+        }
+        print(json.dumps(asked), file=process.stdin, flush=True)
+        status = int(process.stdout.readline())
+        printed = output.read()
     if check:
-        assert done.returncode == 0, done.stdout[-4000:]
-    return done.stdout
+        assert status == 0, printed[-4000:]
+    return printed
+
+
+@cache
+def _files() -> Path:
+    """The project's own files and tiny models, for copies; the library's modules are compiled."""
+    root = Path(tempfile.mkdtemp(prefix="project-"))
+    atexit.register(shutil.rmtree, root)
+    for part in ("lib", "workflow", "scripts", "envs"):
+        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        shutil.copytree(ROOT / part, root / part, ignore=ignored)
+    assert compileall.compile_dir(root / "lib", quiet=1)
+    for seed, name in enumerate(["llama", "step0", "step1", "step2"]):
+        family = "llama" if name == "llama" else "gpt_neox"
+        tiny.save(family, root / "models" / name, seed=seed)
+    return root
 
 
 def assert_drawn_alike(results: Path) -> None:
@@ -85,12 +118,7 @@ class Project:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        for part in ("lib", "workflow", "scripts", "envs"):
-            ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
-            shutil.copytree(ROOT / part, folder / part, ignore=ignored)
-        for seed, name in enumerate(["llama", "step0", "step1", "step2"]):
-            family = "llama" if name == "llama" else "gpt_neox"
-            tiny.save(family, folder / "models" / name, seed=seed)
+        shutil.copytree(_files(), folder, dirs_exist_ok=True)
         texts = tiny.texts(60, seed=1, shortest=8)
         (folder / "mine.txt").write_text("\n".join(texts))
         labels = [f"{'fox' in text}" for text in texts]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from in_memory import Arrays
 
 from layerwise.activations import representation
-from layerwise.activations.reduce import Needs, Reduced, decompose
+from layerwise.activations.reduce import Needs, Reduced, complete
 from layerwise.config.metrics import MetricsSettings
 from layerwise.metrics import registry
 from layerwise.metrics.catalog.curvature import curvature
@@ -43,7 +44,7 @@ PROMPTS = [states_with_a_sink(n, n) for n in (3, 40, 17, 80)]
 def reduced(chosen: representation.Packed, protocol: str) -> dict[str, np.ndarray]:
     """What the extraction keeps of a batch at one layer."""
     kept = Reduced(chosen, Needs(protocols=(protocol,), tokens=("all",)))
-    decompose([kept])
+    complete([kept])
     return {
         k: (v if k == "norm" else v[0, 0]).numpy()
         for k, v in kept.arrays.items()
@@ -66,6 +67,24 @@ def test_spectra_are_numpys_whatever_the_threads_and_the_batch(threads: int) -> 
             assert alone == pytest.approx(found[: len(alone)], abs=1e-14 * found.max())
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("longest", [20, 50, 64, 65, 66, 80])
+@pytest.mark.parametrize("tokens", [("all", "drop_first"), ("drop_first", "drop_sinks", "all")])
+def test_selections_together_are_as_each_alone(tokens: tuple[str, ...], longest: int) -> None:
+    """``all`` and ``drop_first`` share a decomposition while there are at most as many tokens as
+    features, 64: rounding must be that of the smaller matrix, without the sink."""
+    batch = packed([states_with_a_sink(n, n) for n in (longest, 1, 2, longest - 17)])
+    needs = Needs(tokens=tokens, prefixes=True)
+    together = Reduced(batch, needs)
+    alone = {name: Reduced(batch, replace(needs, tokens=(name,))) for name in tokens}
+    complete([together, *alone.values()])
+    for array, axis in (("spectrum", 1), ("prefix_spectrum", 0)):
+        names = tokens if array == "spectrum" else needs.prefix_tokens
+        for k, name in enumerate(names):
+            expected = alone[name].arrays[array].select(axis, 0)
+            error = (together.arrays[array].select(axis, k) - expected).abs()
+            assert (error.amax(-1) <= 1e-14 * expected.abs().amax(-1)).all(), (array, name)
 
 
 @pytest.mark.parametrize("scale", [1e-25, 1.0, 1e25])

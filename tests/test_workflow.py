@@ -13,17 +13,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import tiny
-import transformers as hf
 import yaml
-from conftest import ROOT
-from project import Project, assert_drawn_alike, snakemake
+from project import Project, assert_drawn_alike
 from refused import refused
 
 import layerwise as lw
 from layerwise.io import tables
-from layerwise.workflow.snapshot import LATEST, Snapshot
-from snakemake_logger_plugin_layerwise import Job, LogHandler
+from layerwise.workflow.snapshot import LATEST
 
 REPORTS = {"report": 1, "explore": 1}
 
@@ -204,48 +200,6 @@ def test_another_config_writes_to_its_own_folder(done: Project) -> None:
     assert done.jobs() == {}
 
 
-@pytest.mark.parametrize("from_git", [False, True])
-def test_a_job_of_the_workflow_as_a_module_runs(from_git: bool, tmp_path: Path) -> None:
-    checkout, outer = tmp_path / "checkout", tmp_path / "outer"
-    outer.mkdir()
-    for part in ("workflow", "scripts", "envs"):
-        shutil.copytree(ROOT / part, checkout / part)
-    snakefile = f'"{checkout}/workflow/Snakefile"'
-    if from_git:
-        who = ("-c", "user.name=me", "-c", "user.email=me@example.org")
-        for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"], ["tag", "v1"]):
-            subprocess.run(["git", "-C", checkout, *who, *words], check=True)
-        snakefile = f'gitfile("{checkout}", path="workflow/Snakefile", tag="v1")'
-    (outer / "Snakefile").write_text(
-        f"""
-config = {{"results": "mine", "studies": {{"law": {{"kind": "power_law"}}}}}}
-
-module layerwise:
-    snakefile: {snakefile}
-    config: config
-
-use rule * from layerwise as layerwise_*
-
-rule figure_of_mine:
-    default_target: True
-    input: "mine/figures/law.png"
-"""
-    )
-    snakemake(outer, PYTHONPATH=str(ROOT / "lib"))
-    assert (outer / "mine/tables/law.csv").is_file()
-    # Without the workflow's profile, Snakemake compares commands, too.
-    text = (outer / "Snakefile").read_text()
-    more = '"again": {"kind": "power_law", "title": "Again"}, "law": {'
-    (outer / "Snakefile").write_text(text.replace('"law": {', more))
-    assert "Nothing to be done" in snakemake(outer, PYTHONPATH=str(ROOT / "lib"))
-    other = {"PYTHONPATH": str(checkout / "lib")}
-    shutil.copytree(ROOT / "lib", checkout / "lib")
-    with (checkout / "lib/layerwise/stats.py").open("a") as file:
-        file.write("\nUNUSED = 2\n")
-    printed = snakemake(outer, **other)
-    assert printed.count("are kept (1 of figure)") == 1, printed
-
-
 def test_another_path_of_the_checkout_reruns_nothing(done: Project, tmp_path: Path) -> None:
     for part in ("workflow", "scripts", "envs", "lib"):
         shutil.copytree(done.folder / part, tmp_path / part)
@@ -290,21 +244,6 @@ def test_a_job_refuses_a_config_of_another_key(done: Project) -> None:
     assert by_hand(done, key, f"results/{LATEST}") == ""  # the config of the run
 
 
-def test_two_runs_in_one_folder_have_two_snapshots(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, two = (Snapshot({"results": str(tmp_path), "n": n}) for n in (1, 2))
-    monkeypatch.setenv(one.variable, "")
-    for snapshot in (one, two):
-        snapshot.write()
-    assert one.path != two.path
-    one.announce()
-    assert two.of_run().given == one.given  # a job of the first run, after an edit
-    one.path.write_text("{}")
-    one.write()
-    assert one.path.read_text() == "{}"
-
-
 @pytest.mark.slow
 def test_a_config_edited_while_a_job_waits(done: Project) -> None:
     pytest.importorskip("snakemake_executor_plugin_cluster_generic")
@@ -319,109 +258,3 @@ def test_a_config_edited_while_a_job_waits(done: Project) -> None:
     assert "n: 2" in (done.folder / "config.yaml").read_text()
     assert tables.facts(made)["key"] == before
     assert len(pd.read_parquet(made)) == rows
-
-
-def test_a_model_writes_its_own_corpus(tmp_path: Path) -> None:
-    project = Project(tmp_path / "project")
-    folder = tiny.save("llama", project.folder / "models/chat", kind=hf.AutoModelForCausalLM)
-    settings = {"eos_token_id": 0, "repetition_penalty": 1.5}
-    hf.GenerationConfig(do_sample=True, **settings).save_pretrained(folder)
-    prompts = {"file": "mine.txt"}
-    project.config |= {
-        "models": {"chat": {"source": {"folder": "models/chat"}}},
-        "corpora": {
-            "own chains": {
-                "source": {"generate": {"model": "chat", "prompts": prompts, "max_new_tokens": 8}},
-                "filters": {"min_tokens": 0},
-                "views": {"n": 0},
-            }
-        },
-        "tasks": {},
-        "metrics": {"metrics": ["prompt_entropy"]},
-        "studies": {"own": {"kind": "metrics_by_depth", "metrics": ["prompt_entropy"]}},
-    }
-    project.write()
-    wanted = "results/corpora/own%20chains.parquet"
-    printed = project.snakemake(wanted, check=False)
-    assert "has no chat template" in printed
-    tokenizer = hf.AutoTokenizer.from_pretrained(folder)
-    tokenizer.chat_template = "{% for m in messages %}user: {{ m.content }}\n{% endfor %}a:"
-    tokenizer.save_pretrained(folder)
-    project.snakemake(wanted)
-
-    network = hf.AutoModelForCausalLM.from_pretrained(folder)
-    questions = (project.folder / "mine.txt").read_text().splitlines()
-    expected = set()
-    for question in questions:
-        chat = f"user: {question}\na:"
-        given = tokenizer(chat, return_tensors="pt", add_special_tokens=False)
-        greedy = {"do_sample": False, "repetition_penalty": 1.0, "pad_token_id": 0}
-        made = network.generate(**given, max_new_tokens=8, **greedy)[0, given.input_ids.shape[1] :]
-        expected.add((chat + tokenizer.decode(made, skip_special_tokens=True)).strip())
-    found = pd.read_parquet(project.folder / wanted)
-    assert set(found["text"]) == expected
-    assert set(found["prompt_id"]) <= {str(n) for n in range(len(questions))}
-
-    project.forget()
-    assert project.jobs(wanted) == {}
-    with (project.folder / "mine.txt").open("a") as file:
-        file.write("\none more question about an old fox")
-    assert project.jobs(wanted) == {"generate": 1, "corpus": 1}
-
-
-def test_odd_names_reach_no_shell(tmp_path: Path) -> None:
-    project = Project(tmp_path / """it's a $(touch x) "place" """)
-    project.config["studies"] = {"law ~ a=b": {"kind": "power_law"}}
-    project.write()
-    project.snakemake("results/figures/law%20~%20a%3Db.png")
-    assert not list(project.folder.parent.rglob("x"))
-
-
-def test_the_largest_model_runs_first_and_few_activations_exist_at_once(tmp_path: Path) -> None:
-    """With `keep_activations: false` the jobs that run bound the disk, not the sweep."""
-    project = Project(tmp_path / "project")
-    steps = [f"step{n}" for n in range(8)]
-    source = {"hub": "EleutherAI/pythia-14m"}
-    large = {"source": {"hub": "EleutherAI/pythia-1b"}}
-    project.config["models"] = {"small": {"source": source, "revisions": steps}, "large": large}
-    project.config["studies"] = {"sweep": {"kind": "metrics_over_checkpoints"}}
-    project.config["extract"]["keep_activations"] = False
-    project.write()
-    stub = """
-import sys
-from pathlib import Path
-given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
-with open("started", "a") as file:
-    print(given.get("--model"), file=file)
-for option in ("--output", "--metrics", "--positions"):
-    if option in given:
-        Path(given[option]).write_text("")
-if "--prompts" in given and "--activations" in given:
-    Path(given["--prompts"]).write_text("")
-with open("counts", "a") as file:
-    print(len([*Path("results/activations").rglob("*.h5")]), file=file)
-"""
-    for script in (project.folder / "scripts").glob("*.py"):
-        script.write_text(stub)
-    project.snakemake("--until", "metrics", "--cores", "2")
-    counts = [int(n) for n in (project.folder / "counts").read_text().split()]
-    assert len(counts) == 2 + 2 * (len(steps) + 1)
-    assert max(counts) <= 4
-    assert "large" in (project.folder / "started").read_text().split()[2:4]
-
-
-def test_the_time_left_counts_jobs_by_their_size(tmp_path: Path) -> None:
-    handler = LogHandler.__new__(LogHandler)
-    handler.start, handler.running = 0.0, {}
-    handler.ended = [("extract", 10.0, 40.0), ("figure", 2.0, 2.0), ("figure", 2.0, 2.0)]
-    handler.waiting = dict.fromkeys(range(15), ("figure", 2.0))
-    assert handler.seconds_left(44.0) == pytest.approx(30)
-    handler.waiting[15] = ("extract", 100.0)  # of a model ten times as large
-    assert handler.seconds_left(44.0) == pytest.approx(430)
-    handler.waiting[16] = ("evaluate", 10.0)  # of which none has ended
-    assert handler.seconds_left(44.0) == pytest.approx(430 + 10 * 44 / 14)
-    handler.running = {15: Job("a", 34.0, ())}
-    assert handler.seconds_left(44.0) == pytest.approx((420 + 10 * 44 / 14) / (54 / 44))
-    log = tmp_path / "job.log"
-    log.write_text("1 INFO layerwise.progress: a: 3 of 9 texts\n2 INFO layerwise.x: done\n")
-    assert Job("a", 0.0, (str(log),)).progress() == "a: 3 of 9 texts"

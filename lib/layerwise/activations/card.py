@@ -33,16 +33,18 @@ def available() -> bool:
     return True
 
 
-def eigenvalues(matrices: Tensor) -> Tensor:
+def eigenvalues(matrices: Tensor, without_first: bool = False) -> list[Tensor]:
     """Eigenvalues of symmetric matrices, which may be overwritten.
 
     Parameters
     ----------
     matrices : Tensor, shape (B, R, R), float64, contiguous, on a CUDA device
+    without_first : bool
+        True to add those of the matrices without their first row and column.
 
     Returns
     -------
-    Tensor, shape (B, R), float64
+    list of Tensor, shapes (B, R) and (B, R - 1), float64
         Ascending; the error is of the size of rounding the largest.
 
     Raises
@@ -53,15 +55,15 @@ def eigenvalues(matrices: Tensor) -> Tensor:
         If the kernels do not compile or start.
     """
     count, rank, _ = matrices.shape
-    values, diagonal, off = (matrices.new_empty(count, rank) for _ in range(3))
-    if not values.numel():
-        return values
+    diagonal, off = matrices.new_empty(2, count, rank)
+    found = [matrices.new_empty(count, rank - first) for first in range(1 + without_first)]
+    if not diagonal.numel():
+        return found
     kernels = _kernels(matrices.device.index)
     block = block_of(rank, kernels.shared_bytes)
     if block is None:
         # A matrix of thousands of rows keeps the GPU busy by itself.
-        found: Tensor = torch.linalg.eigvalsh(matrices)
-        return found
+        return [torch.linalg.eigvalsh(matrices[:, k:, k:]) for k in range(len(found))]
     stream = torch.cuda.current_stream(matrices.device).cuda_stream
     kernels.start(
         kernels.tridiagonalise,
@@ -76,10 +78,22 @@ def eigenvalues(matrices: Tensor) -> Tensor:
         int(block.in_shared),
     )
     threads = min(256, -(-rank // 32) * 32)
-    kernels.start(
-        kernels.bisect, count, threads, 2 * rank * 8, stream, diagonal, off, values, rank
-    )
-    return values
+    for first, values in enumerate(found):
+        size = rank - first
+        if size:
+            kernels.start(
+                kernels.bisect,
+                count,
+                threads,
+                2 * size * 8,
+                stream,
+                diagonal[:, first:],
+                off[:, first:],
+                values,
+                size,
+                rank,
+            )
+    return found
 
 
 @dataclass(frozen=True)

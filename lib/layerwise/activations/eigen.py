@@ -19,9 +19,12 @@ import torch
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 from torch import Tensor
 
-from layerwise.activations import card
+from layerwise.activations import card, tridiagonal
 
 log = logging.getLogger(__name__)
+
+# Rows from which on one reduction beats two calls of numpy.
+LARGE = 32
 
 Array = npt.NDArray[Any]
 
@@ -50,32 +53,35 @@ def gram(states: Tensor) -> Tensor:
     return _spread(products, states)
 
 
-def eigenvalues(stacks: Sequence[Tensor]) -> list[Tensor]:
+def eigenvalues(stacks: Sequence[Tensor], without_first: Sequence[bool]) -> list[list[Tensor]]:
     """Eigenvalues of symmetric matrices.
 
     Parameters
     ----------
     stacks : sequence of Tensor, each of shape (B, R, R), float64
         All in one call, which keeps all cores busy.
+    without_first : sequence of bool
+        True for stacks whose eigenvalues without their first row and column are wanted, too.
 
     Returns
     -------
-    list of Tensor, each of shape (B, R), float64
-        Ascending; a row and column of zeros has an eigenvalue 0 (or of the size of rounding).
+    list of list of Tensor, each of shape (B, R), float64
+        Of each stack: its eigenvalues and, if wanted, those without the first row and column, of
+        shape (B, R - 1). Ascending; a row and column of zeros has an eigenvalue 0 (or of the size
+        of rounding).
     """
-    alike: dict[tuple[int, torch.device], list[int]] = {}
-    for k, stack in enumerate(stacks):
-        alike.setdefault((stack.shape[-1], stack.device), []).append(k)
-    results: dict[int, Tensor] = {}
-    for (_, device), places in alike.items():
+    alike: dict[tuple[int, torch.device, bool], list[int]] = {}
+    for k, (stack, also) in enumerate(zip(stacks, without_first, strict=True)):
+        alike.setdefault((stack.shape[-1], stack.device, also), []).append(k)
+    results: dict[int, list[Tensor]] = {}
+    for (_, device, also), places in alike.items():
         for k in places:
             record(stacks[k])
         together = torch.cat([stacks[k] for k in places])
-        values = _on_card(together) if _has_kernels(device) else on_cores(together)
-        parts: Sequence[Tensor] = torch.split(  # type: ignore[no-untyped-call]
-            values, [len(stacks[k]) for k in places]
-        )
-        results.update(zip(places, parts, strict=True))
+        found = _on_card(together, also) if _has_kernels(device) else on_cores(together, also)
+        counts = [len(stacks[k]) for k in places]
+        parts = zip(*(values.split(counts) for values in found), strict=True)  # type: ignore[no-untyped-call]
+        results.update(zip(places, map(list, parts), strict=True))
     return [results[k] for k in range(len(stacks))]
 
 
@@ -89,19 +95,29 @@ def _has_kernels(device: torch.device) -> bool:
     return False
 
 
-def _on_card(stack: Tensor) -> Tensor:
+def _on_card(stack: Tensor, without_first: bool) -> list[Tensor]:
     try:
-        values = card.eigenvalues(stack)
+        values = card.eigenvalues(stack, without_first)
     except torch.OutOfMemoryError:
         where, count = stack.device, len(stack)
         log.warning("no room on %s for %d spectra: the cores compute them", where, count)
-        return on_cores(stack)
+        return on_cores(stack, without_first)
     return values
 
 
-def on_cores(stack: Tensor) -> Tensor:
-    """Eigenvalues of a stack, ascending, by the cores, wherever it lies."""
-    return _spread(np.linalg.eigvalsh, stack.cpu()).to(stack.device)
+def on_cores(stack: Tensor, without_first: bool = False) -> list[Tensor]:
+    """Eigenvalues of a stack by the cores, wherever it lies; as `card.eigenvalues`."""
+    here, n = stack.cpu(), stack.shape[-1]
+    if not without_first:
+        return [_spread(np.linalg.eigvalsh, here).to(stack.device)]
+    both = _spread(tridiagonal.eigenvalues if n >= LARGE else _twice, here).to(stack.device)
+    return [both[:, :n], both[:, n:]]
+
+
+def _twice(matrices: Array) -> Array:
+    """As `tridiagonal.eigenvalues`, faster for small matrices."""
+    parts = [np.linalg.eigvalsh(matrices[:, k:, k:]) for k in range(2)]
+    return np.concatenate(parts, axis=1)
 
 
 def behind(work: Callable[[], None], device: torch.device) -> Future[None]:
@@ -168,6 +184,9 @@ def _spread(work: Callable[[Array], Array], stack: Tensor) -> Tensor:
 
 @cache
 def _blas() -> ThreadpoolController:
+    # Scipy has a BLAS library of its own, and only those that are loaded are limited.
+    import scipy.linalg.blas  # noqa: F401
+
     return ThreadpoolController().select(user_api="blas")
 
 

@@ -2,8 +2,8 @@
 
 Pooled embeddings, the spectrum of the token Gram matrix, curvature and norms, under both protocols
 and for every selection of tokens. One Gram matrix serves the spectra and the curvature of both
-protocols, and without its first row and column those of ``drop_first``. Eigenvalues come last, of
-several layers at once (`decompose`).
+protocols, and without its first row and column those of ``drop_first``. Curvature and eigenvalues
+come last, of several layers at once (`complete`).
 
 Precision: states come in the model's dtype and are made float32 at once. Means over tokens are
 float32; Gram matrices and eigenvalues are float64, since one huge token (a sink) would otherwise
@@ -16,6 +16,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,37 +55,70 @@ class Needs:
 
 
 @dataclass(frozen=True)
-class Pending:
-    """Spectra that are still to be computed.
+class Target:
+    """Place of the eigenvalues of a stack of matrices.
 
     Attributes
     ----------
-    matrices : Tensor, shape (B, R, R)
-    target : Tensor, shape (B, at least R)
-        Where the eigenvalues go.
+    array : Tensor, shape (B, at least R)
     counts : Tensor, shape (B,)
         Number of eigenvalues of each matrix that are not of pads.
     signed : bool
         True if eigenvalues may be negative.
     rows : bool Tensor, optional
-        The rows of the target that the matrices belong to; all by default.
+        The rows of the array that the matrices belong to; all by default.
     """
 
-    matrices: Tensor
-    target: Tensor
+    array: Tensor
     counts: Tensor
     signed: bool = False
     rows: Tensor | None = None
 
     def fill(self, values: Tensor) -> None:
-        """Write the eigenvalues of the matrices to their place."""
+        """Write the eigenvalues to their place."""
         eigen.record(self.counts)
         ordered = by_magnitude(values) if self.signed else descending(values)
         places = torch.arange(values.shape[1], device=values.device)
         rows = slice(None) if self.rows is None else self.rows
         # Rounding may have left something where pads stand.
         kept = ordered.masked_fill(places >= self.counts[:, None], 0)
-        self.target[rows, : values.shape[1]] = kept
+        self.array[rows, : values.shape[1]] = kept
+
+
+@dataclass(frozen=True)
+class Pending:
+    """Spectra that are still to be computed.
+
+    Attributes
+    ----------
+    matrices : Tensor, shape (B, R, R)
+    targets : one or two of Target
+        Of the matrices, and of the matrices without their first row and column.
+    """
+
+    matrices: Tensor
+    targets: Sequence[Target]
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Curvature that is still to be computed.
+
+    Attributes
+    ----------
+    products : list of Tensor
+        See `curvature.products`.
+    lengths : Tensor, shape (B,)
+    target : Tensor, shape (B,)
+        Where the curvature goes.
+    rounding : Tensor, optional
+        That of `curvature.of_unit_rows`, whose products these are then.
+    """
+
+    products: list[Tensor]
+    lengths: Tensor
+    target: Tensor
+    rounding: Tensor | None = None
 
 
 class Reduced:
@@ -92,21 +126,24 @@ class Reduced:
 
     Attributes
     ----------
-    finite : Tensor, shape (B,)
-        True if no state of the prompt is NaN or infinite.
+    mean : Tensor, shape (B, D)
+        Of all tokens: finite if no state of the prompt is NaN or infinite.
     arrays : dict of Tensor
         With P protocols and C selections of tokens: ``pooled`` (P, C, B, D), float32; ``n_tokens``
-        (P, C, B); ``curvature`` (P, C, B), float64; ``norm`` (B, T), float32, NaN for pads; and,
-        complete once `decompose` was called, ``spectrum`` (P, C, B, T) and ``prefix_spectrum``
-        (C, B, S), float64: the spectra of prefixes one after another.
+        (P, C, B); ``norm`` (B, T), float32, NaN for pads; and, once `complete` was called, in
+        float64 ``curvature`` (P, C, B), ``spectrum`` (P, C, B, T) and ``prefix_spectrum``
+        (C, B, S): the spectra of prefixes one after another.
     pending : list of Pending
+    turns : list of Turns
     """
 
     def __init__(self, packed: Packed, needs: Needs) -> None:
         self.needs = needs
-        self.finite = packed.mean.isfinite().all(dim=1)
+        self.mean = packed.mean
         self.chosen = {tokens: choose(packed, tokens, needs.sink_ratio) for tokens in needs.tokens}
+        self.is_nested = {"all", "drop_first"} <= self.chosen.keys()
         self.pending: list[Pending] = []
+        self.turns: list[Turns] = []
         self.grams: dict[str, Tensor] = {}
         batch, width, hidden = packed.states.shape
         shape = len(needs.protocols), len(needs.tokens), batch
@@ -138,23 +175,28 @@ class Reduced:
     def _add(self, protocol: str, tokens: str, at: tuple[int, int]) -> None:
         """Add the results of a protocol and a selection of tokens."""
         part, arrays = self.chosen[tokens], self.arrays
+        width, hidden = part.states.shape[1:]
         arrays["pooled"][at] = part.mean
         if self.needs.pooled_only:
             return
         if protocol == "reference":
             self._add_reference(part, tokens, at)
             return
-        if part.states.shape[1] > part.states.shape[2]:
-            arrays["curvature"][at] = curvature.of_steps(
-                curvature.products(part.states), part.lengths
-            )
+        if width > hidden:
+            products = curvature.products(part.states)
             # The same non-zero spectrum for less.
             matrices = eigen.gram(part.states.transpose(1, 2))
         else:
             matrices = self._gram(tokens)
-            near = [torch.diagonal(matrices, k, 1, 2) for k in range(3)]
-            arrays["curvature"][at] = curvature.of_steps(near, part.lengths)
-        self.pending.append(Pending(matrices, arrays["spectrum"][at], part.lengths))
+            products = curvature.diagonals(matrices)
+        self.turns.append(Turns(products, part.lengths, arrays["curvature"][at]))
+        if self.is_nested and tokens == "drop_first" and width < hidden:
+            return  # the matrix of ``all`` is of tokens, too, and has both spectra
+        targets = [Target(arrays["spectrum"][at], part.lengths)]
+        if self.is_nested and tokens == "all" and width <= hidden:
+            inner = arrays["spectrum"][at[0], self.needs.tokens.index("drop_first")]
+            targets.append(Target(inner, self.chosen["drop_first"].lengths))
+        self.pending.append(Pending(matrices, targets))
 
     def _add_reference(self, part: Packed, tokens: str, at: tuple[int, int]) -> None:
         """Curvature and spectra of centred unit rows, as in the released code.
@@ -164,19 +206,21 @@ class Reduced:
         """
         target, hidden = self.arrays["spectrum"][at], part.states.shape[2]
         rows, scale, rounding = unit_gram(self._gram(tokens), part)
-        self.arrays["curvature"][at] = curvature.of_unit_rows(rows, rounding, part.lengths)
+        # Copies, since the matrix is clamped in place.
+        products = [one.clone() for one in curvature.diagonals(rows)]
+        self.turns.append(Turns(products, part.lengths, self.arrays["curvature"][at], rounding))
         long = part.lengths > hidden
         if part.states.shape[1] > hidden and bool(long.any()):
             unit = (part.states[long] - part.mean[long, None]).double() * scale[long, :, None]
             matrices = eigen.gram(unit.transpose(1, 2)).clamp_(min=0)
             counts = part.lengths[long].clamp(max=hidden)
-            self.pending.append(Pending(matrices, target, counts, signed=True, rows=long))
+            self.pending.append(Pending(matrices, [Target(target, counts, True, long)]))
             rows, counts = rows[~long], part.lengths[~long]
             # Of the shorter prompts, which the width of the batch would make as large.
             rows = rows[:, :hidden, :hidden].clamp(min=0)
-            self.pending.append(Pending(rows, target, counts, signed=True, rows=~long))
+            self.pending.append(Pending(rows, [Target(target, counts, True, ~long)]))
             return
-        self.pending.append(Pending(rows.clamp_(min=0), target, part.lengths, signed=True))
+        self.pending.append(Pending(rows.clamp_(min=0), [Target(target, part.lengths, True)]))
 
     def _add_prefixes(self, packed: Packed) -> None:
         """Add the spectra of prefixes: of the corners of the prompts' Gram matrices."""
@@ -188,13 +232,17 @@ class Reduced:
         self.arrays["prefix_spectrum"] = spectra
         starts = itertools.accumulate(sizes, initial=0)
         for t, start in zip(sizes, starts, strict=False):
-            for target, choice in zip(spectra, tokens, strict=True):
+            targets = {}
+            for choice, array in zip(tokens, spectra, strict=True):
                 # Without the first token there is one fewer.
                 n = t - (choice == "drop_first")
-                corner = self._gram(choice)[:, :n, :n]
                 # 0 where a prompt has fewer than t tokens.
                 counts = torch.where(lengths >= t, n, 0)
-                self.pending.append(Pending(corner, target[:, start : start + n], counts))
+                targets[choice] = Target(array[:, start : start + n], counts)
+            first, *_ = ordered = sorted(tokens)  # ``all`` before ``drop_first``
+            n = targets[first].array.shape[1]
+            corner = self._gram(first)[:, :n, :n]
+            self.pending.append(Pending(corner, [targets[choice] for choice in ordered]))
 
     def _gram(self, tokens: str) -> Tensor:
         """``Z Zᵀ`` of a selection of tokens."""
@@ -207,20 +255,47 @@ class Reduced:
         return self.grams[tokens]
 
 
-def decompose(many: Sequence[Reduced]) -> None:
-    """Complete the spectra: of several layers at once, which is faster than one by one."""
+def complete(many: Sequence[Reduced]) -> None:
+    """Complete spectra and curvature: of several layers at once, which is faster than one by
+    one."""
     pending = [one for reduced in many for one in reduced.pending]
-    spectra = eigen.eigenvalues([one.matrices for one in pending])
-    for one, values in zip(pending, spectra, strict=True):
-        one.fill(values)
+    spectra = eigen.eigenvalues(
+        [one.matrices for one in pending], [len(one.targets) > 1 for one in pending]
+    )
+    for one, found in zip(pending, spectra, strict=True):
+        for target, values in zip(one.targets, found, strict=True):
+            target.fill(values)
+    alike: dict[Any, list[Turns]] = {}
+    for turns in (own for reduced in many for own in reduced.turns):
+        squares = turns.products[0]
+        kind = squares.shape[1], squares.device, turns.rounding is None
+        alike.setdefault(kind, []).append(turns)
+    for group in alike.values():
+        _bend(group)
     for reduced in many:
-        reduced.pending = []
+        reduced.pending, reduced.turns = [], []
+
+
+def _bend(group: Sequence[Turns]) -> None:
+    """Write the curvature of turns of one width and one formula to its place."""
+    roundings = [turns.rounding for turns in group if turns.rounding is not None]
+    for tensor in (*roundings, *(one for turns in group for one in turns.products)):
+        eigen.record(tensor)
+    products = [torch.cat(parts) for parts in zip(*(t.products for t in group), strict=True)]
+    lengths = torch.cat([turns.lengths for turns in group])
+    values = (
+        curvature.of_unit_rows(products, lengths, torch.cat(roundings))
+        if roundings
+        else curvature.of_steps(products, lengths)
+    )
+    for turns, own in zip(group, values.split([len(t.lengths) for t in group]), strict=True):  # type: ignore[no-untyped-call]
+        turns.target.copy_(own)
 
 
 def descending(eigenvalues: Tensor) -> Tensor:
-    """Eigenvalues of ``Z Zᵀ``, shape (B, T), in order, not below 0 (rounding aside, a Gram matrix
-    has none)."""
-    return eigenvalues.clamp(min=0).sort(dim=-1, descending=True).values
+    """Ascending eigenvalues of ``Z Zᵀ``, shape (B, T), the other way round and not below 0
+    (rounding aside, a Gram matrix has none)."""
+    return eigenvalues.clamp(min=0).flip(-1)
 
 
 def by_magnitude(eigenvalues: Tensor) -> Tensor:

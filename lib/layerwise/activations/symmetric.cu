@@ -4,7 +4,8 @@
 // update of one step and the product of the next share one walk over the matrix, which stays in
 // shared memory where it fits. `bisect` finds each eigenvalue of the tridiagonal matrix by counting
 // signs of its Sturm sequence (ibid., 8.4.1). Neither needs another matrix, so a batch takes no more
-// memory than itself.
+// memory than itself. The reduction begins with the first row and never mixes it into the others: the
+// tridiagonal matrix without its first row and column has the eigenvalues of the matrix without them.
 
 __device__ double warp_sum(double value) {
   for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
@@ -98,16 +99,17 @@ extern "C" __global__ void tridiagonalise(
   }
 }
 
-// Eigenvalues, ascending, to the rounding of the largest. Shared memory: 2 * n doubles.
+// Eigenvalues, ascending, to the rounding of the largest. diagonal, off: count x stride, of which n
+// are used. values: count x n. Shared memory: 2 * n doubles.
 extern "C" __global__ void bisect(
-    const double* diagonal, const double* off, double* values, int n) {
+    const double* diagonal, const double* off, double* values, int n, int stride) {
   extern __shared__ double shared[];
   double* d = shared;
   double* squared = d + n;
   const long long first = blockIdx.x;
-  const double* e = off + first * n;
+  const double* e = off + first * stride;
   for (int i = threadIdx.x; i < n; i += blockDim.x) {
-    d[i] = diagonal[first * n + i];
+    d[i] = diagonal[first * stride + i];
     squared[i] = i < n - 1 ? e[i] * e[i] : 0;
   }
   __syncthreads();
