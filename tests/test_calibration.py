@@ -330,16 +330,18 @@ def print_standard_errors(n_samples: int = 60) -> None:
     """Print the standard errors of metrics over their spread in fresh prompts."""
     names = ["dataset_entropy", "infonce", "rankme", "participation_ratio", "nesum", "anisotropy"]
     names += ["cka_last", "dime", "lidar", "two_nn", "alpha_req"]
-    for n in (30, 100, 300):
-        found: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    cases = [(n, 0.0, names) for n in (30, 100, 300)]
+    cases += [(n, sigma, ["lidar"]) for sigma in (0.5, 1.0) for n in (30, 100, 300)]
+    for n, sigma, asked in cases:
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in asked}
         for seed in range(n_samples):
-            layer = layer_of(realistic(n, 12, seed))
-            for row in compute_layer(layer, [get(name) for name in names]).values:
+            layer = layer_of(realistic(n, 12, seed, sigma))
+            for row in compute_layer(layer, [get(name) for name in asked]).values:
                 if row["alpha"] in (None, 1):
                     found[str(row["metric"])].append((row["value"], row["stderr"]))
         for name, rows in found.items():
             values, stderr = np.array(rows).T
-            say(n, name, f"{stderr.mean() / values.std(ddof=1):.2f}")
+            say(n, f"sigma {sigma}", name, f"{stderr.mean() / values.std(ddof=1):.2f}")
 
 
 def print_null_levels(n_samples: int = 300) -> None:

@@ -63,9 +63,9 @@ def test_plain_sentence_transformers_loads_it(tmp_path: Path) -> None:
     whole = tiny.loaded("llama", tmp_path / "whole")
     recipes = {
         str(tmp_path / f"cut {layer}"): Recipe(
-            layer, "drop_first", readout="final_norm", normalize=True, combine="concat"
+            layer, "drop_first", readout="final_norm", normalize=True, combine=combine
         )
-        for layer in (2, (1, 2))
+        for layer, combine in ((2, ""), ((1, 2), "concat"))
     }
     for folder, recipe in recipes.items():
         export(whole, recipe, Path(folder), TEXTS)
@@ -135,6 +135,7 @@ def test_plain_transformers_loads_it(tmp_path: Path) -> None:
         ({"layer": "1,1"}, "duplicate"),
         ({"layer": "1-3"}, "wrong_type"),
         ({"pooling": "means"}, "unknown_name"),
+        ({"combine": "concat"}, "conflict"),
     ],
 )
 def test_the_shell_refuses_before_it_loads(
@@ -177,6 +178,7 @@ def test_a_folder_with_something_in_it_stays(tmp_path: Path) -> None:
 
 def test_a_wrong_cut_is_never_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = tiny.loaded("llama", tmp_path / "whole")
+    (tmp_path / ".cut.partial/3").mkdir(parents=True)  # of an export that was killed
     monkeypatch.setattr(cut, "_cuts", lambda *_: [(1, 0), (3, 2)])
     with refused("unsupported"):
         export(whole, Recipe(1), tmp_path / "cut", TEXTS)

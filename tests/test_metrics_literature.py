@@ -18,6 +18,7 @@ from layerwise.metrics.catalog import alpha_req
 from layerwise.metrics.catalog.cka import cka
 from layerwise.metrics.catalog.curvature import curvature, turning_angles
 from layerwise.metrics.catalog.effective_rank import effective_rank
+from layerwise.metrics.catalog.self_cluster import self_cluster
 from layerwise.metrics.catalog.two_nn import distances, two_nn
 from layerwise.metrics.formulas import spectra
 from layerwise.metrics.formulas.arrays import UndefinedMetricError
@@ -245,7 +246,9 @@ def test_two_prompts_under_reference_point_opposite_ways() -> None:
 
 
 def test_parts_cut_their_pairs_from_the_whole() -> None:
-    layer = layer_of(realistic(36, 40))
+    views = realistic(36, 40)
+    views[0, ::9] = 0
+    layer = layer_of(views)
     part = next(errors.parts(layer))
     assert layer.by_pairs and len(part.pooled) == 24
     expected = covariance_spectrum(part.pooled)
@@ -253,6 +256,9 @@ def test_parts_cut_their_pairs_from_the_whole() -> None:
     assert part.pooled_spectrum == pytest.approx(spectra.embedding_spectrum(part.pooled), rel=1e-8)
     (aligned,) = get("cka_first").on(part)
     assert aligned.value == pytest.approx(cka(part.pooled, part.first), rel=1e-9)
+    (clustered,) = get("self_cluster").on(part)
+    assert clustered.value == pytest.approx(self_cluster(part.pooled), rel=1e-9)
+    assert clustered.n == part.pooled.any(axis=1).sum() < 24
     (dimension,) = get("two_nn").on(part)
     assert dimension.value == pytest.approx(two_nn(part.pooled), rel=1e-8)
 
@@ -293,11 +299,13 @@ def layer_of(views: np.ndarray, protocol: str = "paper", rows: np.ndarray | None
     return Layer(arrays, settings, protocol)
 
 
-def realistic(n: int, d: int, seed: int = 0) -> np.ndarray:
+def realistic(n: int, d: int, seed: int = 0, sigma: float = 0.0) -> np.ndarray:
+    """Five views of prompts; log-normal differences between them if sigma is above 0."""
     rng = np.random.default_rng(seed)
     scale = np.arange(1, d + 1) ** -0.5
     base = rng.normal(size=(1, n, d)) * scale + 0.5 * scale[0]
-    return base + 0.3 * rng.normal(size=(5, n, d)) * scale
+    apart = 0.3 * np.exp(sigma * rng.normal(size=(1, n, 1))) if sigma else 0.3
+    return base + apart * rng.normal(size=(5, n, d)) * scale
 
 
 def values_and_errors(layer: Layer, name: str) -> np.ndarray:

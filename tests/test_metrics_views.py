@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import tracemalloc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +26,8 @@ from layerwise.metrics.catalog.lidar import eigenvalues, lidar
 from layerwise.metrics.formulas.arrays import UndefinedMetricError
 from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
 from layerwise.metrics.layer import Layer
-from layerwise.metrics.registry import Overall, PerPrompt, get
+from layerwise.metrics.registry import Overall, PerPrompt, all_metrics, get
+from layerwise.metrics.table import compute_layer
 
 RNG = np.random.default_rng(7)
 
@@ -186,6 +190,48 @@ def test_lidar_on_parts_and_from_single_views(
     assert (one_by_one.n, at_once.n) == (130, 130)
 
 
+class OnDisk(Arrays):
+    """Each view is a copy made when it is read; all of them at once are too many."""
+
+    def views(self, *_: Any) -> np.ndarray:
+        raise AssertionError("all views at once")
+
+    def pooled(self, *at: Any) -> np.ndarray:
+        return super().pooled(*at).copy()
+
+
+@pytest.mark.parametrize("protocol", ["paper", "reference"])
+def test_many_views_take_no_more_memory_than_two(
+    protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in ("VIEWS_BYTES", "KEPT_BYTES"):
+        monkeypatch.setattr(layer_module, limit, 0)
+    of_views = [m for m in all_metrics().values() if {"pair", "views"} & {*m.inputs}]
+    views, peaks = RNG.normal(size=(17, 150, 40)).astype(np.float32), []
+    for used in (views[:3], views):
+        compute_layer(Layer(OnDisk(used), protocol=protocol), of_views)
+        tracemalloc.start()
+        rows = compute_layer(Layer(OnDisk(used), protocol=protocol), of_views)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert "lidar" in {row["metric"] for row in rows.values}
+    assert peaks[1] < 1.1 * peaks[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("infonce", 10_000), ("infonce_mi_bound", 10_000), ("dime", 2_000), ("two_nn", 5_000)],
+)
+def test_what_grows_with_the_square_of_prompts_is_of_a_sample(name: str, most: int) -> None:
+    counted = dataclasses.replace(
+        get(name),
+        compute=lambda layer, *_: [Overall(0.0, len(layer.prompts), stderr=0.0)],
+        per_prompt=False,
+    )
+    (row, *_) = compute_layer(Layer(Arrays(np.ones((3, most + 5, 2)))), [counted]).values
+    assert (row["n"], row["n_left_out"]) == (most, 5)
+
+
 def test_whitening_keeps_what_lies_far_below_the_largest_scatter() -> None:
     """Views differ by 1e5 along one direction and by 1e-2 along others, whose squares float64
     cannot hold side by side."""
@@ -236,6 +282,14 @@ def test_dime_on_parts_is_that_of_their_prompts(protocol: str) -> None:
     views = np.stack([RNG.normal(size=(20, 30)), *two_views(20, 30)])
     views[2, 3] = 0
     assert_parts("dime", Layer(Arrays(views), settings, protocol))
+
+
+def test_dime_on_parts_of_many_prompts_takes_one_permutation() -> None:
+    layer = Layer(Arrays(np.stack([np.ones((300, 8)), *two_views(300, 8)])))
+    shannon, *_ = get("dime").on(layer)
+    assert shannon.value == pytest.approx(dime(*layer.pair), abs=1e-12)
+    expected = [dime(*part.pair, permutations=1) for part in errors.parts(layer)]
+    assert shannon.parts.values == pytest.approx(expected, abs=1e-12)
 
 
 def test_dime_of_independent_views_is_zero_in_expectation() -> None:

@@ -30,9 +30,8 @@ class Settings(Section):
     N matrix."""
 
 
-# Permutations behind a value on a part of the prompts: values of two permutations differ by far
-# less than those of two parts.
-ON_PARTS = 2
+# From so many prompts on, values of two permutations differ by far less than those of two parts.
+MANY = 300
 
 
 def permutations_of(n: int, count: int, seed: int) -> Permutations:
@@ -182,8 +181,9 @@ def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
     members = errors.parts_of(layer).among(places)
     counts = members.sum(axis=1)
     on_parts = np.empty((len(members), len(alphas)))
+    count = min(1 if n >= MANY else 2, settings.permutations)
     for found, rows in zip(on_parts, map(np.flatnonzero, members), strict=True):
-        orders = permutations_of(len(rows), min(ON_PARTS, settings.permutations), seed)
+        orders = permutations_of(len(rows), count, seed)
         at = np.ix_(rows, rows)
         found[:] = difference_of_entropies(KA[at], KB[at], alphas, orders)
     for alpha, value, own in zip(alphas, values.tolist(), on_parts.T, strict=True):

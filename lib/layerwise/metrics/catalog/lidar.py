@@ -120,7 +120,8 @@ class Scatter:
             within -= self.sums[block]
         within /= n * self.n_views
         within[np.diag_indices(d)] += delta
-        factor = linalg.cholesky(within, lower=True, overwrite_a=True, check_finite=False)
+        # Symmetric, so that its transpose is the copy in Fortran's order that LAPACK wants.
+        factor = linalg.cholesky(within.T, lower=True, overwrite_a=True, check_finite=False)
 
         def whitened(means: Array, mean: Array) -> Array:
             classes = centred(means, mean).T / math.sqrt(n)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.metrics.formulas.arrays import UndefinedMetricError, check_matrix
-from layerwise.metrics.formulas.spectra import gram, row_blocks, unit_rows
+from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, check_matrix
+from layerwise.metrics.formulas.spectra import row_blocks, unit_rows
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric
 
@@ -40,15 +40,27 @@ def self_cluster(X: npt.ArrayLike) -> float:
     """
     X = check_matrix(X)
     n, d = int(X.any(axis=1).sum()), X.shape[1]
+    if len(X) <= d:
+        return _of_squares(float(squared_cosines(X).sum()), n, d)
+    unit = (unit_rows(X[rows])[0] for rows in row_blocks(len(X)))
+    K = sum((some.T @ some for some in unit), np.zeros((d, d)))
+    return _of_squares(float(np.vdot(K, K)), n, d)
+
+
+def squared_cosines(X: Array) -> Array:
+    """Squared cosines of all pairs of rows, 0 of zero vectors; shape (N, N)."""
+    unit, kept = unit_rows(X)
+    found = np.zeros((len(X), len(X)))
+    found[np.ix_(kept, kept)] = np.square(unit @ unit.T)
+    return found
+
+
+def _of_squares(total: float, n: int, d: int) -> float:
+    """From the sum of the squared cosines of all pairs of n vectors that are not zero."""
     if min(n, d) < 2:
         raise UndefinedMetricError("Self-Cluster needs two non-zero embeddings of two dimensions.")
-    if n <= d:
-        K = gram(unit_rows(X)[0])
-    else:
-        unit = (unit_rows(X[rows])[0] for rows in row_blocks(len(X)))
-        K = sum((some.T @ some for some in unit), np.zeros((d, d)))
-    squares, expected = np.vdot(K, K), n + n * (n - 1) / d
-    return float((squares - expected) / (n * n - expected))
+    expected = n + n * (n - 1) / d
+    return (total - expected) / (n * n - expected)
 
 
 @metric(
@@ -61,4 +73,10 @@ def self_cluster(X: npt.ArrayLike) -> float:
 )
 def compute(layer: Layer) -> Iterator[Overall]:
     """Self-Cluster of the pooled embeddings."""
-    yield Overall(self_cluster(layer.pooled), int(layer.pooled.any(axis=1).sum()))
+    n = int(layer.pooled.any(axis=1).sum())
+    if layer.by_pairs:
+        squares = layer.of_pairs("squared_cosines", lambda whole: squared_cosines(whole.pooled))
+        value = _of_squares(float(squares.sum()), n, layer.hidden)
+    else:
+        value = self_cluster(layer.pooled)
+    yield Overall(value, n)
