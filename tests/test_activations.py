@@ -19,7 +19,7 @@ from refused import refused
 
 from layerwise.activations import batches, curvature
 from layerwise.activations import extract as module
-from layerwise.activations.reduce import Needs, Reduced, decompose
+from layerwise.activations.reduce import Needs, Reduced, complete
 from layerwise.activations.representation import (
     Packed,
     Representation,
@@ -333,7 +333,7 @@ def test_repeated_states_have_no_angle() -> None:
 def test_a_zero_step_has_angle_zero_under_reference() -> None:
     rows = torch.tensor([[[1.0, 0], [1, 0], [0, 1], [-1, 0]]]).double()
     gram = rows @ rows.transpose(1, 2)
-    found = curvature.of_unit_rows(gram, torch.zeros(1, 4), torch.tensor([4]))
+    found = curvature.of_unit_rows(curvature.diagonals(gram), torch.tensor([4]), torch.zeros(1, 4))
     assert found.item() == pytest.approx(np.pi / 4), "the mean of 0 and a right angle"
 
 
@@ -399,7 +399,7 @@ class TestBesideThePass:
         def fail(_many: object) -> None:
             raise error
 
-        monkeypatch.setattr(module, "decompose", fail)
+        monkeypatch.setattr(module, "complete", fail)
         with pytest.raises((LayerwiseError, ValueError), match=match):
             extracted(llama, tmp_path / "a.h5")
         assert not (tmp_path / "a.h5").exists()
@@ -590,7 +590,7 @@ def test_a_prompt_shorter_than_a_prefix_has_none() -> None:
     packed = pack(torch.randn(2, 6, 4), torch.tensor([6, 3]))
     tokens = ("all", "drop_first", "drop_sinks")
     kept = Reduced(packed, Needs(("paper",), tokens, prefixes=True))
-    decompose([kept])
+    complete([kept])
     found = kept.arrays["prefix_spectrum"]
     assert found.shape == (2, 2, 2 + 3 + 4 + 6), "not of drop_sinks"
     assert found[:, 1, 5:].eq(0).all()

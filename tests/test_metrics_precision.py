@@ -11,7 +11,7 @@ import torch
 from in_memory import Arrays
 
 from layerwise.activations import representation
-from layerwise.activations.reduce import Needs, Reduced, decompose
+from layerwise.activations.reduce import Needs, Reduced, complete
 from layerwise.config.metrics import MetricsSettings
 from layerwise.metrics import registry
 from layerwise.metrics.catalog.curvature import curvature
@@ -44,7 +44,7 @@ PROMPTS = [states_with_a_sink(n, n) for n in (3, 40, 17, 80)]
 def reduced(chosen: representation.Packed, protocol: str) -> dict[str, np.ndarray]:
     """What the extraction keeps of a batch at one layer."""
     kept = Reduced(chosen, Needs(protocols=(protocol,), tokens=("all",)))
-    decompose([kept])
+    complete([kept])
     return {
         k: (v if k == "norm" else v[0, 0]).numpy()
         for k, v in kept.arrays.items()
@@ -78,7 +78,7 @@ def test_selections_together_are_as_each_alone(tokens: tuple[str, ...], longest:
     needs = Needs(tokens=tokens, prefixes=True)
     together = Reduced(batch, needs)
     alone = {name: Reduced(batch, replace(needs, tokens=(name,))) for name in tokens}
-    decompose([together, *alone.values()])
+    complete([together, *alone.values()])
     for array, axis in (("spectrum", 1), ("prefix_spectrum", 0)):
         names = tokens if array == "spectrum" else needs.prefix_tokens
         for k, name in enumerate(names):

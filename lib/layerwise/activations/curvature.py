@@ -36,6 +36,11 @@ def products(states: Tensor) -> list[Tensor]:
     return [torch.linalg.vecdot(wide[:, k:], wide[:, : max(0, length - k)]) for k in range(3)]
 
 
+def diagonals(gram: Tensor) -> list[Tensor]:
+    """The same inner products as views of the Gram matrix, shape (B, T, T)."""
+    return [torch.diagonal(gram, k, 1, 2) for k in range(3)]
+
+
 def of_steps(products: Sequence[Tensor], lengths: Tensor) -> Tensor:
     """Curvature as the paper prints it, from `products`.
 
@@ -51,16 +56,16 @@ def of_steps(products: Sequence[Tensor], lengths: Tensor) -> Tensor:
     return angles.sum(dim=1) / defined.sum(dim=1)
 
 
-def of_unit_rows(gram: Tensor, rounding: Tensor, lengths: Tensor) -> Tensor:
+def of_unit_rows(products: Sequence[Tensor], lengths: Tensor, rounding: Tensor) -> Tensor:
     """Curvature as the released code has it: of centred unit rows, of the *absolute* cosine.
 
     Parameters
     ----------
-    gram : Tensor, shape (B, T, T)
-        Inner products of centred states of unit norm; 0 for those without a direction.
+    products : sequence of Tensor
+        As of `products`, but of centred states of unit norm; 0 for those without a direction.
+    lengths : Tensor, shape (B,)
     rounding : Tensor, shape (B, T)
         Squared differences of each row below this are rounding.
-    lengths : Tensor, shape (B,)
 
     Returns
     -------
@@ -68,9 +73,8 @@ def of_unit_rows(gram: Tensor, rounding: Tensor, lengths: Tensor) -> Tensor:
         Radians, 0 to π/2. Next to a zero step the angle is 0, and so is the curvature of one or
         two tokens; NaN for a prompt without tokens.
     """
-    near = [torch.diagonal(gram, k, 1, 2) for k in range(3)]
     rounding = torch.maximum(rounding[:, :-1], rounding[:, 1:])
-    cosine, defined = _turns(near, rounding, lengths)
+    cosine, defined = _turns(products, rounding, lengths)
     angles = cosine.abs().clamp(max=1).arccos().masked_fill(~defined, 0)
     mean = angles.sum(dim=1) / (lengths - 2).clamp(min=1)
     return mean.masked_fill(lengths == 0, torch.nan)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from layerwise.activations import batches, eigen, forward, store
 from layerwise.activations.attention import FirstTokenAttention
-from layerwise.activations.reduce import Needs, Reduced, decompose
+from layerwise.activations.reduce import Needs, Reduced, complete
 from layerwise.activations.representation import Packed
 from layerwise.config.corpora import Perturb
 from layerwise.config.extraction import ExtractSettings
@@ -184,8 +184,9 @@ class Reduction:
         prefixes = settings.prefixes and _causal(loaded, "prefixes")
         self.needs = Needs(settings.protocols, settings.tokens, prefixes, settings.sink_ratio)
         self.behind: Future[None] | None = None
+        self.needs_of = cache(self._needs_of)
 
-    def needs_of(self, layer: int, sublayer: str, view: int) -> dict[str, Needs]:
+    def _needs_of(self, layer: int, sublayer: str, view: int) -> dict[str, Needs]:
         """Results to keep of the states, by readout.
 
         Below the last layer, the readout ``output`` is the residual stream.
@@ -298,7 +299,7 @@ class Batch:
         self.reduced += waiting
 
         def work() -> None:
-            decompose([reduced for *_, reduced in waiting])
+            complete([reduced for *_, reduced in waiting])
             if last:
                 self._collect()
 
@@ -321,8 +322,9 @@ class Batch:
         """Refuse states that are not finite; of several layers at once, as the device waits."""
         if not self.waiting:
             return
-        device = self.waiting[0][2].finite.device
-        finite = torch.stack([reduced.finite.to(device) for *_, reduced in self.waiting])
+        device = self.waiting[0][2].mean.device
+        means = torch.stack([reduced.mean.to(device) for *_, reduced in self.waiting])
+        finite = means.isfinite().all(dim=2)
         if bool(finite.all()):
             return
         place, row = finite.logical_not().nonzero()[0].tolist()

@@ -2,8 +2,8 @@
 
 Pooled embeddings, the spectrum of the token Gram matrix, curvature and norms, under both protocols
 and for every selection of tokens. One Gram matrix serves the spectra and the curvature of both
-protocols, and without its first row and column those of ``drop_first``. Eigenvalues come last, of
-several layers at once (`decompose`).
+protocols, and without its first row and column those of ``drop_first``. Curvature and eigenvalues
+come last, of several layers at once (`complete`).
 
 Precision: states come in the model's dtype and are made float32 at once. Means over tokens are
 float32; Gram matrices and eigenvalues are float64, since one huge token (a sink) would otherwise
@@ -16,6 +16,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -99,27 +100,50 @@ class Pending:
     targets: Sequence[Target]
 
 
+@dataclass(frozen=True)
+class Turns:
+    """Curvature that is still to be computed.
+
+    Attributes
+    ----------
+    products : list of Tensor
+        See `curvature.products`.
+    lengths : Tensor, shape (B,)
+    target : Tensor, shape (B,)
+        Where the curvature goes.
+    rounding : Tensor, optional
+        That of `curvature.of_unit_rows`, whose products these are then.
+    """
+
+    products: list[Tensor]
+    lengths: Tensor
+    target: Tensor
+    rounding: Tensor | None = None
+
+
 class Reduced:
     """Results of a batch at a layer.
 
     Attributes
     ----------
-    finite : Tensor, shape (B,)
-        True if no state of the prompt is NaN or infinite.
+    mean : Tensor, shape (B, D)
+        Of all tokens: finite if no state of the prompt is NaN or infinite.
     arrays : dict of Tensor
         With P protocols and C selections of tokens: ``pooled`` (P, C, B, D), float32; ``n_tokens``
-        (P, C, B); ``curvature`` (P, C, B), float64; ``norm`` (B, T), float32, NaN for pads; and,
-        complete once `decompose` was called, ``spectrum`` (P, C, B, T) and ``prefix_spectrum``
-        (C, B, S), float64: the spectra of prefixes one after another.
+        (P, C, B); ``norm`` (B, T), float32, NaN for pads; and, once `complete` was called, in
+        float64 ``curvature`` (P, C, B), ``spectrum`` (P, C, B, T) and ``prefix_spectrum``
+        (C, B, S): the spectra of prefixes one after another.
     pending : list of Pending
+    turns : list of Turns
     """
 
     def __init__(self, packed: Packed, needs: Needs) -> None:
         self.needs = needs
-        self.finite = packed.mean.isfinite().all(dim=1)
+        self.mean = packed.mean
         self.chosen = {tokens: choose(packed, tokens, needs.sink_ratio) for tokens in needs.tokens}
         self.is_nested = {"all", "drop_first"} <= self.chosen.keys()
         self.pending: list[Pending] = []
+        self.turns: list[Turns] = []
         self.grams: dict[str, Tensor] = {}
         batch, width, hidden = packed.states.shape
         shape = len(needs.protocols), len(needs.tokens), batch
@@ -158,24 +182,20 @@ class Reduced:
         if protocol == "reference":
             self._add_reference(part, tokens, at)
             return
-        targets = [Target(arrays["spectrum"][at], part.lengths)]
         if width > hidden:
-            arrays["curvature"][at] = curvature.of_steps(
-                curvature.products(part.states), part.lengths
-            )
+            products = curvature.products(part.states)
             # The same non-zero spectrum for less.
             matrices = eigen.gram(part.states.transpose(1, 2))
         else:
             matrices = self._gram(tokens)
-            near = [torch.diagonal(matrices, k, 1, 2) for k in range(3)]
-            arrays["curvature"][at] = curvature.of_steps(near, part.lengths)
-            if self.is_nested and tokens == "drop_first" and width < hidden:
-                return  # the matrix of ``all`` is of tokens, too, and has both spectra
-            if self.is_nested and tokens == "all":
-                place = at[0], self.needs.tokens.index("drop_first")
-                targets.append(
-                    Target(arrays["spectrum"][place], self.chosen["drop_first"].lengths)
-                )
+            products = curvature.diagonals(matrices)
+        self.turns.append(Turns(products, part.lengths, arrays["curvature"][at]))
+        if self.is_nested and tokens == "drop_first" and width < hidden:
+            return  # the matrix of ``all`` is of tokens, too, and has both spectra
+        targets = [Target(arrays["spectrum"][at], part.lengths)]
+        if self.is_nested and tokens == "all" and width <= hidden:
+            inner = arrays["spectrum"][at[0], self.needs.tokens.index("drop_first")]
+            targets.append(Target(inner, self.chosen["drop_first"].lengths))
         self.pending.append(Pending(matrices, targets))
 
     def _add_reference(self, part: Packed, tokens: str, at: tuple[int, int]) -> None:
@@ -186,7 +206,9 @@ class Reduced:
         """
         target, hidden = self.arrays["spectrum"][at], part.states.shape[2]
         rows, scale, rounding = unit_gram(self._gram(tokens), part)
-        self.arrays["curvature"][at] = curvature.of_unit_rows(rows, rounding, part.lengths)
+        # Copies, since the matrix is clamped in place.
+        products = [one.clone() for one in curvature.diagonals(rows)]
+        self.turns.append(Turns(products, part.lengths, self.arrays["curvature"][at], rounding))
         long = part.lengths > hidden
         if part.states.shape[1] > hidden and bool(long.any()):
             unit = (part.states[long] - part.mean[long, None]).double() * scale[long, :, None]
@@ -233,8 +255,9 @@ class Reduced:
         return self.grams[tokens]
 
 
-def decompose(many: Sequence[Reduced]) -> None:
-    """Complete the spectra: of several layers at once, which is faster than one by one."""
+def complete(many: Sequence[Reduced]) -> None:
+    """Complete spectra and curvature: of several layers at once, which is faster than one by
+    one."""
     pending = [one for reduced in many for one in reduced.pending]
     spectra = eigen.eigenvalues(
         [one.matrices for one in pending], [len(one.targets) > 1 for one in pending]
@@ -242,14 +265,37 @@ def decompose(many: Sequence[Reduced]) -> None:
     for one, found in zip(pending, spectra, strict=True):
         for target, values in zip(one.targets, found, strict=True):
             target.fill(values)
+    alike: dict[Any, list[Turns]] = {}
+    for turns in (own for reduced in many for own in reduced.turns):
+        squares = turns.products[0]
+        kind = squares.shape[1], squares.device, turns.rounding is None
+        alike.setdefault(kind, []).append(turns)
+    for group in alike.values():
+        _bend(group)
     for reduced in many:
-        reduced.pending = []
+        reduced.pending, reduced.turns = [], []
+
+
+def _bend(group: Sequence[Turns]) -> None:
+    """Write the curvature of turns of one width and one formula to its place."""
+    roundings = [turns.rounding for turns in group if turns.rounding is not None]
+    for tensor in (*roundings, *(one for turns in group for one in turns.products)):
+        eigen.record(tensor)
+    products = [torch.cat(parts) for parts in zip(*(t.products for t in group), strict=True)]
+    lengths = torch.cat([turns.lengths for turns in group])
+    values = (
+        curvature.of_unit_rows(products, lengths, torch.cat(roundings))
+        if roundings
+        else curvature.of_steps(products, lengths)
+    )
+    for turns, own in zip(group, values.split([len(t.lengths) for t in group]), strict=True):  # type: ignore[no-untyped-call]
+        turns.target.copy_(own)
 
 
 def descending(eigenvalues: Tensor) -> Tensor:
-    """Eigenvalues of ``Z Zᵀ``, shape (B, T), in order, not below 0 (rounding aside, a Gram matrix
-    has none)."""
-    return eigenvalues.clamp(min=0).sort(dim=-1, descending=True).values
+    """Ascending eigenvalues of ``Z Zᵀ``, shape (B, T), the other way round and not below 0
+    (rounding aside, a Gram matrix has none)."""
+    return eigenvalues.clamp(min=0).flip(-1)
 
 
 def by_magnitude(eigenvalues: Tensor) -> Tensor:
