@@ -128,6 +128,6 @@ def layer_scores(data: Labels, x: np.ndarray) -> list[Score]:
     members = pd.factorize(np.array(data.groups)[tested])[0]
     about = {"n_runs": n, "n_train": len(splits[0].fitted), "baseline": baseline}
     return [
-        Score(float(each.mean()), parts=np.bincount(members, each[tested] / n), **about)
+        Score(float(each.mean()), parts=each[tested] / n, groups=members, **about)
         for each in parts
     ]

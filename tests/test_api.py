@@ -305,7 +305,8 @@ class TestAnalyse:
             "jsonl": str(tmp_path / "a.jsonl"),
             "tuple": tuple(TEXTS),
         }[kind]
-        table = lw.analyse(llama[0], texts, llama[1], "rankme", column="body")
+        column = None if kind == "txt" else "body"
+        table = lw.analyse(llama[0], texts, llama[1], "rankme", column=column)
         expected = lw.analyse(llama[0], TEXTS, llama[1], "rankme")
         pd.testing.assert_frame_equal(table, expected)
 
@@ -329,7 +330,9 @@ class TestAnalyse:
 
         path = tmp_path / "own.csv"
         labels = ["b" if label else "a" for label in LABELS]
-        pd.DataFrame({"text": TEXTS, "label": labels}).to_csv(path, index=False)
+        # Nothing is cut before the model's limit.
+        texts = [*TEXTS[:-1], TEXTS[-1] * 100]
+        pd.DataFrame({"text": texts, "label": labels}).to_csv(path, index=False)
         model = tmp_path / "llama"
         shutil.copytree(folder / "llama", model)
         modules = [{"type": "sentence_transformers.models.Normalize"}] if scales else []
@@ -345,11 +348,11 @@ class TestAnalyse:
         )
         expected = pd.read_parquet(tmp_path / "s.parquet").sort_values("layer")
         scores = expected["main_score"].tolist()
-        table = lw.analyse(model, TEXTS, metrics="rankme", labels=labels, threads=2)
+        table = lw.analyse(model, texts, metrics="rankme", labels=labels, threads=2)
         probe = table[table["metric"] == "linear_probe"]
         assert probe["value"].tolist() == scores
         assert probe["low"].tolist() == expected["score_low"].tolist()
-        chosen = lw.choose(model, TEXTS, labels, tokens="all").table
+        chosen = lw.choose(model, texts, labels, tokens="all").table
         np.testing.assert_allclose(chosen["score"], scores, rtol=1e-12)
         given = ["choose", str(model), "--labels", str(path), "--tokens", "all"]
         told = CliRunner().invoke(app, [*given, "--json", str(tmp_path / "told.json")])

@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 import layerwise as lw
 from layerwise import choosing as choose
 from layerwise import stats
-from layerwise.analysis import measure, score_labels
+from layerwise.analysis import labels_of, measure, prompts_of, score_labels
 from layerwise.association import evidence
-from layerwise.choosing import by_evidence, by_scores, inputs, savings, several_layers
+from layerwise.choosing import by_evidence, by_scores, inputs, savings
 from layerwise.cli import app
 from layerwise.config import read_config
 from layerwise.config.tasks import LabelledEntry
@@ -57,7 +57,6 @@ def test_from_texts(folder: Path, tmp_path: Path) -> None:
     assert "The difference (-3.6 to 12.4) is not significant." in said
     assert "110 of 120 texts" in said and "tokens: drop_first" in said
     command = f"layerwise export {folder} llama-1 --layer 1 --tokens drop_first --pooling mean"
-    command += " --max-length 256"
     assert said.strip().endswith(f"To save it: {command}")
     table = pd.read_csv(files["--csv"]).set_index("rule")
     assert table.loc["model output", "loss"] > table.loc["middle layer", "loss"]
@@ -155,21 +154,28 @@ def test_an_export_command_can_be_pasted() -> None:
         *("layerwise", "export", "package:llm/a b#Q4_1.gguf", "Q4_1-7", "--layer", "7"),
         *("--tokens", "drop_first", "--pooling", "mean", "--revision", "step 1"),
     ]
+    command = choice.export_command("package:gt_mini/models/a")
+    assert shlex.split(command)[3] == "gt_mini-7"
     both = replace(choice, together=Combination((3, 7), "concat")).export_command("m")
     assert "m-3-7 --layer 3,7 --combine concat --tokens" in both
 
 
-def test_analyse_writes_what_python_gives(folder: Path, tmp_path: Path) -> None:
-    texts = tiny.texts(24)
+@pytest.mark.parametrize("max_length", [None, 20])
+def test_analyse_writes_what_python_gives(
+    folder: Path, tmp_path: Path, max_length: int | None
+) -> None:
+    """Texts are cut alike, by default at the model's limit."""
+    length = ["--max-length", str(max_length)] if max_length else []
+    texts = tiny.texts(24, longest=400)
     pd.DataFrame({"review": texts}).to_csv(tmp_path / "t.tsv", sep="\t", index=False)
     files = {"--csv": "t.csv", "--json": "t.json", "--plot": "t.png"}
     asked = [x for key, name in files.items() for x in (key, str(tmp_path / name))]
-    asked += ["--text", "review", "--threads", "1"]
+    asked += ["--text", "review", "--threads", "1", *length]
     command = ["analyse", str(folder), str(tmp_path / "t.tsv"), *asked]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.exception
     assert "prompt_entropy" in result.output
-    expected = lw.analyse(folder, texts)
+    expected = lw.analyse(folder, texts, max_length=max_length)
     for table in (pd.read_csv(tmp_path / "t.csv"), pd.read_json(tmp_path / "t.json")):
         np.testing.assert_allclose(table["value"], expected["value"], rtol=1e-5)
     assert (tmp_path / "t.png").stat().st_size > 1000
@@ -382,10 +388,29 @@ def test_intervals_stay_in_the_range_of_the_score(kind: str) -> None:
 
 
 def test_a_perfect_layer_has_an_interval_if_rows_share_groups() -> None:
-    sizes = np.repeat([1, 2], [50, 5])
-    perfect = Score(1.0, 0.94, 1.0, 60, parts=sizes / 60)
-    table = choose.choose_by_scores([perfect, of_rows(np.arange(55) < 40)], "classification").table
+    groups = np.repeat(np.arange(55), np.repeat([1, 2], [50, 5]))
+    perfect = Score(1.0, 0.94, 1.0, 60, parts=np.ones(60) / 60, groups=groups)
+    table = choose.choose_by_scores([perfect, of_rows(np.arange(60) < 40)], "classification").table
     assert 0.85 < table.loc[0, "low"] < 0.97 and table.loc[0, "high"] == 1
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression", "pairs"])
+def test_the_sizes_of_groups_widen_no_interval(kind: str) -> None:
+    """One layer, with nothing to correct for, has the interval of its score."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(100), np.repeat([1, 9], [75, 25]))
+    x = (rng.normal(size=(100, 4))[groups] + rng.normal(size=(300, 4)) / 3).astype(np.float32)
+    shown = x[:, 0] + rng.normal(size=300) / 3
+    labels = probes.classes(list(shown > 0)) if kind == "classification" else shown
+    texts = [[str(group) for group in groups], [f"row {row}" for row in range(300)]]
+    data = labelled.Labels(kind, texts if kind == "pairs" else texts[:1], labels, texts[0])
+    if kind == "pairs":
+        score = labelled.pairs_score(data, x[:, 0])
+    else:
+        score = labelled.layer_score(data, [x])
+    (row,) = choose.choose_by_scores([replace(score, n_train=None)], kind).table.to_dict("records")
+    own = score.score_high - score.score_low
+    assert score.main_score > 0.7 and row["high"] - row["low"] == pytest.approx(own, rel=0.1)
 
 
 def of_layers(seed: int, k: int, n: int = 240) -> tuple[np.ndarray, list[list[np.ndarray]]]:
@@ -442,14 +467,18 @@ def test_several_layers_gain_nothing_on_noise() -> None:
 def test_pairs_of_several_layers() -> None:
     """Of pairs whose cosines in two layers are two halves of the label."""
     rng = np.random.default_rng(0)
-    angles = rng.uniform(0, np.pi / 2, (2, 120))
+    angles = rng.uniform(0, np.pi / 2, (3, 120))
     first = np.tile(np.float32([1, 0]), (120, 1))
-    layers = [[first, np.stack([np.cos(a), np.sin(a)], axis=1)] for a in (*angles, 0 * angles[0])]
+    layers = [[first, np.stack([np.cos(a), np.sin(a)], axis=1)] for a in angles]
     texts = [[f"{side}{row}" for row in range(120)] for side in "ab"]
-    data = labelled.Labels("pairs", texts, np.cos(angles).sum(axis=0), texts[0])
+    data = labelled.Labels("pairs", texts, np.cos(angles[:2]).sum(axis=0), texts[0])
     table = choose.compare_several(data, layers, 2).table.set_index("used")
     found = table.loc["selected 2, concatenated"]
     assert found["layers"] == "0 1" and found["score"] > 0.99 and found["gain_low"] > 0.05
+    alike = [[first, first]] * 3
+    for given in (alike, [*layers[:2], alike[0]]):  # no layer has a score, or not the output
+        with refused("undefined"):
+            choose.compare_several(data, given, 2)
 
 
 @pytest.mark.parametrize("seed", [30, 42])
@@ -502,7 +531,7 @@ def test_the_printed_command_exports_what_was_scored(
     scaling = tiny.save("bert", tmp_path / "bert")
     (scaling / "modules.json").write_text('[{"type": "sentence_transformers.models.Normalize"}]')
     monkeypatch.setattr(stats, "simultaneous_ci", _sure)
-    monkeypatch.setattr(several_layers, "interval", lambda sure, _: (sure.low, sure.high))
+    monkeypatch.setattr(by_scores, "interval", lambda sure, _: (sure.low, sure.high))
     monkeypatch.chdir(tmp_path)
     asked = ["--labels", tmp_path / "l.csv", "--max-length", "24"]
     for model, more in (
@@ -528,7 +557,7 @@ def test_the_printed_command_exports_what_was_scored(
         np.testing.assert_allclose(saved.encode(texts), wanted, atol=2e-5)
 
 
-def _sure(values: np.ndarray, *_: Any, widening: float = 1.0) -> stats.Estimate:
+def _sure(values: np.ndarray, *_: Any, **__: Any) -> stats.Estimate:
     """Intervals without width, and every combination leads, also against guessing."""
     mean = np.asarray(values).mean(axis=0)
     lead = np.ones_like(mean)
@@ -550,6 +579,46 @@ def test_a_sample_is_stated_and_the_same_every_time(tmp_path: Path) -> None:
     assert choose.sample_texts([*texts[:30], " ", *texts[:30]], 1000) == texts[:30]
     with refused("too_few"):
         choose.sample_texts(["one text"] * 50, 1000)
+
+
+def test_files_that_are_not_drawn_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sample is that of all files read."""
+    read = []
+
+    def read_file(path: str, name: str) -> bytes:
+        read.append(name)
+        return Path(path).read_bytes()
+
+    monkeypatch.setattr("layerwise.corpora.media_sources.read_file", read_file)
+    for k in range(120):
+        (tmp_path / "ab"[k % 2]).mkdir(exist_ok=True)
+        (tmp_path / "ab"[k % 2] / f"{k}.png").write_bytes(b"%d" % k)
+    every = prompts_of(tmp_path)
+    labelled_ones = labels_of(every, [one.name[0] for one in every])
+    expected = inputs._sampled(replace(labelled_ones, seed=1), 30)[0]
+    read.clear()
+    drawn, n = choose.read_texts(tmp_path, most=30, seed=1)
+    assert (n, len(read)) == (120, 30) and drawn == choose.sample_texts(every, 30, 1)
+    read.clear()
+    data, n = choose.read_folder(tmp_path, 30, 1)
+    assert (n, len(read)) == (120, 30) and data.texts == expected.texts
+    assert data.labels.tolist() == expected.labels.tolist() and data.seed == 1
+    (tmp_path / "b" / "copy.png").write_bytes(b"0")
+    drawn, n = choose.read_texts(tmp_path, most=1000)
+    assert (n, len(drawn)) == (121, 120)
+
+
+@pytest.mark.parametrize("command", ["choose", "analyse"])
+def test_what_has_no_columns_takes_no_text(command: str, tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("\n".join(TEXTS))
+    for given in (tmp_path / "t.txt", tmp_path):
+        asked = [command, "no/model", str(given), "--text", "review"]
+        with refused("conflict"):
+            CliRunner().invoke(app, asked, catch_exceptions=False)
+        with refused("conflict"):
+            getattr(lw, command)("no/model", given, column="review")
 
 
 def test_near_copies_stay_together() -> None:

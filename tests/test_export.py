@@ -18,10 +18,12 @@ import torch
 import yaml
 from refused import refused
 from transformers import AutoModel, AutoTokenizer
+from typer.testing import CliRunner
 
 from layerwise import cli
+from layerwise.cli import app
 from layerwise.config.models import HubSource, Model
-from layerwise.errors import Code
+from layerwise.errors import Code, LayerwiseError
 from layerwise.export import Recipe, cut, export
 
 TEXTS = tiny.texts(8)
@@ -56,29 +58,35 @@ def test_a_cut_model_gives_the_layer(family: str, tmp_path: Path) -> None:
         assert not info["missing_keys"] and not info["unexpected_keys"]
 
 
-@pytest.mark.parametrize("layer", [2, (1, 2)])
-def test_plain_sentence_transformers_loads_it(layer: Any, tmp_path: Path) -> None:
+def test_plain_sentence_transformers_loads_it(tmp_path: Path) -> None:
     """In a process that cannot import layerwise."""
     whole = tiny.loaded("llama", tmp_path / "whole")
-    recipe = Recipe(layer, "drop_first", readout="final_norm", normalize=True, combine="concat")
-    export(whole, recipe, tmp_path / "cut", TEXTS)
+    recipes = {
+        str(tmp_path / f"cut {layer}"): Recipe(
+            layer, "drop_first", readout="final_norm", normalize=True, combine=combine
+        )
+        for layer, combine in ((2, ""), ((1, 2), "concat"))
+    }
+    for folder, recipe in recipes.items():
+        export(whole, recipe, Path(folder), TEXTS)
     script = (
         "import sys, json; sys.modules['layerwise'] = None\n"
         "from sentence_transformers import SentenceTransformer\n"
-        f"m = SentenceTransformer({str(tmp_path / 'cut')!r}, trust_remote_code=True)\n"
-        "print(json.dumps(m.encode(json.loads(sys.argv[1])).tolist()))"
+        "folders, texts = json.loads(sys.argv[1])\n"
+        "models = (SentenceTransformer(f, trust_remote_code=True) for f in folders)\n"
+        "print(json.dumps([m.encode(texts).tolist() for m in models]))"
     )
     out = subprocess.run(
-        [sys.executable, "-c", script, json.dumps(TEXTS)],
+        [sys.executable, "-c", script, json.dumps([[*recipes], TEXTS])],
         capture_output=True,
         text=True,
         check=True,
     )
-    found = np.array(json.loads(out.stdout))
-    wanted = cut._whole(whole, recipe, TEXTS)
-    assert found.shape == (len(TEXTS), whole.anatomy.hidden * len(recipe.layers))
-    np.testing.assert_allclose(found, wanted, atol=1e-6)
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
+    for found, recipe in zip(map(np.array, json.loads(out.stdout)), recipes.values(), strict=True):
+        wanted = cut._whole(whole, recipe, TEXTS)
+        assert found.shape == (len(TEXTS), whole.anatomy.hidden * len(recipe.layers))
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
+        np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
 
 
 def test_texts_are_no_chat(tmp_path: Path) -> None:
@@ -127,6 +135,7 @@ def test_plain_transformers_loads_it(tmp_path: Path) -> None:
         ({"layer": "1,1"}, "duplicate"),
         ({"layer": "1-3"}, "wrong_type"),
         ({"pooling": "means"}, "unknown_name"),
+        ({"combine": "concat"}, "conflict"),
     ],
 )
 def test_the_shell_refuses_before_it_loads(
@@ -169,6 +178,7 @@ def test_a_folder_with_something_in_it_stays(tmp_path: Path) -> None:
 
 def test_a_wrong_cut_is_never_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = tiny.loaded("llama", tmp_path / "whole")
+    (tmp_path / ".cut.partial/3").mkdir(parents=True)  # of an export that was killed
     monkeypatch.setattr(cut, "_cuts", lambda *_: [(1, 0), (3, 2)])
     with refused("unsupported"):
         export(whole, Recipe(1), tmp_path / "cut", TEXTS)
@@ -183,25 +193,14 @@ def test_encoders_of_encoder_decoders_are_refused(tmp_path: Path) -> None:
 
 def test_the_command(tmp_path: Path) -> None:
     tiny.save("bert", tmp_path / "whole")
-    command = [sys.executable, "-c", "from layerwise.cli import main; main()", "export"]
-    done = subprocess.run(
-        [*command, str(tmp_path / "whole"), str(tmp_path / "cut"), "--layer", "2"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "layer 2 of 3" in done.stdout
+    command = ["export", str(tmp_path / "whole"), str(tmp_path / "cut"), "--layer"]
+    done = CliRunner().invoke(app, [*command, "2"])
+    assert done.exit_code == 0, done.exception
+    assert "layer 2 of 3" in done.output
     assert (tmp_path / "cut/modules.json").is_file()
     shutil.rmtree(tmp_path / "cut")
-    failed = subprocess.run(
-        [*command, str(tmp_path / "whole"), str(tmp_path / "cut"), "--layer", "7"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert failed.returncode == 1
-    assert "got 7" in failed.stderr
-    assert "Traceback" not in failed.stderr
+    failed = CliRunner().invoke(app, [*command, "7"]).exception
+    assert isinstance(failed, LayerwiseError) and "got 7" in str(failed)
 
 
 def test_a_full_disk_is_not_the_familys_fault(

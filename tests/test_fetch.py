@@ -62,7 +62,11 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_all_that_fails_is_listed_at_the_end(
     hub: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     summarize(fetch(tmp_path, "step0", "step1"))
+    assert all(
+        f"pythia-tiny at {revision}: commit" in caplog.text for revision in ("step0", "step1")
+    )
     records = fetch(tmp_path, "step0", "step2", "step3")
     assert caplog.text.count("Attempt 3 of 3") == 2
     with refused("unreadable") as caught:

@@ -116,6 +116,13 @@ def test_the_first_page_has_one_row_per_model_and_token_selection() -> None:
     assert shown["Output's score"].iloc[0] == f"{100 * SCORES[:, 2].mean():.1f}"
 
 
+def test_one_task_cluster_is_no_plural() -> None:
+    scores = tidy_scores(SCORES).assign(text_source="one")
+    (shown,) = report.shown(report.first_table(scores))["Difference (95% CI)"]
+    assert shown.endswith("(no CI: 1 task cluster)")
+    assert "4 tasks (1 task cluster)" in made("score_by_depth", {"scores": scores}).caption
+
+
 def test_layers_together_stand_below_the_best_one() -> None:
     scores = pd.concat([tidy_scores(SCORES, model=name) for name in "ab"])
     values = np.linspace(0.6, 0.9, len(SCORES))

@@ -275,6 +275,20 @@ def test_no_row_reads_a_file_outside_its_data_set(tmp_path: Path) -> None:
             list(mteb_task._media(loader, metadata, Picture))
 
 
+def test_mtebs_images_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaders: list[object] = []
+
+    def read(loader: object, *_: object) -> list[Picture]:
+        loaders.append(loader)
+        return [Picture(name, name[:1].encode()) for name in ("a", "b", "a copy")]
+
+    monkeypatch.setattr(mteb_task, "_media", read)
+    recorder = mteb_task._Recorder()
+    noise = recorder.encode("loader", task_metadata=SimpleNamespace(modalities=["image"]))
+    assert loaders == ["loader"] and noise.shape == (3, 2)
+    assert [*recorder.media] == [name for _, name in recorder.keys] and len(recorder.media) == 2
+
+
 def test_files_there_and_back(folder: Path, tmp_path: Path) -> None:
     table = corpus(tmp_path, {"folder": str(folder)})
     path, views = tmp_path / "c.parquet", tmp_path / "c.views.parquet"

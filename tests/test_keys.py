@@ -24,7 +24,7 @@ CONFIG: dict[str, Any] = {
 OF_STUDY = {"associate", "select", "figure", "explore"}
 OF_METRICS = {"metrics", *OF_STUDY}
 OF_TEXTS = {"corpus", "views", "extract", *OF_METRICS}
-OF_SCORES = {"score", "own score", "best_layers", *OF_STUDY}
+OF_SCORES = {"score", "own score", "part", "best_layers", *OF_STUDY}
 OF_MODEL = {"extract", *OF_METRICS, *OF_SCORES}
 
 
@@ -45,6 +45,7 @@ def keys(place: str = "", value: Any = None) -> dict[str, str]:
         "metrics": made.metrics("m", "main", "c"),
         "score": made.score("m", "main", "STS12"),
         "own score": made.score("m", "main", "own"),
+        "part": made.evaluate_part("m", "main", "0"),
         "associate": made.associate("s"),
         "select": made.select("s"),
         "figure": made.figure("s"),
@@ -66,6 +67,7 @@ def keys(place: str = "", value: Any = None) -> dict[str, str]:
         ("models/m/include_prompt", False, OF_SCORES),
         ("extract/tokens", ["all", "drop_first"], OF_MODEL),
         ("extract/dtype", "bfloat16", OF_MODEL),
+        ("extract/sink_ratio", 3.0, OF_MODEL),
         ("extract/prefixes", True, {"extract", *OF_METRICS}),
         ("metrics/metrics", ["rankme"], OF_METRICS),
         ("scoring/poolings", ["max"], OF_SCORES),
@@ -78,13 +80,37 @@ def keys(place: str = "", value: Any = None) -> dict[str, str]:
         ("studies/s/over", "tasks", {"associate", "figure", "explore"}),
         ("extract/threads", 3, set()),
         ("extract/batch_tokens", 64, set()),
+        ("extract/device", "cpu", set()),
+        ("extract/keep_activations", False, set()),
         ("scoring/waiting_gb", 3, set()),
+        ("scoring/parts", 2, {"part"}),
         ("studies/s/title", "A title", {"figure"}),
     ],
 )
 def test_keys_follow_settings(place: str, value: Any, changed: set[str]) -> None:
     before, after = keys(), keys(place, value)
     assert {name for name in before if before[name] != after[name]} == changed
+
+
+def test_the_place_of_a_model_in_the_config_decides_its_colour() -> None:
+    study = {"s": {"kind": "metrics_by_depth", "models": ["m"], "metrics": ["rankme"]}}
+    own, other = CONFIG["models"], {"n": {"source": {"hub": "o/n"}}}
+    first, second = (
+        Plan(Config.of({**CONFIG, "studies": study, "models": models})).keys.figure("s")
+        for models in ({**own, **other}, {**other, **own})
+    )
+    assert first != second
+
+
+def test_associations_of_published_tables_are_of_the_models_of_the_study() -> None:
+    given = {"published": {"p": {"scores": "s.csv", "metrics": "m.csv"}}}
+    study = {"kind": "metric_vs_score", "published": "p"}
+    first, second = (
+        Plan(Config.of({**given, "studies": {"s": {**study, "models": [model]}}})).keys
+        for model in ("a", "b")
+    )
+    assert first.associate("s") != second.associate("s")
+    assert first.published("p") == second.published("p")
 
 
 def test_a_perturbed_corpus_has_keys_of_its_own() -> None:

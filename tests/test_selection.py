@@ -172,7 +172,9 @@ def test_the_interval_of_a_regret_says_whether_tasks_agree() -> None:
     assert row["no_interval"] == ""
     few = select_layers(metrics, tidy_scores(unlike[:4]), DOWN_UP)
     assert few[["regret_low", "regret_high"]].isna().all(axis=None)
-    assert few["no_interval"].str.startswith("4 task clusters").all()
+    assert few["no_interval"].str.startswith("4 task clusters;").all()
+    one = select_layers(metrics, tidy_scores(unlike[:1]), DOWN_UP)
+    assert one["no_interval"].str.startswith("1 task cluster;").all()
 
 
 def of_rules(n: int, rng: np.random.Generator) -> tuple[pd.DataFrame, pd.DataFrame]:

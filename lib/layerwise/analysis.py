@@ -149,31 +149,38 @@ def labels_of(prompts: Sequence[Any], labels: Sequence[Any]) -> Labels:
     return Labels(kind, [list(prompts)], values, groups)
 
 
-def prompts_of(source: Any, column: str = "text") -> list[Any]:
+def prompts_of(source: Any, column: str | None = None) -> list[Any]:
     """Texts, images or recordings as a model is given them.
 
     Parameters
     ----------
     source
         A list, a `datasets.Dataset`, a data frame, a file, or a folder of images or recordings.
-    column : str
-        Column of a data set, data frame or file.
-    """
-    if isinstance(source, str | Path) and Path(source).is_dir():
-        from layerwise.corpora.media_sources import media_in
+    column : str, optional
+        Column of a data set, data frame or file; by default ``text``.
 
-        return [*media_in(Path(source))[0]]
+    Raises
+    ------
+    LayerwiseError
+        If they cannot be read, or a column is named of a folder or a .txt file.
+    """
+    if isinstance(source, str | Path) and column is not None:
+        refuse_column(Path(source), column)
+    if isinstance(source, str | Path) and Path(source).is_dir():
+        from layerwise.corpora.media_sources import in_folder
+
+        media, read = in_folder(Path(source))
+        return [read(place) for place in range(len(media.ids))]
     if isinstance(source, Path) or (isinstance(source, str) and Path(source).suffix):
         from layerwise.config.corpora import FileTexts
         from layerwise.corpora.sources import open_texts
         from layerwise.section import parse
 
-        entry = {"file": str(source)}
-        if Path(source).suffix != ".txt":
-            entry["column"] = column
+        entry = {"file": str(source)} | ({} if column is None else {"column": column})
         return [text for _, text in open_texts(parse(FileTexts, entry))[0]]
     names = getattr(source, "column_names", getattr(source, "columns", None))
     if names is not None and not isinstance(source, Mapping):
+        column = column or "text"
         check_name("column", column, names)
         source = _not_decoded(source, column)[column]
     is_list = isinstance(source, Iterable) and not isinstance(source, str | bytes | Mapping | Set)
@@ -185,6 +192,14 @@ def prompts_of(source: Any, column: str = "text") -> list[Any]:
             code="wrong_type",
         )
     return [p if isinstance(p, str) else _medium(n, p) for n, p in enumerate(given)]
+
+
+def refuse_column(path: Path, column: str) -> None:
+    """Refuse the name of a column of a folder or a .txt file."""
+    if path.is_dir() or path.suffix == ".txt":
+        raise LayerwiseError(
+            f"{path} has no columns; leave out the column {column!r} (--text).", code="conflict"
+        )
 
 
 def _not_decoded(data: Any, column: str) -> Any:

@@ -45,7 +45,8 @@ def analyse(
     protocols: str | Sequence[str] = "paper",
     alphas: float | Sequence[float] = 1.0,
     normalizations: str | Sequence[str] = "raw",
-    column: str = "text",
+    column: str | None = None,
+    max_length: int | None = None,
     revision: str = "main",
     device: str = "auto",
     threads: int = 1,
@@ -76,8 +77,12 @@ def analyse(
         Augmented copies of the texts, for metrics that compare views (InfoNCE, DiME, LiDAR).
     tokens, protocols, alphas, normalizations : optional
         One variant or several; each has its own rows.
-    column : str
-        Column of a data set or file that holds the texts, images or recordings.
+    column : str, optional
+        Column of a data set or file that holds the texts, images or recordings; by default
+        ``text``.
+    max_length : int, optional
+        Cut texts after this many tokens, recordings after this many frames; by default at the
+        model's limit, as in a workflow.
     revision : str
         Branch, tag or commit of a model on the hub.
     device : str
@@ -115,7 +120,9 @@ def analyse(
 
     prompts = prompts_of(texts, column)
     what = States(model, prompts) if is_array(model) else model
-    with open_model(what, tokenizer, revision=revision, device=device) as loaded:
+    with open_model(
+        what, tokenizer, max_length=max_length, revision=revision, device=device
+    ) as loaded:
         table, _ = measure(
             loaded,
             [prompts, *(prompts_of(view, column) for view in views)],
@@ -161,7 +168,8 @@ def choose(
     tokens: str | None = None,
     within: float | None = None,
     layers: int | None = None,
-    column: str = "text",
+    column: str | None = None,
+    max_length: int | None = None,
     revision: str = "main",
     device: str = "auto",
     threads: int = 1,
@@ -176,7 +184,7 @@ def choose(
         Recommend the cheapest layer that loses at most so many points against the output.
     layers : int, optional
         Compare so many layers together, concatenated and averaged, with the best one.
-    model, texts, labels, tokenizer, column, revision, device, threads
+    model, texts, labels, tokenizer, column, max_length, revision, device, threads
         As for `analyse`.
 
     Returns
@@ -203,7 +211,9 @@ def choose(
         else labels_of(prompts, labels)
     )
     what = States(model, prompts) if is_array(model) else model
-    with open_model(what, tokenizer, revision=revision, device=device) as loaded:
+    with open_model(
+        what, tokenizer, max_length=max_length, revision=revision, device=device
+    ) as loaded:
         return choosing.choose(
             loaded, data, tokens=tokens, within=within, layers=layers, threads=threads
         )

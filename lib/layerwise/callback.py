@@ -42,8 +42,8 @@ class LayerMetrics(TrainerCallback):  # type: ignore[misc]
         By default the Trainer's ``processing_class``.
     tokens : str
         Token selection.
-    column : str
-        Column of a data set or file that holds the texts.
+    column : str, optional
+        Column of a data set or file that holds the texts; by default ``text``.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class LayerMetrics(TrainerCallback):  # type: ignore[misc]
         labels: Sequence[Any] | None = None,
         tokenizer: Any = None,
         tokens: str = "all",
-        column: str = "text",
+        column: str | None = None,
     ) -> None:
         self.prompts = prompts_of(texts, column)
         self.labels = None if labels is None else labels_of(self.prompts, labels)

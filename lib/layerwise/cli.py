@@ -72,7 +72,8 @@ MAX_LENGTH = Annotated[
     int | None,
     Option(
         min=1,
-        help="Cut texts after this many tokens (default: 256), recordings after this many frames.",
+        help="Cut texts after this many tokens, recordings after this many frames (default: the "
+        "model's limit).",
     ),
 ]
 THREADS = Annotated[int, Option(min=1, max=1024, help="CPU threads.")]
@@ -108,11 +109,6 @@ def _write(table: Any, csv: Path | None, json: Path | None) -> None:
         table.to_json(json, orient="records", indent=1)
 
 
-def _length(max_length: int | None, prompt: Any) -> int | None:
-    """Length after which prompts such as this one are cut; None for the model's."""
-    return 256 if max_length is None and isinstance(prompt, str) else max_length
-
-
 def _opened(
     model: str, threads: int, max_length: int | None, revision: str, device: str, dtype: str
 ) -> AbstractContextManager[LoadedModel]:
@@ -142,7 +138,7 @@ def analyse(
         Option(help="A metric; repeat for several (default: all that texts suffice for)."),
     ] = None,
     tokens: Annotated[str, Option(help=f"Tokens to pool: {TOKEN_CHOICES}.")] = "all",
-    text: Annotated[str, Option(help="Column of the texts.")] = "text",
+    text: Annotated[str | None, Option(help="Column of the texts (default: text).")] = None,
     max_length: MAX_LENGTH = None,
     csv: CSV = None,
     json: JSON = None,
@@ -166,7 +162,6 @@ def analyse(
         check_name("metric", name, all_metrics())
     check_name("token selection", tokens, TOKENS)
     prompts = prompts_of(texts, text)
-    max_length = _length(max_length, prompts[0])
     with _opened(model, threads, max_length, revision, device, dtype) as loaded:
         table, _ = measure(loaded, [prompts], threads, metrics=metric, tokens=tokens)
     _say(table.pivot_table("value", "layer", "metric").round(3).to_string())
@@ -251,7 +246,6 @@ def choose(
             "Give either a file of texts, or labelled rows by --labels.", code="conflict"
         )
     from layerwise import choosing
-    from layerwise.analysis import prompts_of
     from layerwise.models.texts import Texts
     from layerwise.vocabulary import TOKENS
 
@@ -260,12 +254,11 @@ def choose(
     # Files are checked before the model is loaded, which may take minutes.
     data: Any
     if labels is None:
+        assert texts is not None
         if label or len(text or ()) > 1:
             raise LayerwiseError("--label and a second --text need --labels.", code="conflict")
-        given = prompts_of(texts, *text or ())
-        data = choosing.sample_texts(given, sample, seed)
-        used = f"{len(data)} of {len(given)} {getattr(data[0], 'kind', 'text')}s"
-        max_length = _length(max_length, data[0])
+        data, n = choosing.read_texts(texts, *text or (), most=sample, seed=seed)
+        used = f"{len(data)} of {n} {getattr(data[0], 'kind', 'text')}s"
     elif labels.is_dir():
         if label or text:
             raise LayerwiseError(
@@ -276,7 +269,6 @@ def choose(
     else:
         data, n = choosing.read_labels(choosing.task_of(labels, text or (), label, seed), sample)
         used = f"{len(data.labels)} of {n} labelled rows"
-        max_length = _length(max_length, "")
     with _opened(model, threads, max_length, revision, device, dtype) as loaded:
         choice = choosing.choose(
             loaded,
@@ -315,8 +307,11 @@ def export(
         ),
     ],
     combine: Annotated[
-        str, Option(help="Of several layers: mean or concat, each layer first at unit length.")
-    ] = "mean",
+        str,
+        Option(
+            help="Of several layers: mean (default) or concat, each layer first at unit length."
+        ),
+    ] = "",
     pooling: Annotated[str, Option(help="mean, weighted_mean, max, last_token or cls.")] = "mean",
     tokens: Annotated[str, Option(help="all, drop_first or drop_sinks.")] = "all",
     readout: Annotated[
@@ -332,9 +327,7 @@ def export(
         Option(help="Texts to check the export with (default: a few made-up ones)."),
     ] = None,
     why: Annotated[str, Option(help="Reason for the layer, for the model card.")] = "",
-    max_length: Annotated[
-        int | None, Option(min=1, help="Cut texts after this many tokens.")
-    ] = None,
+    max_length: MAX_LENGTH = None,
     revision: REVISION = "main",
     device: DEVICE = "auto",
     dtype: DTYPE = "float32",

@@ -95,6 +95,11 @@ class Permutation(NamedTuple):
     p_adjusted: Floats
 
 
+def task_clusters(n: int) -> str:
+    """A number of task clusters in words."""
+    return f"{n} task cluster{'s' * (n != 1)}"
+
+
 def with_intervals(table: pd.DataFrame) -> pd.DataFrame:
     """Add 95% intervals from the column ``stderr``, with the ends ``low`` and ``high``.
 
@@ -359,21 +364,23 @@ def _mean_and_deviations(
     n = len(array)
     labels = list(range(n) if clusters is None else clusters)
     codes = {label: code for code, label in enumerate(dict.fromkeys(labels))}
-    member = np.eye(len(codes))[:, [codes[label] for label in labels]]
+    member = np.array([codes[label] for label in labels])
     mean = array.mean(axis=0)
     if len(codes) < FEWEST:
         return mean, np.full((len(codes), *array.shape[1:]), np.nan), 1.0
     # Rounding is no variation.
     apart = array - mean
     apart[np.abs(apart) < 1e-13 * np.abs(array).max(initial=0.0)] = 0.0
-    sizes = member.sum(axis=1)
+    sizes = np.bincount(member)
     weights = 1 / (n * np.sqrt(1 - sizes / n))
-    deviations = np.tensordot(member, apart, axes=1)
+    deviations = np.zeros((len(codes), *array.shape[1:]))
+    np.add.at(deviations, member, apart)
     deviations *= weights.reshape(-1, *[1] * (array.ndim - 1))
-    # Satterthwaite's, of the covariance of the deviations if all values are independent.
-    covariance = np.outer(weights, weights) * (np.diag(sizes) - np.outer(sizes, sizes) / n)
-    freedom = np.trace(covariance) ** 2 / np.square(covariance).sum()
-    return mean, np.asarray(deviations), float(freedom)
+    # Satterthwaite's, of the covariance C of the deviations if all values are independent:
+    # its trace is 1 / n, and the squares of its diagonal are those of the sizes over n².
+    shares = (weights * sizes) ** 2
+    squares = np.square(sizes / n**2).sum() + (shares.sum() ** 2 - (shares**2).sum()) / n**2
+    return mean, deviations, float(1 / n**2 / squares)
 
 
 def _largest_t(deviations: Floats, seed: int) -> Floats:

@@ -34,7 +34,7 @@ def embed(
     layers: int | Sequence[int] | None = None,
     batch_tokens: int | None = None,
     out: str | Path | None = None,
-    column: str = "text",
+    column: str | None = None,
     revision: str = "main",
     device: str = "auto",
 ) -> xr.DataArray:
@@ -139,7 +139,7 @@ def extract(
     tokenizer: Any = None,
     *,
     views: Sequence[Any] = (),
-    column: str = "text",
+    column: str | None = None,
     revision: str = "main",
     device: str = "auto",
     **settings: Any,

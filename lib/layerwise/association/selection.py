@@ -74,7 +74,7 @@ CONSENSUS_OF = (
     "dime",
 )
 """The paper's metrics; others are variations of them and would count the same evidence twice."""
-NO_INTERVAL = f"{{}} task clusters; an interval for all layers takes {stats.FEWEST_TOGETHER}"
+NO_INTERVAL = f"{{}}; an interval for all layers takes {stats.FEWEST_TOGETHER}"
 UNKNOWN_OF_NESTED = ["alpha", "direction", "layer", "depth"]
 UNKNOWN_OF_NESTED += [
     f"{of}_{end}" for of in ("regret", "nested", "gain") for end in ("low", "high")
@@ -138,6 +138,8 @@ def best_layers(scores: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
 def _best(curves: ScoreCurves, group: str, tasks: Tasks) -> dict[str, Any]:
     """The best layer and the output of a model: columns of both tables."""
     (layers, values), output = curves.candidates(tasks), curves.output[tasks]
+    n_sources = len(set(curves.sources[tasks]))
+    few = NO_INTERVAL.format(stats.task_clusters(n_sources))
     mean = values.mean(axis=0)
     best = int(mean.argmax())
     return {
@@ -150,8 +152,8 @@ def _best(curves: ScoreCurves, group: str, tasks: Tasks) -> dict[str, Any]:
         "output_from": curves.output_from,
         "n_layers": len(curves.layers),
         "n_tasks": len(values),
-        "n_sources": (n := len(set(curves.sources[tasks]))),
-        "no_interval": "" if n >= stats.FEWEST_TOGETHER else NO_INTERVAL.format(n),
+        "n_sources": n_sources,
+        "no_interval": "" if n_sources >= stats.FEWEST_TOGETHER else few,
     }
 
 

@@ -7,7 +7,7 @@ loses least in the published models of this kind.
 
 from layerwise.choosing.by_scores import choose_by_scores
 from layerwise.choosing.choice import Choice, plot
-from layerwise.choosing.inputs import read_folder, read_labels, sample_texts, task_of
+from layerwise.choosing.inputs import read_folder, read_labels, read_texts, sample_texts, task_of
 from layerwise.choosing.recommend import choose
 from layerwise.choosing.several_layers import compare_several
 
@@ -19,6 +19,7 @@ __all__ = [
     "plot",
     "read_folder",
     "read_labels",
+    "read_texts",
     "sample_texts",
     "task_of",
 ]

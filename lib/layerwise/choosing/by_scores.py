@@ -50,19 +50,16 @@ def choose_by_scores(
     LayerwiseError
         If the last layer has no score.
     """
-    known = {layer: one.parts for layer, one in enumerate(found) if one.parts is not None}
+    known = {layer: one for layer, one in enumerate(found) if one.parts is not None}
     if len(found) - 1 not in known:
         why = next(one.why for one in found if one.parts is None)
         raise LayerwiseError(f"These labels give no score: {why}.", code="undefined")
-    # Each group's contribution times their number has the score as its mean.
-    parts = np.stack(list(known.values()), axis=1)
-    parts *= len(parts)
-    factor = widening(found[-1], kind)
-    lead = stats.simultaneous_ci(parts - parts[:, -1:], widening=factor)
-    low, high = interval(stats.simultaneous_ci(parts, widening=factor), kind)
+    intervals = Intervals([*known.values()], kind)
+    low, high = intervals.of_scores()
+    lead = intervals.of_differences(-1)
     table = pd.DataFrame(
         {
-            "score": parts.mean(axis=0),
+            "score": intervals.scores,
             "low": low,
             "high": high,
             "difference": lead.estimate,
@@ -77,6 +74,33 @@ def choose_by_scores(
     else:
         layer, reason = _cheapest(table, within)
     return Choice(layer, advice(layer, len(found) - 1), reason, tokens, SCORES[kind], table)
+
+
+class Intervals:
+    """95% intervals of several scores on the same rows, which hold for all of them together."""
+
+    def __init__(self, found: Sequence[Score], kind: str) -> None:
+        self.kind, groups = kind, found[-1].groups
+        # Each row's contribution times their number has the score as its mean.
+        self.rows = np.stack([np.asarray(one.parts) for one in found], axis=1)
+        self.rows *= len(self.rows)
+        self.groups = np.arange(len(self.rows)) if groups is None else groups
+        self.scores = self.rows.mean(axis=0)
+        self.factor = widening(found[-1], kind)
+
+    def of_scores(self) -> tuple[Any, Any]:
+        """Ends of the intervals of the scores."""
+        return interval(stats.simultaneous_ci(self.rows, self.groups, 0, self.factor), self.kind)
+
+    def of_differences(self, column: int) -> stats.Estimate:
+        """Intervals of the differences from one of the scores.
+
+        They are of sums over groups: of few groups, those that correct for the sizes of groups
+        are too narrow (docs/statistics.md).
+        """
+        more = self.rows - self.rows[:, [column]]
+        sums = np.stack([np.bincount(self.groups, one) for one in more.T], axis=1)
+        return stats.simultaneous_ci(sums * len(sums) / len(more), widening=self.factor)
 
 
 def widening(score: Score, kind: str) -> float:
@@ -100,9 +124,7 @@ def interval(score: stats.Estimate, kind: str) -> tuple[Any, Any]:
         return np.tanh(np.arctanh(value) - shift), np.tanh(np.arctanh(value) + shift)
     if kind == "regression":
         return score.low, np.minimum(score.high, 1)
-    # Groups of several sizes vary even if every row is right.
     value = value.clip(0, 1)
-    varies &= np.minimum(value, 1 - value) > 1e-9
     n = np.full(len(value), float(score.n))
     n[varies] = (value * (1 - value))[varies] / stderr[varies] ** 2
     low, high = proportion_confint(value * n, n, 2 * norm.sf(quantile), method="wilson")

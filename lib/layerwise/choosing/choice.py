@@ -78,7 +78,9 @@ class Choice:
         **options
             Further options of ``layerwise export``, such as ``revision``.
         """
-        name = re.split(r"[/#]", model.rstrip("/"))[-1].removesuffix(".gguf")
+        package = re.fullmatch(r"package:([^/#]+)[^#]*", model)
+        last = re.split(r"[/#]", model.rstrip("/"))[-1].removesuffix(".gguf")
+        name = package[1] if package else last
         used = self.together or Combination((self.layer,))
         given: dict[str, object] = {"layer": ",".join(map(str, used.layers))}
         given |= {"combine": used.combine} if used.combine else {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import pandas as pd
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from layerwise.analysis import labels_of
+from layerwise.analysis import labels_of, prompts_of, refuse_column
 from layerwise.config.tasks import LabelledEntry
-from layerwise.corpora.media_sources import media_in
+from layerwise.corpora.media import Medium
+from layerwise.corpora.media_sources import in_folder
 from layerwise.corpora.sources import read_rows
 from layerwise.errors import LayerwiseError, closest, listed
 from layerwise.section import parse
@@ -24,6 +26,34 @@ from layerwise.tasks.labelled import Labels, kind_of_labels
 FEWEST_TEXTS = 20
 SHARE_OF_NEAR_COPIES = 0.9
 TAGGED = (".conll", ".conllu")
+
+
+def read_texts(
+    path: Path, column: str | None = None, *, most: int, seed: int = 0
+) -> tuple[list[Any], int]:
+    """Read the texts of a file, or the images or recordings of a folder, and count all.
+
+    They are sampled as by `sample_texts`; files of a folder that are not drawn are not read.
+
+    Raises
+    ------
+    LayerwiseError
+        As `sample_texts` and `layerwise.analysis.prompts_of`.
+    """
+    if not path.is_dir():
+        texts = prompts_of(path, column)
+        return sample_texts(texts, most, seed), len(texts)
+    if column is not None:
+        refuse_column(path, column)
+    media, read = in_folder(path)
+    drawn: dict[str, tuple[int, Medium]] = {}
+    for place in np.random.default_rng(seed).permutation(len(media.ids)):
+        if len(drawn) == most:
+            break
+        medium = read(place)
+        drawn.setdefault(medium.sha256, (place, medium))
+    _check_enough(len(drawn))
+    return [medium for _, medium in sorted(drawn.values(), key=itemgetter(0))], len(media.ids)
 
 
 def sample_texts(texts: Sequence[Any], most: int, seed: int = 0) -> list[Any]:
@@ -36,14 +66,18 @@ def sample_texts(texts: Sequence[Any], most: int, seed: int = 0) -> list[Any]:
     """
     given = (t for t in texts if not isinstance(t, str) or t.strip())
     distinct = list({getattr(t, "sha256", t): t for t in given}.values())
-    if len(distinct) < FEWEST_TEXTS:
-        raise LayerwiseError(
-            f"{len(distinct)} different texts given; choosing a layer takes {FEWEST_TEXTS}, "
-            "better some hundreds.",
-            code="too_few",
-        )
+    _check_enough(len(distinct))
     drawn = np.random.default_rng(seed).permutation(len(distinct))[:most]
     return [distinct[row] for row in sorted(drawn)]
+
+
+def _check_enough(n: int) -> None:
+    if n < FEWEST_TEXTS:
+        raise LayerwiseError(
+            f"{n} different texts given; choosing a layer takes {FEWEST_TEXTS}, better some "
+            "hundreds.",
+            code="too_few",
+        )
 
 
 def task_of(
@@ -110,19 +144,27 @@ def read_labels(task: LabelledEntry, most: int) -> tuple[Labels, int]:
 def read_folder(folder: Path, most: int, seed: int = 0) -> tuple[Labels, int]:
     """Read images or recordings whose subfolders are their classes, as `read_labels`.
 
+    Files that are not drawn are not read.
+
     Raises
     ------
     LayerwiseError
         As `read_labels`; and if a file is in no subfolder.
     """
-    media, labels = media_in(folder)
-    if None in labels:
+    media, read = in_folder(folder)
+    if None in media.labels:
         raise LayerwiseError(
-            f"{folder}: {media[labels.index(None)].name} is in no subfolder; the subfolder is the "
-            "label.",
+            f"{folder}: {media.ids[media.labels.index(None)]} is in no subfolder; the subfolder "
+            "is the label.",
             code="too_few",
         )
-    return _sampled(replace(labels_of(media, labels), seed=seed), most)
+    n, numbers = len(media.ids), probes.classes(media.labels)
+    files = Labels("classification", [media.ids], numbers, media.ids, seed)
+    rows = range(n) if n <= most else _drawn(files, most)
+    data = labels_of([read(row) for row in rows], [media.labels[row] for row in rows])
+    data = replace(data, seed=seed)
+    data.splits  # noqa: B018  (raises if they cannot be split)
+    return data, n
 
 
 def _sampled(data: Labels, most: int) -> tuple[Labels, int]:

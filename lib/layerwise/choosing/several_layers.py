@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 
-from layerwise import stats
-from layerwise.choosing.by_scores import interval, widening
+from layerwise.choosing.by_scores import Intervals
 from layerwise.choosing.choice import with_ends
+from layerwise.errors import LayerwiseError
 from layerwise.tasks import several
 from layerwise.tasks.labelled import Labels
 from layerwise.tasks.results import Combination
@@ -46,24 +45,34 @@ def compare_several(
     ----------
     layers, normalize
         As for `layerwise.tasks.several.combinations`, which says how layers are selected.
+
+    Raises
+    ------
+    LayerwiseError
+        If the output, the best layer, or every combination has no score.
     """
-    found = several.combinations(data, layers, k, normalize=normalize)
-    found = [one for one in found if one.score.parts is not None]
-    parts = np.stack([np.asarray(one.score.parts) for one in found], axis=1)
-    parts *= len(parts)
-    factor = widening(found[0].score, data.kind)
-    low, high = interval(stats.simultaneous_ci(parts, widening=factor), data.kind)
+    every = several.combinations(data, layers, k, normalize=normalize)
+    found = [one for one in every if one.score.parts is not None]
+    if found[:2] != every[:2] or len(found) == 2:
+        missing = next(one for one in every if one.score.parts is None)
+        raise LayerwiseError(
+            f"These labels give no score of several layers together: of {missing.name}, "
+            f"{missing.score.why}.",
+            code="undefined",
+        )
+    intervals = Intervals([one.score for one in found], data.kind)
+    low, high = intervals.of_scores()
     table = pd.DataFrame(
         {
             "used": [one.name for one in found],
             "layers": [_selected(one) for one in found],
-            "score": parts.mean(axis=0),
+            "score": intervals.scores,
             "low": low,
             "high": high,
         }
     )
     for name, against in (("difference", 0), ("gain", 1)):
-        more = stats.simultaneous_ci(parts - parts[:, [against]], widening=factor)
+        more = intervals.of_differences(against)
         table[name], table[f"{name}_low"], table[f"{name}_high"] = more[:3]
     place = 2 + int(table["score"][2:].to_numpy().argmax())
     best: Any = table.to_dict("records")[place]

@@ -69,8 +69,14 @@ def open_media(settings: ImageCorpus | AudioCorpus) -> Media:
     return _digits() if isinstance(source, PackageImages) else _of_folder(source, kind)
 
 
-def media_in(folder: Path) -> tuple[list[Medium], list[str | None]]:
-    """Read the images or recordings of a folder, and their labels, which are the subfolders.
+def in_folder(folder: Path) -> tuple[Media, Callable[[int], Medium]]:
+    """List the images or recordings of a folder, whose labels are its subfolders.
+
+    Returns
+    -------
+    media : Media
+    read : callable
+        From an index to the image or recording.
 
     Raises
     ------
@@ -86,7 +92,7 @@ def media_in(folder: Path) -> tuple[list[Medium], list[str | None]]:
             code="wrong_type",
         )
     media = _of_folder(FolderMedia(folder=str(folder)), kinds[0])
-    return [kinds[0](name, media.read(k)) for k, name in enumerate(media.ids)], media.labels
+    return media, lambda index: kinds[0](media.ids[index], media.read(index))
 
 
 def kind_of(settings: ImageCorpus | AudioCorpus) -> type[Medium]:

@@ -64,14 +64,14 @@ def text(loaded: LoadedModel, recipe: Recipe, state: int | None, origin: str) ->
     hub = getattr(loaded.entry.source, "hub", "")
     single, last = len(recipe.layers) == 1, loaded.anatomy.n_layers - 1
     listed = ", ".join(map(str, recipe.layers))
-    how = f"each at unit length, {COMBINES[recipe.combine]}"
+    how = "" if single else f", each at unit length, {COMBINES[recipe.combine]}"
     card = CARD.format(
         base_model=f"base_model: {hub}\n" if hub else "",
         model=loaded.name,
         revision=loaded.revision,
         weights=loaded.weights[:12],
         title=f"Layer {listed}" if single else f"Layers {listed}",
-        row=f"layer | {listed} of {last}" if single else f"layers | {listed} of {last}, {how}",
+        row=f"layer{'s' * (not single)} | {listed} of {last}{how}",
         cut=recipe.layers[-1],
         last=last,
         tokens=TOKENS[recipe.tokens],

@@ -15,7 +15,8 @@ from __future__ import annotations
 import copy
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -60,8 +61,8 @@ class Recipe:
         has only ``residual``.
     normalize : bool, optional
         Scale embeddings to unit length; by default as the model does, as in scores.
-    combine : {'mean', 'concat'}
-        As in `layerwise.tasks.task.combined`.
+    combine : {'mean', 'concat'}, optional
+        As in `layerwise.tasks.task.combined`, for several layers; by default their mean.
     """
 
     layer: int | tuple[int, ...]
@@ -69,7 +70,7 @@ class Recipe:
     pooling: str = "mean"
     readout: str | None = None
     normalize: bool | None = None
-    combine: str = "mean"
+    combine: str = ""
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -83,6 +84,7 @@ class Recipe:
             self,
             readout=self.readout or readout,
             normalize=loaded.normalizes if self.normalize is None else self.normalize,
+            combine=self.combine or ("mean" if len(self.layers) > 1 else ""),
         )
 
     @property
@@ -147,11 +149,9 @@ def export(
     wanted = _whole(loaded, recipe, texts)
     scale = np.linalg.norm(wanted, axis=1, keepdims=True)
     failures = []
-    parent = target.absolute().parent
-    parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=parent, prefix=".export-") as work:
+    with _beside(target) as work:
         for n_blocks, state in _cuts(loaded, recipe):
-            folder = Path(work) / str(n_blocks)
+            folder = work / str(n_blocks)
             try:
                 parameters = _save(loaded, recipe, n_blocks, state, folder)
                 found = _encode(folder, loaded, texts)
@@ -219,7 +219,14 @@ def check_words(recipe: Recipe) -> None:
     """Refuse words of a recipe that no model has."""
     check_name("tokens", recipe.tokens, ("all", "drop_first", "drop_sinks"))
     check_name("pooling", recipe.pooling, POOLINGS)
-    check_name("combine", recipe.combine, COMBINES)
+    if recipe.combine:
+        check_name("combine", recipe.combine, COMBINES)
+        if len(recipe.layers) == 1:
+            raise LayerwiseError(
+                f"combine: expected several layers, got layer {recipe.layers[0]} alone; name "
+                "more, or leave combine out.",
+                code="conflict",
+            )
     if recipe.readout is not None:
         check_name("readout", recipe.readout, SCORED_READOUTS)
 
@@ -231,6 +238,18 @@ def check_target(target: Path) -> None:
             f"{target} is there and not an empty folder; name one that is not there.",
             code="exists",
         )
+
+
+@contextmanager
+def _beside(target: Path) -> Iterator[Path]:
+    """An empty folder next to `target`, always the same: what a killed export left is removed."""
+    work = target.absolute().with_name(f".{target.absolute().name}.partial")
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def _whole(loaded: LoadedModel, recipe: Recipe, texts: Sequence[str]) -> Array:

@@ -155,6 +155,7 @@ def caption(data: Data, table: pd.DataFrame) -> str:
     }
     text = data.study.declaration.caption.format(**counts)
     text = text.replace(" 1 tasks (1 task clusters)", " 1 task")
+    text = text.replace("(1 task clusters)", "(1 task cluster)")
     if "output_from" in table and (table["output_from"] == "last layer").any():
         text += " The output was not scored; the last layer replaces it."
     if "n" in table and table["n"].between(1, FEW - 1).any():

@@ -12,7 +12,7 @@ from layerwise.association.order import Order, in_order
 from layerwise.association.scores import with_representation
 from layerwise.association.selection import best_layers
 from layerwise.figures.labels import representation_label
-from layerwise.stats import FEWEST_TOGETHER
+from layerwise.stats import FEWEST_TOGETHER, task_clusters
 from layerwise.vocabulary import COMBINES, TOKENS
 
 HEAD = ("Model", "Token selection", "Best layer", "Score", "Output's score", "Difference (95% CI)")
@@ -124,7 +124,7 @@ def _difference(row: Mapping[Any, Any]) -> str:
         return "–"
     interval = f"{_points(row['low'])} to {_points(row['high'])}"
     if pd.isna(row["low"]):
-        interval = f"no CI: {row['n_clusters']} task clusters"
+        interval = f"no CI: {task_clusters(row['n_clusters'])}"
     return f"{_points(row['difference'])} ({interval})"
 
 

@@ -52,7 +52,7 @@ def open_model(
     device, dtype : str
         As for `layerwise.models.load.load`; a model in memory has its own.
     max_length : int, optional
-        The longest prompt in tokens, where `what` is no entry.
+        The longest prompt in tokens, where `what` is no entry; by default the model's limit.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def open_model(
         If there is no such model, or its layers cannot be read.
     """
     if isinstance(what, States):
-        yield _given(what, name)
+        yield _given(what, name, _without_source(max_length), "main")
         return
     if not isinstance(what, str | Path | Model):
         with unchanged(what) as network:
@@ -91,12 +91,11 @@ def depth_of(model: str, revision: str) -> int | None:
     return depth if isinstance(depth, int) else None
 
 
-def _given(
-    states: States, name: str, entry: Model | None = None, revision: str = "main"
-) -> LoadedModel:
+def _given(states: States, name: str, entry: Model, revision: str) -> LoadedModel:
     """Prepare states, which play a model."""
-    if entry and entry.ablate:
-        raise states.needs_model("ablate")
+    for setting in ("ablate", "max_length"):
+        if getattr(entry, setting):
+            raise states.needs_model(setting)
     network, anatomy = states.network()
     return LoadedModel(
         name or states.name,
@@ -107,7 +106,7 @@ def _given(
         dtype="float32",
         weights=states.sha256(),
         claim=devices.Claim(states.device),
-        entry=entry or _without_source(None),
+        entry=entry,
         scales=False,
     )
 
@@ -122,7 +121,8 @@ def _live(network: Any, model: Any, reader: Any, name: str, max_length: int | No
     """Prepare a network, which is part of a model in memory."""
     quiet()
     if hasattr(model, "max_seq_length"):  # of sentence-transformers
-        max_length, reader = max_length or model.max_seq_length, reader or model.tokenizer
+        limits = filter(None, (max_length, model.max_seq_length))
+        max_length, reader = min(limits, default=None), reader or model.tokenizer
     origin = str(network.config.name_or_path or "")
     name = name or origin.rstrip("/").rpartition("/")[2] or type(network).__name__
     try:

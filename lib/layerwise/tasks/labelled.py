@@ -212,9 +212,7 @@ def pairs_score(data: Labels, measure: Array) -> Score:
     """Correlate a measure of pairs, shape (N,), with their labels."""
     texts = pd.factorize(pd.Series(data.texts[0] + data.texts[1]))[0].reshape(2, -1)
     score = correlate(measure, data.labels, texts)
-    if score.parts is None:
-        return score
-    return replace(score, parts=np.bincount(pd.factorize(pd.Series(data.groups))[0], score.parts))
+    return replace(score, groups=pd.factorize(pd.Series(data.groups))[0])
 
 
 class _OfLabels(Task):

@@ -243,8 +243,11 @@ class _Recorder(AbsEncoder):
     ) -> Array:
         """Record inputs."""
         if kind := _kind(task_metadata):
-            self.media |= {one.sha256: one for one in _media(inputs, task_metadata, kind)}
-        texts = _texts(inputs, task_metadata)
+            media = list(_media(inputs, task_metadata, kind))
+            texts = [one.sha256 for one in media]
+            self.media |= dict(zip(texts, media, strict=True))
+        else:
+            texts = _texts(inputs, task_metadata)
         self.keys |= dict.fromkeys((_name(prompt_type), text) for text in texts)
         return self._noise.normal(size=(len(texts), 2)).astype(np.float32)
 

@@ -263,7 +263,8 @@ def probe(
         baseline=baseline,
         penalty=float(np.median(penalties)),
         n_train=len(splits[0].fitted),
-        parts=np.bincount(members, each / len(truth)),
+        parts=each / len(truth),
+        groups=members,
     )
 
 

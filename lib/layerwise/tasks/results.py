@@ -75,9 +75,11 @@ class Score:
         Of a probe, and of several layers of pairs: rows behind one fit or selection.
     sub_scores : str, optional
         Of a task of mteb's: all of its scores as JSON, if they are asked for.
-    parts : array, shape (G,), optional
-        Contribution of each group of tested rows to the main score, which is their sum (of R² and
-        correlations to first order). The groups are the same for all layers. Not in the table.
+    parts : array, shape (N,), optional
+        Contribution of each tested row to the main score, which is their sum (of R² and
+        correlations to first order). Not in the table.
+    groups : array of int, shape (N,), optional
+        Group of each tested row, from 0; by default each is its own. Not in the table.
     """
 
     main_score: float | None
@@ -98,6 +100,7 @@ class Score:
     n_train: int | None = None
     sub_scores: str | None = None
     parts: npt.NDArray[Any] | None = field(default=None, compare=False, repr=False)
+    groups: npt.NDArray[Any] | None = field(default=None, compare=False, repr=False)
 
 
 _NAMES = ("model", "revision", "task", "task_type", "tokens", "pooling", "readout")
@@ -105,7 +108,7 @@ _TYPES = {"str": pa.string(), "int": pa.int32(), "float": pa.float64()}
 SCHEMA = pa.schema(
     [(name, pa.string()) for name in _NAMES]
     + [("layer", pa.int32()), ("depth", pa.float64())]
-    + [(f.name, _TYPES[str(f.type).split()[0]]) for f in fields(Score) if f.name != "parts"]
+    + [(f.name, _TYPES[str(f.type).split()[0]]) for f in fields(Score) if f.compare]
 )
 """Columns of the table of scores."""
 TOGETHER = pa.schema([("layers", pa.string()), ("combine", pa.string())])
