@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -22,9 +23,10 @@ from layerwise import stats
 from layerwise.association.measures import null_level, strengths
 from layerwise.association.selection import _elsewhere, _leads_over, nested_regret
 from layerwise.choosing import choose_by_scores, compare_several
+from layerwise.errors import LayerwiseError
 from layerwise.metrics.registry import get
 from layerwise.metrics.table import compute_layer
-from layerwise.tasks.labelled import Labels, layer_score
+from layerwise.tasks.labelled import Labels, layer_score, pairs_score
 from layerwise.tasks.pairs import correlate
 from layerwise.tasks.probes import FOLDS
 from layerwise.tasks.results import Score
@@ -198,6 +200,52 @@ def choice_rates(kind: str, n: int, signal: bool, n_samples: int) -> np.ndarray:
         missed = [misses(c.table["difference_low"], c.table["difference_high"]) for c in tables]
         found.append([missed, [c.layer != len(c.table) - 1 for c in tables]])
     return np.mean(found, axis=0).T
+
+
+def grouped_scores(rng: Rng, n: int, kind: str, signal: bool) -> list[Score]:
+    """Scores of 7 layers on rows in groups of one, and of five near-copies or pairs of one text.
+
+    With a signal, all layers know it equally well.
+    """
+    sizes = rng.choice([1, 5], p=[0.85, 0.15], size=n)
+    groups = np.repeat(np.arange(n), sizes)[:n]
+    k, strength = len(set(groups)), 2 * signal
+    if kind == "pairs":
+        judged = rng.normal(size=k)[groups] + rng.normal(size=n) / 2
+        texts = [[f"first {g}" for g in groups], [f"second {row}" for row in range(n)]]
+        data = Labels(kind, texts, judged + rng.normal(size=n) / 2, list(groups))
+        noise = (rng.normal(size=(7, k))[:, groups] + rng.normal(size=(7, n))) / np.sqrt(2)
+        return [pairs_score(data, cosines) for cosines in strength * judged + noise]
+    x, shown = vectors(rng, k, signal)
+    y = strength * shown + rng.normal(size=k)
+    if kind == "classification":
+        y = (y.argsort().argsort() >= k // 2).astype(int)
+    x = x[-7:, groups]
+    x = x + 0.1 * x.std(axis=1, keepdims=True) * rng.normal(size=x.shape)
+    data = Labels(kind, [[*range(n)]], y[groups], list(groups), int(rng.integers(2**31)))
+    try:
+        return layer_scores(data, x.astype(np.float32))
+    except LayerwiseError:  # fewer groups than a probe needs
+        return grouped_scores(rng, n, kind, signal)
+
+
+def score_rates(kind: str, n: int, signal: bool, n_samples: int) -> tuple[float, float]:
+    """Shares of samples in which the interval of a score, and of a difference, misses.
+
+    The truth is the mean score over samples and layers.
+    """
+    rng = np.random.default_rng(n)
+    drawn = [grouped_scores(rng, n, kind, signal) for _ in range(n_samples)]
+    truth = float(np.mean([[one.main_score for one in scores] for scores in drawn]))
+    tables = [choose_by_scores(scores, kind).table for scores in drawn]
+    own = np.mean([misses(t["low"], t["high"], truth) for t in tables])
+    return own, np.mean([misses(t["difference_low"], t["difference_high"]) for t in tables])
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression", "pairs"])
+def test_intervals_of_scores_of_groups_hold(kind: str) -> None:
+    for missed in score_rates(kind, 200, True, 60):
+        assert at_most(missed, 0.05, 60)
 
 
 def at_most(rate: float, nominal: float, n_samples: int) -> bool:
@@ -375,6 +423,9 @@ def print_rates(n_samples: int = 400) -> None:
                 shares = "  ".join(f"{100 * m:4.1f} {100 * r:4.1f}" for m, r in rates)
                 say(f"{kind:8} {'signal' if signal else 'noise':6} {n:5}  {shares}")
     for kind in ("classification", "regression", "pairs"):
+        for signal, n in product((False, True), (40, 200, 1000)):
+            found = score_rates(kind, n, signal, 60 if n == 1000 else n_samples // 2)
+            say("groups", kind, signal, n, "  ".join(f"{100 * r:4.1f}" for r in found))
         for n in (40, 100, 400):
             rates = [gain_rate(kind, n, n_samples // 4, depth) for depth in DEPTHS]
             say("gain", kind, n, "  ".join(f"{100 * r:4.1f}" for r in rates))

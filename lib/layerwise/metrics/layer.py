@@ -120,7 +120,7 @@ class Layer:
         if self._whole is None:
             return self.once(name, lambda: make(self))
         whole, rows = self._whole
-        return whole.of_pairs(name, make)[np.ix_(rows, rows)]
+        return whole.of_pairs(name, make).take(rows, axis=0).take(rows, axis=1)
 
     @property
     def by_pairs(self) -> bool:

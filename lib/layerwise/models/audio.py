@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 from transformers import MODEL_MAPPING
 
 from layerwise.config.models import Model
@@ -31,9 +30,9 @@ from layerwise.corpora.audio import Recording, Samples, wav
 from layerwise.errors import LayerwiseError, first_line
 from layerwise.models.architectures import Anatomy
 from layerwise.models.lazy import LazyPrompt, reading_pool
+from layerwise.models.texts import UNLIMITED, padded
 
 INPUTS = ("input_values", "input_features")
-UNLIMITED = 10**9
 # Methods of models that give the number of tokens of an input.
 LENGTHS = ("_get_feat_extract_output_lengths", "_get_subsampling_output_length")
 # Class and distillation tokens in front of the patches.
@@ -170,16 +169,11 @@ class Recordings:
         return self._features(np.pad(samples[:n], (0, max(0, n - len(samples)))))[0]
 
     def inputs(self, prompts: Sequence[LazyPrompt]) -> dict[str, Tensor]:
-        """The model's inputs for a batch, padded on the right."""
+        """The model's inputs for a batch."""
         return self._batch([prompt.take() for prompt in prompts])
 
     def _batch(self, given: list[Tensor]) -> dict[str, Tensor]:
-        lengths = torch.tensor([len(one) for one in given])
-        if bool((lengths == lengths[0]).all()):
-            return {self.name: torch.stack(given)}
-        padded = pad_sequence(given, True, self.extractor.padding_value)
-        mask = torch.arange(padded.shape[1]) < lengths[:, None]
-        return {self.name: padded, "attention_mask": mask.long()}
+        return padded(self.name, given, self.extractor.padding_value)
 
     def _examples(self) -> list[Tensor]:
         """Inputs for two recordings that differ in their first half, and for a longer one."""

@@ -134,15 +134,9 @@ class Texts:
         )
 
     def inputs(self, prompts: Sequence[Sequence[int]]) -> dict[str, Tensor]:
-        """The model's inputs for a batch, padded on the right, so that no token of a decoder or a
-        recurrent model sees the pads."""
-        lengths = torch.tensor([len(p) for p in prompts])
-        rows = [torch.tensor(p) for p in prompts]
-        tokens = pad_sequence(rows, True, self.tokenizer.pad_token_id)
-        mask = torch.arange(tokens.shape[1]) < lengths[:, None]
-        # Without padding no mask is needed, and attention takes its fastest path.
-        given = {} if bool(mask.all()) else {"attention_mask": mask.long()}
-        return {"input_ids": tokens, **given}
+        """The model's inputs for a batch."""
+        rows = [torch.tensor(prompt) for prompt in prompts]
+        return padded("input_ids", rows, self.tokenizer.pad_token_id)
 
     @cached_property
     def _examples(self) -> list[list[int]]:
@@ -174,6 +168,18 @@ class Texts:
     def facts(self) -> dict[str, Any]:
         """Settings of the inputs, for the file's record."""
         return {"special_tokens": self.special_tokens, "max_length": self.max_length}
+
+
+def padded(name: str, rows: list[Tensor], value: float) -> dict[str, Tensor]:
+    """Rows as the input `name` of a batch, with a mask if they are of several lengths.
+
+    Pads are on the right, so that no token of a decoder or a recurrent model sees them.
+    """
+    lengths = torch.tensor([len(row) for row in rows])
+    batch = pad_sequence(rows, True, value)
+    mask = torch.arange(batch.shape[1]) < lengths[:, None]
+    # Without padding no mask is needed, and attention takes its fastest path.
+    return {name: batch} | ({} if bool(mask.all()) else {"attention_mask": mask.long()})
 
 
 def _first_position(network: Any) -> int:

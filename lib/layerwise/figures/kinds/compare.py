@@ -12,7 +12,15 @@ from layerwise.figures import marks
 from layerwise.figures.labels import axis_label
 from layerwise.figures.marks import dot, entry, facets, heat, line
 from layerwise.figures.registry import Look, draws
-from layerwise.figures.select import Data, by_layer, matrices, only, score_change, shared
+from layerwise.figures.select import (
+    DIFFERENCE,
+    Data,
+    by_layer,
+    matrices,
+    only,
+    score_change,
+    shared,
+)
 from layerwise.stats import ALPHA, holm, paired_difference, with_intervals
 
 MEASURES = {"cka_debiased": "Debiased CKA", "rsa": "RSA (Spearman)"}
@@ -151,23 +159,6 @@ FINETUNING_EFFECTS = Kind(
 )
 
 
-@draws(FINETUNING_EFFECTS, differences)
-def plot_differences(table: pd.DataFrame, look: Look) -> Figure:
-    """Draw each metric's difference by depth, and CKA with the base."""
-    grid = facets(table, look, height=1.7)
-    for panel in grid.panels:
-        part, colour = panel.table, grid.colour(panel)
-        line(panel.ax, part, "depth", color=colour)
-        differs = part[part["p_adjusted"] < ALPHA]
-        marks.dots(panel.ax, differs["depth"], differs["value"], color=colour)
-        if (part["metric"] == CKA).all():
-            panel.ax.set_ylim(min(0, part["low"].min()), 1.05)
-        else:
-            marks.zero(panel.ax)
-    grid.label(marks.DEPTH, _axis)
-    return grid.legend([entry("differs from 0 (adjusted p < .05)", **dot(markersize=4))]).figure
-
-
 def score_differences(data: Data) -> pd.DataFrame:
     """Mean score of each model (or checkpoint) less that of the first, paired by task, by layer.
 
@@ -215,22 +206,28 @@ SCORE_DIFFERENCES = Kind(
 )
 
 
+@draws(FINETUNING_EFFECTS, differences)
 @draws(SCORE_DIFFERENCES, score_differences)
-def plot_score_differences(table: pd.DataFrame, look: Look) -> Figure:
-    """Draw the difference of each model from the first by depth."""
+def plot_differences(table: pd.DataFrame, look: Look) -> Figure:
+    """Draw the difference of scores or of each metric by depth, and CKA with the base."""
     grid = facets(table, look, height=1.7)
     for panel in grid.panels:
         part, colour = panel.table, grid.colour(panel)
-        line(panel.ax, part, "depth", scale=100, color=colour)
-        apart = part[part["p_adjusted"] < ALPHA]
-        marks.dots(panel.ax, apart["depth"], 100 * apart["value"], color=colour)
-        marks.zero(panel.ax)
-    grid.label(marks.DEPTH, f"Score less that of {table['base'].iloc[0]} (× 100)")
-    any_differs = (table["p_adjusted"] < ALPHA).any()
-    differs = entry("differs from 0 (adjusted p < .05)", **dot(markersize=4))
-    return grid.legend([differs] if any_differs else []).figure
+        scale = 100 if (part["metric"] == DIFFERENCE).all() else 1
+        line(panel.ax, part, "depth", scale=scale, color=colour)
+        differs = part[part["p_adjusted"] < ALPHA]
+        marks.dots(panel.ax, differs["depth"], scale * differs["value"], color=colour)
+        if (part["metric"] == CKA).all():
+            panel.ax.set_ylim(min(0, part["low"].min()), 1.05)
+        else:
+            marks.zero(panel.ax)
+    grid.label(marks.DEPTH, _axis)
+    differing = entry("differs from 0 (adjusted p < .05)", **dot(markersize=4))
+    return grid.legend([differing] if (table["p_adjusted"] < ALPHA).any() else []).figure
 
 
 def _axis(part: pd.DataFrame) -> str:
-    metric = str(part["metric"].iloc[0])
+    metric, base = part[["metric", "base"]].iloc[0]
+    if metric == DIFFERENCE:
+        return f"Score less that of {base} (× 100)"
     return "CKA with the base" if metric == CKA else f"Δ {axis_label(metric)}"

@@ -184,7 +184,7 @@ def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
     count = min(1 if n >= MANY else 2, settings.permutations)
     for found, rows in zip(on_parts, map(np.flatnonzero, members), strict=True):
         orders = permutations_of(len(rows), count, seed)
-        at = np.ix_(rows, rows)
-        found[:] = difference_of_entropies(KA[at], KB[at], alphas, orders)
+        own_a, own_b = (K.take(rows, axis=0).take(rows, axis=1) for K in (KA, KB))
+        found[:] = difference_of_entropies(own_a, own_b, alphas, orders)
     for alpha, value, own in zip(alphas, values.tolist(), on_parts.T, strict=True):
         yield Overall(value, n, alpha, parts=OnParts(own, counts) if len(counts) else None)

@@ -48,7 +48,9 @@ def _estimate(matrix: Array, discard: float) -> tuple[float, int]:
         raise UndefinedMetricError(
             f"TwoNN needs {FEWEST_PROMPTS} embeddings that differ; there are {len(matrix)}."
         )
-    used = np.partition(matrix, 1, axis=1)[:, :2]
+    others = matrix.copy()
+    np.put_along_axis(others, matrix.argmin(axis=1)[:, None], np.inf, axis=1)
+    used = np.stack([matrix.min(axis=1), others.min(axis=1)], axis=1)
     if not (used[:, 1] > used[:, 0]).any():
         raise UndefinedMetricError("TwoNN is not defined where all neighbours are equally near.")
     if int(len(used) * (1 - discard)) < 2:
