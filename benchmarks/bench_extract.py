@@ -6,8 +6,8 @@ program's load touches both; with --cpu-clock and one thread it touches neither.
 lines:
 
 - ratios to the bare pass: an extraction of one kind (protocol `paper`, all tokens), of two (with
-  and without the first token), of four (both protocols), and the floor of one and two kinds: Gram
-  matrices and eigenvalues alone
+  and without the first token), of four (both protocols), and the floor of each: Gram matrices and
+  eigenvalues alone
 - seconds a token from few prompts to many, with the memory's high-water mark
 - pads as a share of all tokens computed; bytes of the file, and of the token states it replaces
 - with --profile, where the time of one extraction goes
@@ -27,7 +27,7 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,13 @@ PLANS = {
     "one_kind": ExtractSettings(),
     "two_kinds": ExtractSettings(tokens=("all", "drop_first")),
     "four_kinds": ExtractSettings(tokens=("all", "drop_first"), protocols=("paper", "reference")),
+}
+
+# The protocol `reference` has a matrix for each selection of tokens.
+FLOORS = {
+    "floor_of_one": (False,),
+    "floor_of_two": (True,),
+    "floor_of_four": (True, False, False),
 }
 
 
@@ -76,15 +83,22 @@ def bare(loaded: LoadedModel, ids: list[list[int]], budget: int) -> float:
 
 
 def spectra_alone(
-    loaded: LoadedModel, ids: list[list[int]], budget: int, without_first: bool
+    loaded: LoadedModel, ids: list[list[int]], budget: int, without_first: Sequence[bool]
 ) -> float:
-    """Seconds for the Gram matrices and the eigenvalues of one or two kinds, and nothing else."""
+    """Seconds for Gram matrices and eigenvalues, and nothing else: the floor of an extraction.
+
+    Parameters
+    ----------
+    without_first : sequence of bool
+        Of each matrix that is decomposed for a prompt and layer, see `eigen.eigenvalues`.
+    """
     seconds, (layers, hidden) = 0.0, (loaded.anatomy.n_layers, loaded.anatomy.hidden)
     for batch in batches.cut([len(p) for p in ids], budget):
         states = torch.randn(len(batch), len(ids[batch[0]]), hidden, device=loaded.device)
         start = clock()
         grams = [eigen.gram(states) for _ in range(layers)]
-        eigen.eigenvalues(grams, [without_first] * layers)
+        for also in without_first:
+            eigen.eigenvalues(grams, [also] * layers)
         seconds += clock() - start
     return seconds
 
@@ -123,8 +137,8 @@ def compare(loaded: LoadedModel, texts: list[str], repeats: int, folder: Path) -
     budget = batches.budget_of(loaded.device.type, loaded.anatomy.hidden)
     ids, _ = loaded.texts.prompts(texts)
     jobs: dict[str, Callable[[], float]] = {"bare": lambda: bare(loaded, ids, budget)}
-    jobs["floor_of_one"] = lambda: spectra_alone(loaded, ids, budget, False)
-    jobs["floor_of_two"] = lambda: spectra_alone(loaded, ids, budget, True)
+    for name, matrices in FLOORS.items():
+        jobs[name] = lambda own=matrices: spectra_alone(loaded, ids, budget, own)
     for name, plan in PLANS.items():
         jobs[name] = lambda plan=plan, name=name: ours(loaded, texts, plan, folder / f"{name}.h5")
     bare(loaded, ids[:8], budget)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from in_memory import Arrays
 
-from layerwise.activations import representation
+from layerwise.activations import representation, tridiagonal
 from layerwise.activations.reduce import Needs, Reduced, complete
 from layerwise.config.metrics import MetricsSettings
 from layerwise.metrics import registry
@@ -85,6 +85,18 @@ def test_selections_together_are_as_each_alone(tokens: tuple[str, ...], longest:
             expected = alone[name].arrays[array].select(axis, 0)
             error = (together.arrays[array].select(axis, k) - expected).abs()
             assert (error.amax(-1) <= 1e-14 * expected.abs().amax(-1)).all(), (array, name)
+
+
+def test_rounding_leaves_no_eigenvalue_below_zero() -> None:
+    """Of prompts that repeat themselves, whose Gram matrices are singular."""
+    repeated = np.tile(states_with_a_sink(15, 1), (3, 1))
+    assert np.linalg.eigvalsh(repeated.astype(np.float64) @ repeated.T).min() < 0
+    assert reduced(packed([repeated]), "paper")["spectrum"].min() == 0
+
+
+def test_a_decomposition_that_fails_is_an_error() -> None:
+    with pytest.raises(np.linalg.LinAlgError):
+        tridiagonal.eigenvalues(np.full((1, 40, 40), np.nan))
 
 
 @pytest.mark.parametrize("scale", [1e-25, 1.0, 1e25])

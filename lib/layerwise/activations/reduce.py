@@ -256,8 +256,7 @@ class Reduced:
 
 
 def complete(many: Sequence[Reduced]) -> None:
-    """Complete spectra and curvature: of several layers at once, which is faster than one by
-    one."""
+    """Complete spectra and curvature, of several layers at once: faster than one by one."""
     pending = [one for reduced in many for one in reduced.pending]
     spectra = eigen.eigenvalues(
         [one.matrices for one in pending], [len(one.targets) > 1 for one in pending]
@@ -279,8 +278,11 @@ def complete(many: Sequence[Reduced]) -> None:
 def _bend(group: Sequence[Turns]) -> None:
     """Write the curvature of turns of one width and one formula to its place."""
     roundings = [turns.rounding for turns in group if turns.rounding is not None]
-    for tensor in (*roundings, *(one for turns in group for one in turns.products)):
-        eigen.record(tensor)
+    for turns in group:
+        for tensor in (turns.lengths, *turns.products):
+            eigen.record(tensor)
+    for rounding in roundings:
+        eigen.record(rounding)
     products = [torch.cat(parts) for parts in zip(*(t.products for t in group), strict=True)]
     lengths = torch.cat([turns.lengths for turns in group])
     values = (

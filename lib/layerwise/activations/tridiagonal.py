@@ -37,6 +37,7 @@ def eigenvalues(matrices: Array) -> Array:
     """
     reduce, solve = _routine("dsytrd", 10), _routine("dsterf", 4)
     count, n, _ = matrices.shape
+    # Room for work: n times LAPACK's block size, at most 64.
     sizes = np.array([n, n - 1, 64 * n], np.intc)
     whole, smaller, room = _rows(sizes)
     reduced = np.array(matrices, order="C")
