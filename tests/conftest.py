@@ -10,6 +10,8 @@ import pytest
 from hypothesis import settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Tests run in several processes at once. numpy reads this as it is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
@@ -35,9 +37,9 @@ def shared() -> Path:
     return SHARED
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(autouse=True)
 def one_thread() -> None:
-    """Tests run in several processes at once: one thread each."""
+    """One thread for torch as well; a command that a test has run may have left it more."""
     import torch
 
     torch.set_num_threads(1)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from layerwise.config import Config
+from layerwise.run import stale
 from layerwise.run.plan import Plan
 
 CONFIG: dict[str, Any] = {
@@ -179,3 +180,10 @@ def test_local_data_are_compared_by_content(tmp_path: Path, source: str) -> None
     changed = key()
     (file.parent / "README.md").write_text("---\nconfigs: []\n---\n")
     assert key() != changed
+
+
+def test_files_of_other_code_are_made_anew_by_their_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stale, "OTHER_CODE", {"published": ["a", "b"], "figure": ["c"]})
+    found = stale.mixed_code()
+    assert "(2 of published, 1 of figure)" in found
+    assert found.endswith("run with -R import_published figure.")
