@@ -164,7 +164,7 @@ def test_scores_of_models_are_compared_task_by_task() -> None:
     drawn = made("score_differences", given, models=("m0", "m1", "m2"))
     ax, table = drawn.figure.axes[0], drawn.table
     assert ax.lines[0].get_ydata() == pytest.approx([10, 0, 20])
-    assert ax.get_ylabel().split() == "Score less that of m0 (× 100)".split()
+    assert " ".join(ax.get_ylabel().split()) == "Score less that of m0 (× 100)"
     assert set(table["base"]) == {"m0"}
     first, second = (table[table["model"] == model] for model in ("m1", "m2"))
     assert first["value"].tolist() == pytest.approx([0.1, 0.0, 0.2])
