@@ -25,8 +25,8 @@ settings.load_profile("small")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start the files that take longest first: each runs in one process."""
-    names = "workflow golden api runs evaluate cli choose export hostile_input figures".split()
-    first = [f"test_{name}.py" for name in names]
+    first = ["workflow", "golden", "api", "runs", "evaluate", "cli", "choose", "export"]
+    first = [f"test_{name}.py" for name in first]
     items.sort(key=lambda item: [*first, item.path.name].index(item.path.name))
 
 
