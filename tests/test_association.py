@@ -309,6 +309,13 @@ def test_baselines() -> None:
     np.testing.assert_allclose(by_name["distance from the middle"], [0.5, 0.25, 0, 0.25, 0.5])
 
 
+def test_a_normalised_metric_is_not_counted_again(rng: np.random.Generator) -> None:
+    scores, metrics = tidy_scores(rng.random((3, 9))), tidy_metrics({"lidar": rng.random(9)})
+    again = metrics.assign(normalization="logD", value=metrics["value"] / 2)
+    both = associate(pd.concat([metrics, again], ignore_index=True), scores)
+    pd.testing.assert_frame_equal(both, associate(metrics, scores))
+
+
 def test_table(rng: np.random.Generator) -> None:
     values = rng.random((4, 9)) * 0.1 + np.linspace(0.2, 0.6, 9)
     scores = pd.concat(
