@@ -10,6 +10,8 @@ import pytest
 from hypothesis import settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Tests run in several processes at once. numpy reads this as it is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
@@ -23,8 +25,9 @@ settings.load_profile("small")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start the files that take longest first: each runs in one process."""
-    first = ("test_workflow.py", "test_golden.py", "test_evaluate.py", "test_runs.py")
-    items.sort(key=lambda item: (*first, item.path.name).index(item.path.name))
+    first = ["workflow", "golden", "api", "runs", "evaluate", "cli", "choose", "export"]
+    first = [f"test_{name}.py" for name in first]
+    items.sort(key=lambda item: [*first, item.path.name].index(item.path.name))
 
 
 @pytest.fixture(scope="session")
@@ -35,9 +38,9 @@ def shared() -> Path:
     return SHARED
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(autouse=True)
 def one_thread() -> None:
-    """Tests run in several processes at once: one thread each."""
+    """One thread for torch as well; a command that a test has run may have left it more."""
     import torch
 
     torch.set_num_threads(1)

@@ -358,6 +358,11 @@ class TestAnalyse:
         told = CliRunner().invoke(app, [*given, "--json", str(tmp_path / "told.json")])
         assert told.exit_code == 0, told.output
         np.testing.assert_allclose(pd.read_json(tmp_path / "told.json")["score"], scores)
+        given += ["--max-length", "5", "--json", str(tmp_path / "told.json")]
+        assert CliRunner().invoke(app, given).exit_code == 0
+        short = lw.choose(model, texts, labels, tokens="all", max_length=5).table["score"]
+        np.testing.assert_allclose(pd.read_json(tmp_path / "told.json")["score"], short)
+        assert short.tolist() != scores
 
     def test_views_make_metrics_of_views(self, llama: tuple[Any, Any]) -> None:
         views = [tiny.texts(24, seed=s) for s in (1, 2)]
@@ -372,6 +377,12 @@ class TestAnalyse:
         table = lw.analyse(model, TEXTS, metrics="prompt_entropy")
         expected = lw.open(folder / "results").metrics("prompt_entropy", "bert")
         assert table["value"].tolist() == expected["value"].tolist()
+        model.max_seq_length = 5
+        values = [
+            lw.analyse(model, TEXTS, metrics="prompt_entropy", max_length=n)["value"].tolist()
+            for n in (None, 1000, 4)
+        ]
+        assert values[0] == values[1] != values[2]
 
     def test_images(self, tmp_path: Path) -> None:
         image = pytest.importorskip("PIL.Image")

@@ -390,8 +390,12 @@ def test_intervals_stay_in_the_range_of_the_score(kind: str) -> None:
 def test_a_perfect_layer_has_an_interval_if_rows_share_groups() -> None:
     groups = np.repeat(np.arange(55), np.repeat([1, 2], [50, 5]))
     perfect = Score(1.0, 0.94, 1.0, 60, parts=np.ones(60) / 60, groups=groups)
-    table = choose.choose_by_scores([perfect, of_rows(np.arange(60) < 40)], "classification").table
+    other = replace(of_rows(np.arange(60) < 40), groups=groups)
+    table = choose.choose_by_scores([perfect, other], "classification").table
     assert 0.85 < table.loc[0, "low"] < 0.97 and table.loc[0, "high"] == 1
+    # Differences are of sums over groups.
+    lead = stats.mean_ci(np.bincount(groups, np.arange(60) >= 40) * 55 / 60)
+    assert table.loc[0, "difference_low"] == pytest.approx(1 / 3 - (lead.high - 1 / 3), abs=0.01)
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression", "pairs"])

@@ -166,7 +166,9 @@ def test_the_command_is_there_at_once() -> None:
     script = (
         "import sys\nfrom layerwise.cli import app\n"
         "heavy = {'torch', 'numpy', 'pandas', 'transformers', 'pydantic', 'mteb', 'snakemake'}\n"
-        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+        "from layerwise.workflow import starter\n"
+        "assert 'torch' not in sys.modules, 'imported by layerwise new'"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
 

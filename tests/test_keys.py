@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from layerwise.config import Config
+from layerwise.run import stale
 from layerwise.run.plan import Plan
 
 CONFIG: dict[str, Any] = {
@@ -96,10 +97,11 @@ def test_the_place_of_a_model_in_the_config_decides_its_colour() -> None:
     study = {"s": {"kind": "metrics_by_depth", "models": ["m"], "metrics": ["rankme"]}}
     own, other = CONFIG["models"], {"n": {"source": {"hub": "o/n"}}}
     first, second = (
-        Plan(Config.of({**CONFIG, "studies": study, "models": models})).keys.figure("s")
+        Plan(Config.of({**CONFIG, "studies": study, "models": models})).keys
         for models in ({**own, **other}, {**other, **own})
     )
-    assert first != second
+    assert first.figure("s") != second.figure("s")
+    assert first.select("s") != second.select("s")
 
 
 def test_associations_of_published_tables_are_of_the_models_of_the_study() -> None:
@@ -179,3 +181,10 @@ def test_local_data_are_compared_by_content(tmp_path: Path, source: str) -> None
     changed = key()
     (file.parent / "README.md").write_text("---\nconfigs: []\n---\n")
     assert key() != changed
+
+
+def test_files_of_other_code_are_made_anew_by_their_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stale, "OTHER_CODE", {"published": ["a", "b"], "figure": ["c"]})
+    found = stale.mixed_code()
+    assert "(2 of published, 1 of figure)" in found
+    assert found.endswith("run with -R import_published figure.")

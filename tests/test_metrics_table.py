@@ -304,7 +304,7 @@ def test_nan_and_infinity_name_the_prompt(
         ("dime", {"permutation": 9}, "unknown_key"),
         ("infonce", {"temperature": -1}, "out_of_range"),
         ("lidar", {"delta": 0}, "out_of_range"),
-        ("alpha_req", {"ranks": [5, 5]}, "invalid"),
+        ("alpha_req", {"ranks": [5, 8]}, "invalid"),
     ],
 )
 def test_a_wrong_setting_of_a_metric(section: str, given: dict[str, Any], code: Code) -> None:

@@ -246,6 +246,13 @@ def test_whitening_keeps_what_lies_far_below_the_largest_scatter() -> None:
     assert np.allclose(eigenvalues(views, 1e-6)[::-1][: n - 1], expected, rtol=1e-6)
 
 
+def test_a_delta_that_rounding_swallows_is_said() -> None:
+    along = np.random.default_rng(0).normal(size=(4, 20, 1)) * np.array([1, 0.7, 0.3]) * 1e8
+    with pytest.raises(UndefinedMetricError):
+        lidar(along)
+    assert lidar(along, delta=1e4) == pytest.approx(1.0)
+
+
 def test_reference_lidar_is_the_entropy() -> None:
     rng = np.random.default_rng(5)
     views = rng.normal(size=(1, 30, 10)) + 0.5 * rng.normal(size=(5, 30, 10))

@@ -97,6 +97,8 @@ def test_a_file_plays_a_model_of_a_config(
             tiny.extracted(opened, tmp_path / "a.h5", TEXTS, sublayers=("mlp",))
         with refused("missing"):
             tiny.extracted(opened, tmp_path / "a.h5", [*TEXTS, "another text"])
+    with refused("unsupported"):
+        lw.analyse(tmp_path / f"s1.{ending}", TEXTS, max_length=5)
     np.testing.assert_allclose(found[2, "block"][0], tokens[-1][2], rtol=1e-6)
     before = identity(entry, "s1")
     write(tmp_path / f"s1.{ending}", flat + 1, TEXTS, offsets)

@@ -11,7 +11,6 @@ from typing import Any
 
 import yaml
 
-from layerwise.choosing import task_of
 from layerwise.config import Config
 from layerwise.config.kinds import KINDS
 from layerwise.errors import LayerwiseError
@@ -69,6 +68,8 @@ def small(
         document["corpora"]["prompts"]["source"] = {"file": str(prompts.absolute()), **column}
     document["tasks"] = {task: {} for task in tasks}
     if labels is not None:
+        from layerwise.choosing import task_of
+
         entry = task_of(labels.absolute(), text, label)
         document["tasks"][labels.stem] = entry.model_dump(mode="json", exclude_defaults=True)
     studies = document["studies"]

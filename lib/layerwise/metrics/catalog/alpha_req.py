@@ -25,9 +25,11 @@ class Settings(Section):
 
     @field_validator("ranks")
     @classmethod
-    def _ascending(cls, ranks: tuple[int, int]) -> tuple[int, int]:
-        if not ranks[0] < ranks[1]:
-            raise ValueError("accepted are two ranks, the first below the last")
+    def _enough(cls, ranks: tuple[int, int]) -> tuple[int, int]:
+        if ranks[1] - ranks[0] + 1 < FEWEST_RANKS:
+            raise ValueError(
+                f"accepted are the first and the last of {FEWEST_RANKS} ranks or more"
+            )
         return ranks
 
 
@@ -54,11 +56,13 @@ def decay(eigenvalues: Array, ranks: tuple[int, int] = (11, 500)) -> float:
     UndefinedMetricError
         If fewer than 5 of these ranks have an eigenvalue above 0.
     """
-    first, last = ranks[0], min(ranks[1], int((eigenvalues > 0).sum()))
+    n_positive = int((eigenvalues > 0).sum())
+    first, last = ranks[0], min(ranks[1], n_positive)
     if last - first + 1 < FEWEST_RANKS:
         raise UndefinedMetricError(
-            f"α-ReQ fits ranks {ranks[0]} to {ranks[1]}, and only {max(last, 0)} eigenvalues are "
-            "above 0; take more prompts or a lower first rank (metrics.settings.alpha_req.ranks)."
+            f"α-ReQ needs {FEWEST_RANKS} eigenvalues above 0 at ranks {ranks[0]} to {ranks[1]}; "
+            f"{n_positive} eigenvalues are above 0. Take more prompts or other ranks "
+            "(metrics.settings.alpha_req.ranks)."
         )
     rank = np.arange(first, last + 1)
     weight = 1 / rank

@@ -121,7 +121,13 @@ class Scatter:
         within /= n * self.n_views
         within[np.diag_indices(d)] += delta
         # Symmetric, so that its transpose is the copy in Fortran's order that LAPACK wants.
-        factor = linalg.cholesky(within.T, lower=True, overwrite_a=True, check_finite=False)
+        try:
+            factor = linalg.cholesky(within.T, lower=True, overwrite_a=True, check_finite=False)
+        except linalg.LinAlgError:
+            raise UndefinedMetricError(
+                "LiDAR's δ is lost in the rounding of a far larger scatter within prompts; raise "
+                "metrics.settings.lidar.delta."
+            ) from None
 
         def whitened(means: Array, mean: Array) -> Array:
             classes = centred(means, mean).T / math.sqrt(n)
@@ -177,7 +183,8 @@ def lidar(views: npt.ArrayLike, delta: float = 1e-4) -> float:
     Raises
     ------
     UndefinedMetricError
-        For fewer than two views or prompts, or if all class means are equal.
+        For fewer than two views or prompts, if all class means are equal, or if δ is lost in the
+        rounding of the within-class scatter.
     LayerwiseError
         If a value is NaN or infinite.
 
