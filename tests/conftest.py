@@ -25,8 +25,9 @@ settings.load_profile("small")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start the files that take longest first: each runs in one process."""
-    first = ("test_workflow.py", "test_golden.py", "test_evaluate.py", "test_runs.py")
-    items.sort(key=lambda item: (*first, item.path.name).index(item.path.name))
+    first = ["workflow", "golden", "api", "runs", "evaluate", "cli", "choose", "export"]
+    first = [f"test_{name}.py" for name in first]
+    items.sort(key=lambda item: [*first, item.path.name].index(item.path.name))
 
 
 @pytest.fixture(scope="session")

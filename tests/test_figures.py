@@ -161,7 +161,10 @@ def test_scores_of_models_are_compared_task_by_task() -> None:
     parts = [tidy_scores(SCORES + n * gain, model=f"m{n}") for n in range(3)]
     parts[2] = parts[2][parts[2]["task"] != parts[2]["task"].iloc[0]]
     given = {"scores": pd.concat(parts)}
-    table = made("score_differences", given, models=("m0", "m1", "m2")).table
+    drawn = made("score_differences", given, models=("m0", "m1", "m2"))
+    ax, table = drawn.figure.axes[0], drawn.table
+    assert ax.lines[0].get_ydata() == pytest.approx([10, 0, 20])
+    assert " ".join(ax.get_ylabel().split()) == "Score less that of m0 (× 100)"
     assert set(table["base"]) == {"m0"}
     first, second = (table[table["model"] == model] for model in ("m1", "m2"))
     assert first["value"].tolist() == pytest.approx([0.1, 0.0, 0.2])

@@ -97,10 +97,11 @@ def test_the_place_of_a_model_in_the_config_decides_its_colour() -> None:
     study = {"s": {"kind": "metrics_by_depth", "models": ["m"], "metrics": ["rankme"]}}
     own, other = CONFIG["models"], {"n": {"source": {"hub": "o/n"}}}
     first, second = (
-        Plan(Config.of({**CONFIG, "studies": study, "models": models})).keys.figure("s")
+        Plan(Config.of({**CONFIG, "studies": study, "models": models})).keys
         for models in ({**own, **other}, {**other, **own})
     )
-    assert first != second
+    assert first.figure("s") != second.figure("s")
+    assert first.select("s") != second.select("s")
 
 
 def test_associations_of_published_tables_are_of_the_models_of_the_study() -> None:

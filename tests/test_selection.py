@@ -215,6 +215,30 @@ def test_the_rule_for_a_model_is_selected_in_the_others() -> None:
     np.testing.assert_allclose(nested_regret(regrets), [0.5, 0.3, 0.3])
 
 
+def test_rules_that_select_the_same_layers_count_once() -> None:
+    """In m1 and m2 the rules lose alike, so in m0 each counts half, whatever the twin."""
+    picked = {"one": (0, 1, 2), "twin": (0, 1, 2), "other": (3, 2, 1)}
+    metrics, scores = [], []
+    for n in range(3):
+        curves = {name: np.eye(4)[layers[n]] for name, layers in picked.items()}
+        metrics.append(tidy_metrics(curves, model=f"m{n}").assign(stderr=0.001))
+        scores.append(tidy_scores(np.array([[0.9, 0.8, 0.7, 0.6]]), model=f"m{n}"))
+    table = select_layers(pd.concat(metrics), pd.concat(scores), dict.fromkeys(picked, 1))
+    nested = table[(table["metric"] == NESTED) & (table["task_type"] == "all")]
+    assert nested.set_index("model").loc["m0", "regret"] == pytest.approx(0.15)
+
+
+def test_no_regret_reaches_beyond_the_highest_score() -> None:
+    """Another layer may vary so much that its lead is unknown, but a score ends at 1."""
+    own = 0.9 + 0.01 * np.resize([1, -1], 12)
+    values = np.stack([np.full(12, 0.5), np.repeat([1.0, 0.3], [10, 2]), own], axis=1)
+    table = select_layers(
+        tidy_metrics({"lidar": np.arange(3.0)}), tidy_scores(values), {"lidar": 1}
+    )
+    lidar = pick(table, "lidar")
+    assert lidar["layer"] == 2 and 0.1 < lidar["regret_high"] < 0.11
+
+
 def test_layers_without_a_value_are_not_picked() -> None:
     scores = tidy_scores(np.array([[0.1, 0.5, 0.3, 0.6]]))
     metrics = tidy_metrics({"curvature": np.array([5, 1, 3, 2.0])})
