@@ -83,6 +83,9 @@ def test_a_new_config_from_the_command_line(tmp_path: Path) -> None:
     assert "No model was given" in failed.stderr
     failed = layerwise("new", "a/b", "--folder", tmp_path / "other", "--texts", "none.txt")
     assert "there is no /" in failed.stderr
+    for columns in (["--label", "y"], ["--text", "x"], ["--texts", "p.txt", "--text", "x"]):
+        failed = layerwise("new", "a/b", "--folder", tmp_path / "other", *columns)
+        assert "name columns of --labels" in failed.stderr
     assert not (tmp_path / "other").exists()
 
 

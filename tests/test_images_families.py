@@ -179,3 +179,5 @@ def test_preprocessing_is_said_or_asked_for(tmp_path: Path) -> None:
     texts = tiny.save("bert", tmp_path / "t")
     with refused("conflict"):
         load("bert", tiny.entry(texts, preprocess=own), "main", device="cpu")
+    with refused("conflict"):
+        load("dinov2", tiny.entry(folder, preprocess=own, max_length=5), "main", device="cpu")

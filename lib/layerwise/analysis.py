@@ -196,7 +196,7 @@ def prompts_of(source: Any, column: str | None = None) -> list[Any]:
 
 def refuse_column(path: Path, column: str) -> None:
     """Refuse the name of a column of a folder or a .txt file."""
-    if path.is_dir() or path.suffix == ".txt":
+    if path.is_dir() or path.suffix.lower() == ".txt":
         raise LayerwiseError(
             f"{path} has no columns; leave out the column {column!r} (--text).", code="conflict"
         )

@@ -339,8 +339,13 @@ def prepare(
     """
     who = f"Model {name!r} at {revision!r}"
     kind = reader_of(network.config)
-    for key, user in (("prompts", Texts), ("preprocess", Images)):
-        if kind is not user and getattr(entry, key) is not None:
+    users: dict[str, tuple[type, ...]] = {
+        "prompts": (Texts,),
+        "preprocess": (Images,),
+        "max_length": (Texts, Recordings),
+    }
+    for key, of in users.items():
+        if kind not in of and getattr(entry, key) is not None:
             raise LayerwiseError(
                 f"{who}: the model takes {kind.takes}s; leave out {key}.", code="conflict"
             )

@@ -59,12 +59,18 @@ def small(
     Raises
     ------
     LayerwiseError
-        If no model or two models of one name are given.
+        If no model or two models of one name are given, or columns without a file that has some.
     """
+    has_columns = prompts is not None and prompts.suffix.lower() != ".txt"
+    if labels is None and (label or (text and not has_columns)):
+        raise LayerwiseError(
+            "--text and --label name columns of --labels, or of a table of --texts; give one.",
+            code="conflict",
+        )
     document = _template("small")
     document["models"] = _models(models)
     if prompts is not None:
-        column = {"column": text[0]} if text and prompts.suffix.lower() != ".txt" else {}
+        column = {"column": text[0]} if text and has_columns else {}
         document["corpora"]["prompts"]["source"] = {"file": str(prompts.absolute()), **column}
     document["tasks"] = {task: {} for task in tasks}
     if labels is not None:
