@@ -110,6 +110,7 @@ def test_kinds_of_models(folder: Path, tmp_path: Path) -> None:
     (bert / "modules.json").write_text('[{"type": "sentence_transformers.models.Pooling"}]')
     loaded = load("m", tiny.entry(bert), "main", device="cpu")
     assert by_evidence.kind_of_model(loaded) == evidence.EMBEDDING
+    assert choose.choose(loaded, tiny.texts(60)).tokens == "all", "its first token is no sink"
 
 
 def test_the_cheapest_layer_that_is_not_worse() -> None:
