@@ -11,6 +11,7 @@ import pytest
 from association_tables import tidy_metrics, tidy_scores
 from refused import refused
 from scipy import stats
+from scipy.fft import dct, idct
 from scipy.spatial.distance import cdist, pdist
 
 from layerwise.association import (
@@ -112,6 +113,24 @@ def test_null_level_is_that_of_curves_as_smooth(rng: np.random.Generator) -> Non
         assert of_twice == pytest.approx(measures.null_level(measure, x[:1], walks[:1]))
     assert measures.null_level("dcor", x[:1], rough[:1]) == pytest.approx(0.85, abs=0.01)
     assert np.isnan(measures.null_level("r", x[:1, :5], x[:1, :5]))
+
+
+def test_curves_that_are_unrelated_pass_the_null_level_in_5_percent(
+    rng: np.random.Generator,
+) -> None:
+    shares = []
+    for x, y in np.cumsum(rng.normal(size=(20, 2, 1, 25)), axis=3):
+        signs = rng.choice([-1.0, 1.0], size=(500, 25))
+        others = idct(signs * dct(y, norm="ortho"), norm="ortho")
+        level = measures.null_level("spearman", x, y)
+        shares.append((np.abs(measures.strengths("spearman", x, others)) > level).mean())
+    assert np.mean(shares) == pytest.approx(0.05, abs=0.02)
+
+
+def test_cubic_trends_of_depth_are_taken_out_from_12_layers_on() -> None:
+    for n_layers in (11, 12):
+        left = measures.residuals(np.linspace(-1.0, 1.0, n_layers)[None] ** 3)
+        assert left.any() == (n_layers == 11)
 
 
 def test_dcor_is_imported_without_compiling_and_stays_the_users() -> None:
@@ -288,6 +307,13 @@ def test_baselines() -> None:
     by_name = dict(zip(found.variants["metric"], found.values[:, 0], strict=True))
     np.testing.assert_allclose(by_name["layer index"], [0, 1, 2, 3, 4])
     np.testing.assert_allclose(by_name["distance from the middle"], [0.5, 0.25, 0, 0.25, 0.5])
+
+
+def test_a_normalised_metric_is_not_counted_again(rng: np.random.Generator) -> None:
+    scores, metrics = tidy_scores(rng.random((3, 9))), tidy_metrics({"lidar": rng.random(9)})
+    again = metrics.assign(normalization="logD", value=metrics["value"] / 2)
+    both = associate(pd.concat([metrics, again], ignore_index=True), scores)
+    pd.testing.assert_frame_equal(both, associate(metrics, scores))
 
 
 def test_table(rng: np.random.Generator) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import struct
 import sys
 import wave
 from pathlib import Path
@@ -52,11 +53,19 @@ def of_three_bytes(samples: np.ndarray) -> bytes:
     return file.getvalue()
 
 
+def big_endian(samples: np.ndarray) -> bytes:
+    data = np.round(samples * 32767).astype(">i2").tobytes()
+    about = struct.pack(">IHHIIHH", 16, 1, 1, RATE, 2 * RATE, 2, 16)
+    chunks = b"WAVEfmt " + about + b"data" + struct.pack(">I", len(data)) + data
+    return b"RIFX" + struct.pack(">I", len(chunks)) + chunks
+
+
 def test_all_kinds_of_wav_hold_the_same_samples() -> None:
     kinds = {
         "float": (wav(TONE, RATE), 0),
         "double": (wav(TONE.astype(np.float64), RATE), 0),
         "16 bits": (wav(np.round(TONE * 32767).astype(np.int16), RATE), 1e-4),
+        "big-endian": (big_endian(TONE), 1e-4),
         "32 bits": (wav(np.round(TONE * (2**31 - 256)).astype(np.int32), RATE), 1e-6),
         "24 bits": (of_three_bytes(TONE), 1e-6),
         "8 bits": (wav(np.round(TONE * 127 + 128).astype(np.uint8), RATE), 0.02),
@@ -66,6 +75,8 @@ def test_all_kinds_of_wav_hold_the_same_samples() -> None:
         samples, rate = decode(data, kind)
         assert rate == RATE and samples.dtype == np.float32
         np.testing.assert_allclose(samples, TONE, atol=tolerance, err_msg=kind)
+    for values in (np.array([-(2**15), 2**14, 0], np.int16), np.array([0, 192, 128], np.uint8)):
+        assert decode(wav(values, RATE), "whole")[0].tolist() == [-1, 0.5, 0]
 
 
 @pytest.mark.parametrize(
@@ -74,12 +85,13 @@ def test_all_kinds_of_wav_hold_the_same_samples() -> None:
         b"",
         b"no sound",
         wav(TONE, RATE)[:900],
+        wav(TONE, RATE)[:-400],
         wav(TONE[:0], RATE),
         wav(TONE * np.nan, RATE),
         wav(TONE, 12),
         b"RIFF" + bytes(40),
     ],
-    ids=["empty", "text", "cut", "no samples", "NaN", "slow", "header"],
+    ids=["empty", "text", "cut", "cut between samples", "no samples", "NaN", "slow", "header"],
 )
 def test_damaged_recordings_are_named(data: bytes) -> None:
     with pytest.raises(UnreadableError, match="odd"):
@@ -99,6 +111,9 @@ def test_resampling_keeps_a_tone() -> None:
         expected = np.sin(880 * np.pi * np.arange(RATE) / RATE)
         assert len(found) == Recording("a", wav(np.zeros(rate), rate)).n_samples(RATE) == RATE
         assert np.abs(found - expected)[200:-200].max() < 0.01
+    short = np.zeros(1001, np.float32)
+    found = resampled(short, 44_100, RATE)
+    assert len(found) == Recording("a", wav(short, 44_100)).n_samples(RATE) == 364
 
 
 @pytest.fixture

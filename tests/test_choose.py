@@ -367,7 +367,25 @@ def test_a_metric_has_to_be_significantly_better(monkeypatch: pytest.MonkeyPatch
     table = losses_of(3.9)
     monkeypatch.setattr(evidence, "losses", lambda: table)
     assert by_evidence.metrics_better_than("middle layer", evidence.DECODER) == ["curvature"]
+    of_views = table.replace({"rule": {"curvature": "infonce"}})
+    monkeypatch.setattr(evidence, "losses", lambda: of_views)
+    assert by_evidence.metrics_better_than("middle layer", evidence.DECODER) == []
+    monkeypatch.setattr(evidence, "losses", lambda: table)
     table.loc[table["rule"] == "curvature", "loss"] += [3, -4, 2, -3]
+    assert by_evidence.metrics_better_than("middle layer", evidence.DECODER) == []
+
+
+def test_p_values_of_metrics_are_adjusted_for_all_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = losses_of(0)
+    of_metric, middle = (table["rule"] == rule for rule in ("curvature", "middle layer"))
+    less = np.array([1.0, 1.2, 0.3, 0.9])
+    table.loc[of_metric, "loss"] = table.loc[middle, "loss"].to_numpy() - less  # p = 0.02
+    monkeypatch.setattr(evidence, "losses", lambda: table)
+    assert by_evidence.metrics_better_than("middle layer", evidence.DECODER) == ["curvature"]
+    others = [table[of_metric].assign(rule=name) for name in ("rankme", "anisotropy", "nesum")]
+    for n, other in enumerate(others):
+        other["loss"] += less + np.roll([1, -1, 1, -1], n)
+    monkeypatch.setattr(evidence, "losses", lambda: pd.concat([table, *others]))
     assert by_evidence.metrics_better_than("middle layer", evidence.DECODER) == []
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import ROOT
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from refused import refused
 
@@ -27,6 +27,7 @@ NAMES = st.text(min_size=1, max_size=40).filter(
 )
 
 
+@example(".hidden")
 @given(NAMES)
 def test_names_map_to_paths_and_back(name: str) -> None:
     component = encode(name)
@@ -39,6 +40,18 @@ def test_names_map_to_paths_and_back(name: str) -> None:
 def test_hostile_names_are_refused(name: str) -> None:
     with refused("bad_name"):
         encode(name)
+
+
+def test_a_file_is_on_the_disk_before_it_replaces_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "file.txt"
+    target.write_text("old")
+    seen: list[str] = []
+    monkeypatch.setattr(files.os, "fsync", lambda _: seen.append(target.read_text()))
+    with replacing(target) as partial:
+        partial.write_text("new")
+    assert seen[0] == "old" and target.read_text() == "new"
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:

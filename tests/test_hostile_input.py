@@ -10,6 +10,7 @@ import json
 import logging
 import random
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -212,6 +213,7 @@ PUBLISHED: dict[str, Any] = {
 }
 
 
+@cache
 def published(kind: str) -> pd.DataFrame:
     """Some rows of the authors' own."""
     return read_table(ROOT / f"lib/layerwise/data/published/{kind}.parquet").head(8)

@@ -16,7 +16,7 @@ from refused import refused
 
 from layerwise.config.corpora import Action, ViewSettings
 from layerwise.corpora import views as module
-from layerwise.corpora.views import augment, augmenters, views_of
+from layerwise.corpora.views import augment, augmenters, views_of, with_other_units
 
 ACTIONS = get_args(Action)
 PROSE = (
@@ -167,3 +167,6 @@ def test_units_of_a_protein_change_places_and_nothing_else_does() -> None:
         assert 1 <= changed <= 5  # a quarter of 20 residues; one may be drawn in its own place
     assert views_of(settings.model_copy(update={"n": 2}), "a", protein) == views[:2]
     assert views_of(settings, "b", protein) != views
+    # A small share is one unit, which may be drawn in its own place.
+    found = {with_other_units("A B", "[A-Z]", 0.01, seed) for seed in range(9)}
+    assert found == {"A B", "A A", "B B"}
