@@ -418,7 +418,7 @@ def test_a_perfect_layer_has_an_interval_if_rows_share_groups() -> None:
 
 def test_a_perfect_correlation_has_an_interval() -> None:
     rng = np.random.default_rng(0)
-    rows = rng.normal(size=(40, 3)) + [0, 0.5, 0]
+    rows = rng.normal(loc=(0, 0.5, 0), size=(40, 3))
     rows[:, 0] += 1 - rows[:, 0].mean()
     rows[:, 2] = 1
     low, high = by_scores.interval(stats.simultaneous_ci(rows), "pairs")
