@@ -417,6 +417,16 @@ def test_a_perfect_layer_has_an_interval_if_rows_share_groups() -> None:
     assert table.loc[0, "difference_low"] == pytest.approx(1 / 3 - (lead.high - 1 / 3), abs=0.01)
 
 
+def test_a_perfect_correlation_has_an_interval() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(loc=(0, 0.5, 0), size=(40, 3))
+    rows[:, 0] += 1 - rows[:, 0].mean()
+    rows[:, 2] = 1
+    low, high = by_scores.interval(stats.simultaneous_ci(rows), "pairs")
+    assert 0 < low[0] < 1 and low[2] == 1 and high[[0, 2]].tolist() == [1, 1]
+    assert -1 < low[1] < rows[:, 1].mean() < high[1] < 1
+
+
 @pytest.mark.parametrize("kind", ["classification", "regression", "pairs"])
 def test_the_sizes_of_groups_widen_no_interval(kind: str) -> None:
     """One layer, with nothing to correct for, has the interval of its score."""

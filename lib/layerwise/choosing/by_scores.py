@@ -120,8 +120,13 @@ def interval(score: stats.Estimate, kind: str) -> tuple[Any, Any]:
     # A layer that has every row right does not vary, and has the quantile of a single interval.
     quantile = ((score.high - value)[varies] / stderr[varies]).max(initial=1.96)
     if kind == "pairs":
-        shift = quantile * stderr / (1 - value**2)
-        return np.tanh(np.arctanh(value) - shift), np.tanh(np.arctanh(value) + shift)
+        # A perfect correlation is infinite on Fisher's scale.
+        shift = quantile * stderr
+        low, high = np.maximum(value - shift, -1), np.minimum(value + shift, 1)
+        other = np.abs(value) < 1 - 1e-9
+        z, shift = np.arctanh(value[other]), shift[other] / (1 - value[other] ** 2)
+        low[other], high[other] = np.tanh(z - shift), np.tanh(z + shift)
+        return low, high
     if kind == "regression":
         return score.low, np.minimum(score.high, 1)
     value = value.clip(0, 1)

@@ -37,7 +37,7 @@ VERSIONS = {
     "gguf": 1,
     "pickled": 1,
     "extract": 2,
-    "metrics": 5,
+    "metrics": 6,
     "tasks": 1,
     "evaluate": 3,
     "associate": 7,
