@@ -75,6 +75,7 @@ lint: $(READY)
 	mypy
 	lint-imports
 	snakemake --lint
+	python scripts/check_budget.py
 
 bench: $(READY)
 	python benchmarks/bench_metrics.py

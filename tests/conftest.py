@@ -52,7 +52,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     them out of the user's cache."""
     pytest.importorskip("gensim", reason="package with the data of two of the tasks")
     import datasets
-    from articles import wikipedia
+    from helpers.articles import wikipedia
 
     from layerwise.tasks import names, quickstart
 

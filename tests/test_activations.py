@@ -12,10 +12,10 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-import tiny
 import torch
-from kept_states import States, states_of
-from refused import refused
+from helpers import tiny
+from helpers.kept_states import States, states_of
+from helpers.refused import refused
 
 from layerwise.activations import batches, curvature
 from layerwise.activations import extract as module

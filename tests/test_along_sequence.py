@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny
-from kept_states import states_of
+from helpers import tiny
+from helpers.kept_states import states_of
 
 from layerwise import metrics as flat
 from layerwise.activations.store import Activations, grid

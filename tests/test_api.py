@@ -17,13 +17,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-import tiny
-import tiny_images
 import torch
 import transformers as hf
 import yaml
-from association_tables import tidy_scores
-from refused import refused
+from helpers import tiny, tiny_images
+from helpers.association_tables import tidy_scores
+from helpers.refused import refused
 from typer.testing import CliRunner
 
 import layerwise as lw

@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from association_tables import tidy_metrics, tidy_scores
-from refused import refused
+from helpers.association_tables import tidy_metrics, tidy_scores
+from helpers.refused import refused
 from scipy import stats
 from scipy.fft import dct, idct
 from scipy.spatial.distance import cdist, pdist

@@ -14,10 +14,9 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-import tiny
-import tiny_audio
-from refused import refused
-from tiny_audio import RATE
+from helpers import tiny, tiny_audio
+from helpers.refused import refused
+from helpers.tiny_audio import RATE
 from typer.testing import CliRunner
 
 import layerwise as lw

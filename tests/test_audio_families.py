@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny
-import tiny_audio
 import torch
-from kept_states import Keep, States, assert_near, states_of
-from refused import refused
+from helpers import tiny, tiny_audio
+from helpers.kept_states import Keep, States, assert_near, states_of
+from helpers.refused import refused
+from helpers.tiny_audio import RATE, SECONDS
 from safetensors.torch import load_file, save_file
-from tiny_audio import RATE, SECONDS
 
 from layerwise.activations import forward
 from layerwise.activations.store import Activations

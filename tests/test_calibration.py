@@ -14,7 +14,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from probes_of_layers import layer_scores
+from helpers.probes_of_layers import layer_scores
 from scipy.interpolate import CubicSpline
 from scipy.stats import binomtest, norm
 from test_metrics_literature import layer_of, realistic

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import tiny
 import torch
 import transformers as hf
 import yaml
 from conftest import ROOT
-from refused import refused
+from helpers import tiny
+from helpers.refused import refused
 
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.scoring import ScoringSettings

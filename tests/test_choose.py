@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import tiny
-from refused import refused
+from helpers import tiny
+from helpers.refused import refused
 from typer.testing import CliRunner
 
 import layerwise as lw

@@ -11,9 +11,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import tiny
 import yaml
-from refused import refused
+from helpers import tiny
+from helpers.refused import refused
 
 from layerwise.config import read_config
 from layerwise.config.models import FolderSource, HubSource, PackageSource

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 from conftest import ROOT
+from helpers.refused import refused
 from huggingface_hub import constants
-from refused import refused
 
 from layerwise.config import Config, read_config, schema
 from layerwise.config.models import FolderSource, HubSource, Model

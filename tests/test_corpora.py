@@ -15,9 +15,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.refused import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refused import refused
 
 from layerwise.association import published
 from layerwise.config.corpora import CorpusSettings, FileTexts, Filters, HubTexts, Sample

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny
 import yaml
+from helpers import tiny
 from PIL import Image
 
 import layerwise.metrics

@@ -20,9 +20,9 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-import tiny
+from helpers import tiny
+from helpers.refused import refused
 from mteb.models.abs_encoder import AbsEncoder
-from refused import refused
 
 import layerwise as lw
 from layerwise.activations import embedding

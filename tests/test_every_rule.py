@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import tiny
-import tiny_images
-from project import Project
+from helpers import tiny, tiny_images
+from helpers.project import Project
 
 
 def test_rules_whose_scripts_spread_work_have_threads() -> None:

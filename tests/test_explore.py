@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from association_tables import tidy_metrics, tidy_scores
-from browser import NEEDS_CHROMIUM, asked
+from helpers.association_tables import tidy_metrics, tidy_scores
+from helpers.browser import NEEDS_CHROMIUM, asked
 from scipy.stats import spearmanr
 
 from layerwise.association.order import Order

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny
 import torch
 import yaml
-from refused import refused
+from helpers import tiny
+from helpers.refused import refused
 from transformers import AutoModel, AutoTokenizer
 from typer.testing import CliRunner
 

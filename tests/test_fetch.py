@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
+from helpers import tiny
+from helpers.refused import refused
 from huggingface_hub import constants
-from refused import refused
 from test_models_load import in_cache
 
 from layerwise.config import Config

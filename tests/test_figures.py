@@ -12,10 +12,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from association_tables import tidy_metrics, tidy_scores
 from conftest import ROOT
+from helpers.association_tables import tidy_metrics, tidy_scores
+from helpers.refused import refused
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from refused import refused
 from scipy import stats
 
 from layerwise.association.order import Order

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import ROOT
+from helpers.refused import refused
 from hypothesis import example, given
 from hypothesis import strategies as st
-from refused import refused
 
 from layerwise.io import files, hdf5
 from layerwise.io.files import replacing, scratch, sha256_text

@@ -13,8 +13,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.refused import refused
 from PIL import Image
-from refused import refused
 
 from layerwise.config import Config
 from layerwise.config.media import HubImages, ImageCorpus, ImageViews, PackageImages

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny
-import tiny_images
 import torch
 import transformers as hf
-from kept_states import States, assert_near, states_of
-from refused import refused
+from helpers import tiny, tiny_images
+from helpers.kept_states import States, assert_near, states_of
+from helpers.refused import refused
 
 from layerwise.activations.store import Activations
 from layerwise.config.models import Preprocess

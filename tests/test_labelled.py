@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from refused import refused
+from helpers.refused import refused
 from scipy import stats
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 

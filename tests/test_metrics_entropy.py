@@ -8,9 +8,9 @@ from functools import partial
 
 import numpy as np
 import pytest
+from helpers.refused import refused
 from hypothesis import given
 from hypothesis import strategies as st
-from refused import refused
 
 from layerwise.metrics import logdet_entropy
 from layerwise.metrics.catalog.effective_rank import effective_rank

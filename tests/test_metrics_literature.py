@@ -7,10 +7,10 @@ import math
 
 import numpy as np
 import pytest
+from helpers.in_memory import Arrays
+from helpers.refused import refused
 from hypothesis import given
 from hypothesis import strategies as st
-from in_memory import Arrays
-from refused import refused
 
 from layerwise.config.metrics import MetricsSettings
 from layerwise.metrics import errors

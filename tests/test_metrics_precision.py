@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from in_memory import Arrays
+from helpers.in_memory import Arrays
 
 from layerwise.activations import representation, tridiagonal
 from layerwise.activations.reduce import Needs, Reduced, complete

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import tiny
 import torch
+from helpers import tiny
 
 from layerwise.activations.store import Activations
 from layerwise.config.metrics import MetricsSettings

@@ -14,12 +14,12 @@ import h5py
 import numpy as np
 import pandas as pd
 import pytest
-import tiny
 import torch
-from in_memory import Arrays
-from kept_states import States, states_of
+from helpers import tiny
+from helpers.in_memory import Arrays
+from helpers.kept_states import States, states_of
+from helpers.refused import refused
 from pydantic import Field
-from refused import refused
 
 from layerwise import metrics
 from layerwise.activations import store as layout

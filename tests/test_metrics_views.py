@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.in_memory import Arrays
+from helpers.refused import refused
 from hypothesis import given
 from hypothesis import strategies as st
-from in_memory import Arrays
-from refused import refused
 from scipy import linalg
 from scipy.special import logsumexp
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
 import torch
 import transformers
+from helpers import tiny
+from helpers.refused import refused
 from peft import LoraConfig, get_peft_model
-from refused import refused
 
 from layerwise.config.models import FolderAdapter
 from layerwise.models.load import load

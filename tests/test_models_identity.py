@@ -5,7 +5,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from refused import refused
+from helpers.refused import refused
 
 from layerwise.config.models import FolderAdapter, FolderSource, HubSource, Model
 from layerwise.io import files

@@ -23,10 +23,10 @@ import h5py
 import numpy as np
 import pandas as pd
 import pytest
-import tiny
 import torch
+from helpers import tiny
+from helpers.refused import refused
 from huggingface_hub import constants
-from refused import refused
 from safetensors.torch import load_file
 
 from layerwise.activations.embedding import embed

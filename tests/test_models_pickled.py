@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
 import torch
-from refused import refused
+from helpers import tiny
+from helpers.refused import refused
 from safetensors.torch import load_file
 
 from layerwise.config.models import FolderSource, Model, Pickled

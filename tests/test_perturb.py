@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny
 import torch
+from helpers import tiny
+from helpers.refused import refused
 from hypothesis import given
 from hypothesis import strategies as st
-from refused import refused
 
 from layerwise.activations.store import Activations
 from layerwise.config import Config

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import ROOT
-from suites import suites_listed
+from helpers.suites import suites_listed
 
 from layerwise.config import Config, read_config
 from layerwise.data import RELEASED_TEXTS

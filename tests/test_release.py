@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import tiny
 from conftest import ROOT
-from refused import refused
+from helpers import tiny
+from helpers.refused import refused
 from typer.testing import CliRunner
 
 from layerwise import data

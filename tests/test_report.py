@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from association_tables import tidy_scores
-from browser import NEEDS_CHROMIUM, asked
+from helpers.association_tables import tidy_scores
+from helpers.browser import NEEDS_CHROMIUM, asked
 
 from layerwise.config import Config
 from layerwise.figures.render import draw

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import tiny
 import transformers as hf
 from conftest import ROOT
-from project import Project, snakemake
+from helpers import tiny
+from helpers.project import Project, snakemake
 
 from layerwise.workflow.snapshot import Snapshot
 from snakemake_logger_plugin_layerwise import Job, LogHandler

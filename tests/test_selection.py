@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from association_tables import tidy_metrics, tidy_scores
+from helpers.association_tables import tidy_metrics, tidy_scores
+from helpers.refused import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from refused import refused
 
 from layerwise import stats
 from layerwise.association.published import (

@@ -11,10 +11,10 @@ import h5py
 import numpy as np
 import pandas as pd
 import pytest
-import tiny
 import torch
-from kept_states import states_of
-from refused import refused
+from helpers import tiny
+from helpers.kept_states import states_of
+from helpers.refused import refused
 from safetensors.torch import save_file
 
 import layerwise as lw

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import torch
-from project import Project, snakemake
-from refused import refused
+from helpers.project import Project, snakemake
+from helpers.refused import refused
 from safetensors.torch import load_file
 from snakemake.settings.types import SharedFSUsage
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from association_tables import tidy_metrics, tidy_scores
+from helpers.association_tables import tidy_metrics, tidy_scores
 
 from layerwise.association.selection import select_layers
 from layerwise.association.table import associate

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from refused import refused
+from helpers.refused import refused
 
 from layerwise.errors import LayerwiseError
 from layerwise.io import tables

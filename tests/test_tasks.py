@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from articles import wikipedia
-from refused import refused
+from helpers.articles import wikipedia
+from helpers.refused import refused
 
 from layerwise.config.models import FolderSource, Model
 from layerwise.config.scoring import ScoringSettings

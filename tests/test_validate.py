@@ -9,8 +9,8 @@ from typing import Any, get_args
 import pytest
 import yaml
 from conftest import PRESETS, ROOT
-from refused import refused
-from suites import suites_listed
+from helpers.refused import refused
+from helpers.suites import suites_listed
 
 from layerwise import vocabulary
 from layerwise.config import Config, read_config

@@ -10,9 +10,9 @@ from typing import get_args
 import numpy as np
 import pandas as pd
 import pytest
+from helpers.refused import refused
 from hypothesis import given
 from hypothesis import strategies as st
-from refused import refused
 
 from layerwise.config.corpora import Action, ViewSettings
 from layerwise.corpora import views as module

@@ -14,8 +14,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from project import Project, assert_drawn_alike
-from refused import refused
+from helpers.project import Project, assert_drawn_alike
+from helpers.refused import refused
 
 import layerwise as lw
 from layerwise.io import tables

@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
-from association_tables import tidy_metrics, tidy_scores
+from helpers.association_tables import tidy_metrics, tidy_scores
 
 LAYERS = {"decoder-70m": 13, "encoder-20m": 7, "nano-1m": 7, "mamba-1m": 7}
 STEPS = ("step0", "step8", "step64")

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import tiny_audio
 from cases import CASES, Case, place, short_hash
+from helpers import tiny_audio
 
 from layerwise.config.corpora import (
     FileTexts,

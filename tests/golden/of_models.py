@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import tiny
-import tiny_audio
-import tiny_images
 from cases import CASES, Case, place
+from helpers import tiny, tiny_audio, tiny_images
 
 from layerwise.activations.store import Activations
 from layerwise.config.corpora import Perturb

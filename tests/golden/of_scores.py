@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 import pytest
 import task_data
-import tiny
-from articles import wikipedia as invented
 from cases import CASES, SHARED, Case, place
+from helpers import tiny
+from helpers.articles import wikipedia as invented
 from of_models import entry, model
 
 from layerwise.config.extraction import ExtractSettings

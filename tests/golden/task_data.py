@@ -8,9 +8,9 @@ from typing import Any
 import datasets
 import numpy as np
 import pandas as pd
-import tiny
 import transformers as hf
-from articles import wikipedia
+from helpers import tiny
+from helpers.articles import wikipedia
 
 from layerwise.corpora.images import png
 

@@ -18,13 +18,11 @@ from typing import Any
 import datasets
 import numpy as np
 import pandas as pd
-import tiny
-import tiny_audio
-import tiny_images
 import torch
 import transformers as hf
 from conftest import SHARED
 from datasets.naming import camelcase_to_snakecase
+from helpers import tiny, tiny_audio, tiny_images
 from peft import LoraConfig, get_peft_model
 
 from layerwise.config import Config

@@ -16,8 +16,8 @@ import pandas as pd
 import pytest
 import yaml
 from conftest import ROOT
-from project import assert_drawn_alike, snakemake
-from suites import suites_listed
+from helpers.project import assert_drawn_alike, snakemake
+from helpers.suites import suites_listed
 
 from layerwise.config import Config
 from layerwise.models.load import load

@@ -21,8 +21,8 @@ import pandas as pd
 import pytest
 import yaml
 from conftest import ROOT
-from project import Project
-from same_values import assert_same
+from helpers.project import Project
+from helpers.same_values import assert_same
 
 from layerwise.config import Config
 from layerwise.run.plan import Plan

@@ -8,10 +8,10 @@ from typing import Any
 import datasets
 import numpy as np
 import pyarrow as pa
-import tiny
 import torch
 import transformers as hf
 
+from helpers import tiny
 from layerwise.corpora.audio import Recording, wav
 
 RATE = 16_000

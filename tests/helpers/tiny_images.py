@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tiny
 import torch
 import transformers as hf
 
+from helpers import tiny
 from layerwise.corpora.images import Picture, png
 
 SIZE, PATCH = 32, 8

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import tiny
 import yaml
 from conftest import ROOT
 
 import layerwise as lw
+from helpers import tiny
 from layerwise.io.tables import write_csv
 from layerwise.names import encode
 

@@ -1,0 +1,1 @@
+"""What tests share: tiny models, made-up tables, a project in a folder."""
