@@ -22,9 +22,8 @@ import numpy as np
 import pandas as pd
 
 from layerwise.activations import embedding
-from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import FolderSource, Model
-from layerwise.config.scoring import ScoringSettings
+from layerwise.config.settings import ExtractSettings, ScoringSettings
 from layerwise.tasks import evaluate as module
 from layerwise.tasks.mteb_task import MtebTask
 

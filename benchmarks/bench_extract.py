@@ -38,8 +38,8 @@ import torch
 
 from layerwise.activations import batches, eigen
 from layerwise.activations.extract import extract
-from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Model
+from layerwise.config.settings import ExtractSettings
 from layerwise.models.load import LoadedModel, load
 from layerwise.section import parse
 

@@ -29,8 +29,8 @@ from bench_extract import bare, ours
 from layerwise.activations import batches, card, eigen
 from layerwise.activations.embedding import embed
 from layerwise.activations.representation import Representation
-from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Model
+from layerwise.config.settings import ExtractSettings
 from layerwise.models import nano
 from layerwise.models.load import LoadedModel, load
 from layerwise.section import parse

@@ -32,8 +32,8 @@ from layerwise.activations import batches
 from layerwise.activations.embedding import embed
 from layerwise.activations.extract import extract
 from layerwise.activations.representation import Representation
-from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Model
+from layerwise.config.settings import ExtractSettings
 from layerwise.corpora.images import Picture
 from layerwise.models.hooks import pass_options
 from layerwise.models.load import LoadedModel, load

@@ -18,7 +18,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from layerwise.activations import store
-from layerwise.config.metrics import MetricsSettings
+from layerwise.config.settings import MetricsSettings
 from layerwise.metrics import errors, table
 
 TOKENS, AT_ONCE = 60, 2000

@@ -271,7 +271,7 @@ def compare_errors(a: argparse.Namespace) -> list[tuple[str, float, float]]:
 
     Of single metrics and, as ``all``, of those of embeddings and views, at one layer.
     """
-    from layerwise.config.metrics import MetricsSettings
+    from layerwise.config.settings import MetricsSettings
     from layerwise.metrics import errors, table
     from layerwise.metrics.layer import Layer
     from layerwise.metrics.registry import all_metrics
@@ -333,7 +333,7 @@ class InMemory:
 def whole_stage(a: argparse.Namespace, clock: Clock) -> dict[str, Any]:
     """All metrics of a file, both protocols, against a forward pass of a model of that size."""
     from layerwise.activations import store as layout
-    from layerwise.config.metrics import MetricsSettings
+    from layerwise.config.settings import MetricsSettings
     from layerwise.metrics import table
 
     n, d, v, layers = a.prompts, a.hidden, a.views, a.our_layers

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from layerwise.config.scoring import ScoringSettings
+from layerwise.config.settings import ScoringSettings
 from layerwise.tasks.evaluate import one_thread
 from layerwise.tasks.mteb_task import MtebTask
 from layerwise.tasks.names import QUICKSTART

@@ -25,9 +25,8 @@ import pandas as pd
 import torch
 from sentence_transformers import SentenceTransformer
 
-from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Model, PackageSource
-from layerwise.config.scoring import ScoringSettings
+from layerwise.config.settings import ExtractSettings, ScoringSettings
 from layerwise.corpora.wikipedia import read_paragraphs
 from layerwise.models.load import load
 from layerwise.tasks import catalog, quickstart

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from layerwise.activations import forward
 from layerwise.activations.representation import Packed, choose, pool
-from layerwise.config.scoring import ScoringSettings
+from layerwise.config.settings import ScoringSettings
 from layerwise.models.load import LoadedModel
 from layerwise.tasks.evaluate import one_thread
 from layerwise.tasks.task import Vectors

@@ -32,7 +32,7 @@ from layerwise.activations.representation import (
 )
 from layerwise.activations.store import Activations
 from layerwise.activations.words import spans, words_of
-from layerwise.config.metrics import MetricsSettings
+from layerwise.config.settings import MetricsSettings
 from layerwise.errors import Code, LayerwiseError
 from layerwise.io import hdf5
 from layerwise.metrics.table import compute

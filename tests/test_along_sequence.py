@@ -12,7 +12,7 @@ from helpers.kept_states import states_of
 
 from layerwise import metrics as flat
 from layerwise.activations.store import Activations, grid
-from layerwise.config.metrics import MetricsSettings
+from layerwise.config.settings import MetricsSettings
 from layerwise.metrics import sequence
 
 N = 9

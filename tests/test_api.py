@@ -30,8 +30,7 @@ from layerwise import vectors
 from layerwise.activations.extract import extract
 from layerwise.activations.store import Activations
 from layerwise.cli import app
-from layerwise.config.extraction import ExtractSettings
-from layerwise.config.metrics import MetricsSettings
+from layerwise.config.settings import ExtractSettings, MetricsSettings
 from layerwise.errors import LayerwiseError
 from layerwise.extras import require
 from layerwise.io import tables
@@ -322,7 +321,7 @@ class TestAnalyse:
         from typer.testing import CliRunner
 
         from layerwise.cli import app
-        from layerwise.config.scoring import ScoringSettings
+        from layerwise.config.settings import ScoringSettings
         from layerwise.config.tasks import LabelledEntry
         from layerwise.tasks.evaluate import evaluate
         from layerwise.tasks.labelled import LabelledTask

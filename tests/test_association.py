@@ -31,7 +31,7 @@ from layerwise.association.curves import (
 from layerwise.association.order import Order, in_order
 from layerwise.association.sources import with_text_sources
 from layerwise.association.table import associate
-from layerwise.config.association import AssociationSettings
+from layerwise.config.settings import AssociationSettings
 from layerwise.names import order_key, step_of
 from layerwise.tasks.names import PAPER, QUICKSTART
 

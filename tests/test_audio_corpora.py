@@ -23,9 +23,8 @@ import layerwise as lw
 from layerwise.analysis import prompts_of
 from layerwise.cli import app
 from layerwise.config import Config
-from layerwise.config.extraction import ExtractSettings
-from layerwise.config.media import AudioCorpus, AudioViews
-from layerwise.config.scoring import ScoringSettings
+from layerwise.config.corpora import AudioCorpus, AudioViews
+from layerwise.config.settings import ExtractSettings, ScoringSettings
 from layerwise.config.tasks import LabelledEntry
 from layerwise.corpora import audio_views, prompts
 from layerwise.corpora.audio import Recording, decode, resampled, wav

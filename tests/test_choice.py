@@ -19,8 +19,7 @@ from conftest import ROOT
 from helpers import tiny
 from helpers.refused import refused
 
-from layerwise.config.extraction import ExtractSettings
-from layerwise.config.scoring import ScoringSettings
+from layerwise.config.settings import ExtractSettings, ScoringSettings
 from layerwise.config.tasks import ChoiceEntry, FileQuestions
 from layerwise.models.load import LoadedModel, load
 from layerwise.tasks import choice

@@ -21,13 +21,10 @@ import layerwise.metrics
 from layerwise.activations.extract import extract
 from layerwise.activations.store import Activations
 from layerwise.config import Config
-from layerwise.config.corpora import CorpusSettings
-from layerwise.config.extraction import ExtractSettings
+from layerwise.config.corpora import AudioCorpus, CorpusSettings, ImageCorpus
 from layerwise.config.kinds import KINDS
-from layerwise.config.media import AudioCorpus, ImageCorpus
-from layerwise.config.metrics import MetricsSettings
 from layerwise.config.models import Model
-from layerwise.config.scoring import ScoringSettings
+from layerwise.config.settings import ExtractSettings, MetricsSettings, ScoringSettings
 from layerwise.config.studies import Study
 from layerwise.config.tasks import ChoiceEntry, LabelledEntry, MtebEntry
 from layerwise.io import tables

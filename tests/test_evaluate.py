@@ -28,8 +28,7 @@ import layerwise as lw
 from layerwise.activations import embedding
 from layerwise.activations.representation import Representation
 from layerwise.association import compare
-from layerwise.config.extraction import ExtractSettings
-from layerwise.config.scoring import ScoringSettings
+from layerwise.config.settings import ExtractSettings, ScoringSettings
 from layerwise.config.tasks import LabelledEntry
 from layerwise.export.mteb_results import export_scores
 from layerwise.io import tables

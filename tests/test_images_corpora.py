@@ -17,7 +17,7 @@ from helpers.refused import refused
 from PIL import Image
 
 from layerwise.config import Config
-from layerwise.config.media import HubImages, ImageCorpus, ImageViews, PackageImages
+from layerwise.config.corpora import HubImages, ImageCorpus, ImageViews, PackageImages
 from layerwise.corpora import image_views, prompts
 from layerwise.corpora.images import Picture, decode, png
 from layerwise.corpora.make import make_corpus, make_views

@@ -12,7 +12,7 @@ from helpers.refused import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerwise.config.metrics import MetricsSettings
+from layerwise.config.settings import MetricsSettings
 from layerwise.metrics import errors
 from layerwise.metrics.catalog import alpha_req
 from layerwise.metrics.catalog.cka import cka

@@ -12,7 +12,7 @@ from helpers.in_memory import Arrays
 
 from layerwise.activations import representation, tridiagonal
 from layerwise.activations.reduce import Needs, Reduced, complete
-from layerwise.config.metrics import MetricsSettings
+from layerwise.config.settings import MetricsSettings
 from layerwise.metrics import registry
 from layerwise.metrics.catalog.curvature import curvature
 from layerwise.metrics.formulas.entropy import entropy, entropy_from_eigenvalues

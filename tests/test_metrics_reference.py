@@ -12,7 +12,7 @@ import torch
 from helpers import tiny
 
 from layerwise.activations.store import Activations
-from layerwise.config.metrics import MetricsSettings
+from layerwise.config.settings import MetricsSettings
 from layerwise.metrics.catalog.dime import permutations_of
 from layerwise.metrics.table import compute
 

@@ -23,7 +23,7 @@ from pydantic import Field
 
 from layerwise import metrics
 from layerwise.activations import store as layout
-from layerwise.config.metrics import MetricsSettings
+from layerwise.config.settings import MetricsSettings
 from layerwise.errors import Code
 from layerwise.metrics import lists, registry, table
 from layerwise.metrics.catalog import alpha_req

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy import linalg
 from scipy.special import logsumexp
 
-from layerwise.config.metrics import MetricsSettings
+from layerwise.config.settings import MetricsSettings
 from layerwise.metrics import errors
 from layerwise.metrics import layer as layer_module
 from layerwise.metrics.catalog import infonce as infonce_module

@@ -23,8 +23,7 @@ from layerwise.association import claims, compare, evidence, release
 from layerwise.association.published import published_metrics, published_scores, read_table
 from layerwise.cli import app
 from layerwise.config import Config
-from layerwise.config.extraction import ExtractSettings
-from layerwise.config.scoring import ScoringSettings
+from layerwise.config.settings import ExtractSettings, ScoringSettings
 from layerwise.errors import Code, LayerwiseError
 from layerwise.io import tables
 from layerwise.models.load import load

@@ -38,7 +38,7 @@ from layerwise.association.selection import (
 )
 from layerwise.association.sources import with_text_sources
 from layerwise.association.table import associate
-from layerwise.config.association import AssociationSettings
+from layerwise.config.settings import AssociationSettings
 from layerwise.metrics.catalog.participation_ratio import participation_ratio
 
 ROOT = Path(__file__).parents[1]

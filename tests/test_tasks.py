@@ -15,7 +15,7 @@ from helpers.articles import wikipedia
 from helpers.refused import refused
 
 from layerwise.config.models import FolderSource, Model
-from layerwise.config.scoring import ScoringSettings
+from layerwise.config.settings import ScoringSettings
 from layerwise.errors import Code
 from layerwise.io.files import folder_sha256
 from layerwise.models import saved

@@ -51,8 +51,7 @@ def measure(
     """
     from layerwise.activations.extract import extract
     from layerwise.activations.store import Activations
-    from layerwise.config.extraction import ExtractSettings
-    from layerwise.config.metrics import MetricsSettings
+    from layerwise.config.settings import ExtractSettings, MetricsSettings
     from layerwise.metrics.registry import all_metrics
     from layerwise.metrics.table import compute
     from layerwise.section import parse
@@ -117,8 +116,7 @@ def score_labels(
     """
     from joblib.externals.loky import get_reusable_executor  # type: ignore[import-untyped]
 
-    from layerwise.config.extraction import ExtractSettings
-    from layerwise.config.scoring import ScoringSettings
+    from layerwise.config.settings import ExtractSettings, ScoringSettings
     from layerwise.section import parse
     from layerwise.tasks.evaluate import Pool, TaskScores, score, set_up
     from layerwise.tasks.labelled import GivenLabels

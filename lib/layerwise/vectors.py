@@ -183,7 +183,7 @@ def extract(
     import xarray as xr
 
     from layerwise.activations.extract import extract as write
-    from layerwise.config.extraction import ExtractSettings
+    from layerwise.config.settings import ExtractSettings
     from layerwise.section import parse
 
     given = parse(ExtractSettings, settings, "extract")

@@ -12,14 +12,17 @@ from cases import CASES, Case, place, short_hash
 from helpers import tiny_audio
 
 from layerwise.config.corpora import (
+    AudioViews,
     FileTexts,
     Filters,
+    ImageCorpus,
+    ImageViews,
+    PackageImages,
     PackageTexts,
     Perturb,
     Sample,
     ViewSettings,
 )
-from layerwise.config.media import AudioViews, ImageCorpus, ImageViews, PackageImages
 from layerwise.corpora import audio_views, image_views, media_sources, wikipedia
 from layerwise.corpora.perturb import perturb
 from layerwise.corpora.prompts import media_of

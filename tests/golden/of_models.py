@@ -15,8 +15,8 @@ from helpers import tiny, tiny_audio, tiny_images
 
 from layerwise.activations.store import Activations
 from layerwise.config.corpora import Perturb
-from layerwise.config.metrics import MetricsSettings
 from layerwise.config.models import Model, PackageSource
+from layerwise.config.settings import MetricsSettings
 from layerwise.metrics import sequence
 from layerwise.metrics import table as metrics_table
 from layerwise.models.load import load

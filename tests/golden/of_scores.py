@@ -16,8 +16,7 @@ from helpers import tiny
 from helpers.articles import wikipedia as invented
 from of_models import entry, model
 
-from layerwise.config.extraction import ExtractSettings
-from layerwise.config.scoring import ScoringSettings
+from layerwise.config.settings import ExtractSettings, ScoringSettings
 from layerwise.config.tasks import ChoiceEntry, FileQuestions, LabelledEntry
 from layerwise.models.load import load
 from layerwise.tasks import quickstart

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from layerwise.config import revisions
+from layerwise.config import models
 
 BRANCHES = {
     "allenai/OLMo-2-0425-1B": [
@@ -27,5 +27,5 @@ BRANCHES = {
 def suites_listed() -> Iterator[None]:
     """Answer for the hub."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(revisions, "branches_of", BRANCHES.__getitem__)
+        patch.setattr(models, "branches_of", BRANCHES.__getitem__)
         yield

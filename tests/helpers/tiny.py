@@ -11,8 +11,8 @@ import torch
 import transformers as hf
 
 from layerwise.activations.extract import extract
-from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import FolderSource, Model
+from layerwise.config.settings import ExtractSettings
 from layerwise.models import nano
 from layerwise.models.load import LoadedModel, load
 

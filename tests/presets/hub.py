@@ -26,8 +26,7 @@ from helpers import tiny, tiny_audio, tiny_images
 from peft import LoraConfig, get_peft_model
 
 from layerwise.config import Config
-from layerwise.config.corpora import data_of
-from layerwise.config.media import AudioCorpus, ImageCorpus
+from layerwise.config.corpora import AudioCorpus, ImageCorpus, data_of
 from layerwise.config.tasks import ChoiceEntry, HubQuestions, MtebEntry
 from layerwise.corpora.packages import gensim_file, news
 from layerwise.models import nano

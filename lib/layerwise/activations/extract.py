@@ -20,7 +20,7 @@ from layerwise.activations.attention import FirstTokenAttention
 from layerwise.activations.reduce import Needs, Reduced, complete
 from layerwise.activations.representation import Packed
 from layerwise.config.corpora import Perturb
-from layerwise.config.extraction import ExtractSettings
+from layerwise.config.settings import ExtractSettings
 from layerwise.corpora.perturb import perturb as perturbed
 from layerwise.corpora.perturb import vocabulary_of
 from layerwise.errors import LayerwiseError, check_name

@@ -21,7 +21,7 @@ from layerwise.association import measures
 from layerwise.association.by_task import HIGHEST, LOWEST, gains_by_task
 from layerwise.association.curves import ScoreCurves, metric_curves, score_curves, usable
 from layerwise.association.published import published_metrics, published_scores, read_table
-from layerwise.config.association import OWN_TEXTS
+from layerwise.config.settings import OWN_TEXTS
 
 Verdict = Literal["reproduced", "not reproduced", "mixed"]
 SIZES = ("Pythia-14m", "Pythia-70m", "Pythia-160m", "Pythia-410m", "Pythia-1b")

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from layerwise.association import sources
-from layerwise.config.association import OWN_TEXTS
+from layerwise.config.settings import OWN_TEXTS
 from layerwise.errors import LayerwiseError
 from layerwise.vocabulary import BLOCK, FINAL_NORM, RESIDUAL
 

@@ -17,7 +17,7 @@ from layerwise import data, stats
 from layerwise.association.curves import ScoreCurves, mean_curve, metric_curves, score_curves
 from layerwise.association.published import published_metrics, published_scores, read_table
 from layerwise.association.selection import MIDDLE, OUTPUT
-from layerwise.config.association import OWN_TEXTS
+from layerwise.config.settings import OWN_TEXTS
 from layerwise.metrics.registry import directions
 
 DECODER, ENCODER, EMBEDDING, VISION = "base decoder", "encoder", "embedding model", "vision model"

@@ -51,7 +51,7 @@ from layerwise.association.curves import (
     usable,
 )
 from layerwise.association.order import Order
-from layerwise.config.association import AssociationSettings, Measure, Over
+from layerwise.config.settings import AssociationSettings, Measure, Over
 from layerwise.errors import LayerwiseError
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from layerwise.analysis import measure
 from layerwise.association import evidence
 from layerwise.association.selection import MIDDLE, OUTPUT, selected_layers
 from layerwise.choosing.choice import Choice, advice
-from layerwise.config.association import OWN_TEXTS
+from layerwise.config.settings import OWN_TEXTS
 from layerwise.metrics.registry import all_metrics, directions
 from layerwise.models import saved
 from layerwise.models.audio import Recordings

@@ -13,14 +13,16 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, Tag
 from pydantic_core import PydanticCustomError
 
-from layerwise.config.association import AssociationSettings, Published
-from layerwise.config.corpora import CorpusSettings, TaskTexts
-from layerwise.config.extraction import ExtractSettings
-from layerwise.config.media import AudioCorpus, ImageCorpus
-from layerwise.config.metrics import MetricsSettings
+from layerwise.config.corpora import AudioCorpus, CorpusSettings, ImageCorpus, TaskTexts
 from layerwise.config.models import Model, Nano
 from layerwise.config.reading import read_yaml
-from layerwise.config.scoring import ScoringSettings
+from layerwise.config.settings import (
+    AssociationSettings,
+    ExtractSettings,
+    MetricsSettings,
+    Published,
+    ScoringSettings,
+)
 from layerwise.config.studies import Study
 from layerwise.config.tasks import Tasks
 from layerwise.errors import ConfigError

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
-from layerwise.config.association import Measure, Over
 from layerwise.config.kinds import KINDS, NAMES, ROLES, TOGETHER, Kind, Roles, placed
+from layerwise.config.settings import Measure, Over
 from layerwise.errors import LayerwiseError
 from layerwise.section import Alpha, Name, Section, SomeOf
 from layerwise.vocabulary import Normalization, PublishedProtocol, Sublayer, Tokens

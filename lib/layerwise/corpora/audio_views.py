@@ -12,7 +12,7 @@ import json
 import numpy as np
 import pandas as pd
 
-from layerwise.config.media import AudioViews
+from layerwise.config.corpora import AudioViews
 from layerwise.corpora.audio import Samples
 from layerwise.io.files import sha256_text
 

@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 from PIL import Image
 
-from layerwise.config.media import ImageViews
+from layerwise.config.corpora import ImageViews
 from layerwise.extras import require
 from layerwise.io.files import sha256_text
 from layerwise.progress import Progress

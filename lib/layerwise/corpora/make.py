@@ -6,8 +6,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from layerwise.config.corpora import CorpusSettings, ViewSettings
-from layerwise.config.media import AudioCorpus, AudioViews, ImageCorpus, ImageViews
+from layerwise.config.corpora import (
+    AudioCorpus,
+    AudioViews,
+    CorpusSettings,
+    ImageCorpus,
+    ImageViews,
+    ViewSettings,
+)
 from layerwise.corpora import prompts
 
 

@@ -1,6 +1,6 @@
 """Sources of images and recordings, and the sample of a corpus.
 
-A new kind of source needs its section in `layerwise.config.media` and its line in `open_media`.
+A new kind of source needs its section in `layerwise.config.corpora` and its line in `open_media`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from layerwise.config.media import (
+from layerwise.config.corpora import (
     AudioCorpus,
     FolderMedia,
     HubMedia,

@@ -37,8 +37,8 @@ from layerwise.association.order import Order, in_order
 from layerwise.association.scores import mean_scores, representation, with_representation
 from layerwise.association.selection import CONSENSUS, NESTED
 from layerwise.association.table import ALL_MODELS
-from layerwise.config.association import OWN_TEXTS
 from layerwise.config.kinds import DIMENSIONS, NAMES, POOLED, Roles, placed, without_role
+from layerwise.config.settings import OWN_TEXTS
 from layerwise.config.studies import MetricChoice, Study, several
 from layerwise.errors import LayerwiseError, closest
 from layerwise.figures.labels import SCORE

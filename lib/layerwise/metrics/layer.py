@@ -30,7 +30,7 @@ from layerwise.metrics.formulas.spectra import (
 
 if TYPE_CHECKING:
     from layerwise.activations.store import Activations
-    from layerwise.config.metrics import MetricsSettings
+    from layerwise.config.settings import MetricsSettings
 
 # Most memory for the augmented views of a layer at once, and for all arrays as they were read.
 VIEWS_BYTES = 2**28
@@ -64,7 +64,7 @@ class Layer:
         index: int = 0,
     ) -> None:
         if settings is None:
-            from layerwise.config.metrics import MetricsSettings
+            from layerwise.config.settings import MetricsSettings
 
             settings = MetricsSettings()
         self.settings, self.protocol, self.tokens, self.index = settings, protocol, tokens, index

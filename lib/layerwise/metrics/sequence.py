@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from layerwise.activations.store import Activations
-    from layerwise.config.metrics import MetricsSettings
+    from layerwise.config.settings import MetricsSettings
 
 
 class Quantity(NamedTuple):

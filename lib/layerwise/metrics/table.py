@@ -26,7 +26,7 @@ from layerwise.progress import Progress
 from layerwise.vocabulary import BLOCK
 
 if TYPE_CHECKING:
-    from layerwise.config.metrics import MetricsSettings
+    from layerwise.config.settings import MetricsSettings
 
 log = logging.getLogger(__name__)
 

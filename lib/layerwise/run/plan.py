@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from layerwise.config import Config
-from layerwise.config.association import OWN_TEXTS
 from layerwise.config.corpora import TaskTexts, data_of
 from layerwise.config.models import HubAdapter, HubSource, is_converted
+from layerwise.config.settings import OWN_TEXTS
 from layerwise.config.studies import Study
 from layerwise.config.tasks import MtebEntry
 from layerwise.names import PATHS, encode, path_of

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.config import Config
-from layerwise.config.association import OWN_TEXTS
-from layerwise.config.corpora import GeneratedTexts, data_of
-from layerwise.config.media import MediaCorpus
+from layerwise.config.corpora import GeneratedTexts, MediaCorpus, data_of
 from layerwise.config.models import StatesSource
 from layerwise.config.reading import read_yaml
+from layerwise.config.settings import OWN_TEXTS
 from layerwise.config.tasks import LabelledEntry, MtebEntry
 from layerwise.errors import ConfigError, LayerwiseError, closest
 from layerwise.io.files import is_file, is_folder

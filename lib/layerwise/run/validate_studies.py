@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from layerwise.config import Config
-from layerwise.config.association import OWN_TEXTS
 from layerwise.config.kinds import DIMENSIONS, NAMES, placed, without_role
+from layerwise.config.settings import OWN_TEXTS
 from layerwise.config.studies import VARIANT, Study, several
 from layerwise.config.tasks import ChoiceEntry
 from layerwise.errors import ConfigError, LayerwiseError, closest, listed

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from layerwise.activations import forward
 from layerwise.activations.embedding import embed
 from layerwise.activations.representation import Packed, Representation
-from layerwise.config.scoring import ScoringSettings
+from layerwise.config.settings import ScoringSettings
 from layerwise.config.tasks import ChoiceEntry
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import DTYPES, LoadedModel

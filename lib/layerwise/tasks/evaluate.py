@@ -36,8 +36,7 @@ import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from layerwise.activations.representation import Representation
-from layerwise.config.extraction import ExtractSettings
-from layerwise.config.scoring import ScoringSettings
+from layerwise.config.settings import ExtractSettings, ScoringSettings
 from layerwise.errors import DiskError, LayerwiseError, first_line
 from layerwise.io import tables
 from layerwise.io.files import disk_fault, memory_fault, scratch

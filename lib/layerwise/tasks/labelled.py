@@ -27,7 +27,7 @@ import pandas as pd
 from scipy.cluster.hierarchy import DisjointSet
 
 from layerwise.activations.words import Word, words_of
-from layerwise.config.scoring import ScoringSettings
+from layerwise.config.settings import ScoringSettings
 from layerwise.config.tasks import LabelledEntry, task_type
 from layerwise.corpora.media import Medium
 from layerwise.corpora.prompts import media_of, read_corpus

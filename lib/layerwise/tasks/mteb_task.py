@@ -26,7 +26,7 @@ from mteb.models.abs_encoder import AbsEncoder
 from mteb.models.model_meta import ModelMeta, ScoringFunction
 from mteb.types import PromptType
 
-from layerwise.config.scoring import ScoringSettings
+from layerwise.config.settings import ScoringSettings
 from layerwise.corpora.audio import Recording
 from layerwise.corpora.images import Picture
 from layerwise.corpora.media import Medium

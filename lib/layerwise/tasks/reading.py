@@ -8,8 +8,7 @@ from typing import Any
 
 from layerwise.activations import embedding
 from layerwise.activations.representation import Representation
-from layerwise.config.extraction import ExtractSettings
-from layerwise.config.scoring import ScoringSettings
+from layerwise.config.settings import ExtractSettings, ScoringSettings
 from layerwise.models.load import LoadedModel
 from layerwise.tasks.prompts import Prompts
 from layerwise.tasks.task import Array

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from layerwise.config.scoring import ScoringSettings
+from layerwise.config.settings import ScoringSettings
 from layerwise.errors import LayerwiseError
 from layerwise.io import tables
 

@@ -15,7 +15,7 @@ from layerwise.errors import LayerwiseError
 
 if TYPE_CHECKING:
     from layerwise.activations.representation import Representation
-    from layerwise.config.scoring import ScoringSettings
+    from layerwise.config.settings import ScoringSettings
     from layerwise.corpora.media import Medium
     from layerwise.tasks.prompts import Prompts
     from layerwise.tasks.reading import Setup

@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from layerwise.config.corpora import HubTexts
-from layerwise.config.media import HubMedia
+from layerwise.config.corpora import HubMedia, HubTexts
 from layerwise.config.models import HubAdapter, HubSource, Model
 from layerwise.config.tasks import ChoiceEntry, HubQuestions, Task
 from layerwise.corpora.sources import load_hub

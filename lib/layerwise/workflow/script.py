@@ -21,8 +21,8 @@ from layerwise.names import decode
 if TYPE_CHECKING:
     from layerwise.activations.store import Activations
     from layerwise.config import Config
-    from layerwise.config.extraction import ExtractSettings
     from layerwise.config.models import Model
+    from layerwise.config.settings import ExtractSettings
     from layerwise.models.load import LoadedModel
     from layerwise.run.plan import Plan
 

@@ -19,8 +19,8 @@ from layerwise.association.curves import (
 )
 from layerwise.association.scores import with_representation
 from layerwise.association.table import ALL_MODELS, MATCH
-from layerwise.config.association import OWN_TEXTS
 from layerwise.config.kinds import Kind
+from layerwise.config.settings import OWN_TEXTS
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme

@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 
 from layerwise.association.by_task import HIGHEST, LOWEST, gains_by_task
 from layerwise.association.curves import metric_curves, score_curves
-from layerwise.config.association import OWN_TEXTS
 from layerwise.config.kinds import Kind
+from layerwise.config.settings import OWN_TEXTS
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
 from layerwise.figures.labels import metric_label
