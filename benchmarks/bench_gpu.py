@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 # Before torch: it sets what the scripts set.
-import layerwise.workflow.script  # isort: skip  # noqa: F401
+import layerwise.run.script  # isort: skip  # noqa: F401
 import numpy as np
 import torch
 from bench_extract import bare, ours

@@ -34,7 +34,7 @@ from typing import Any
 from unittest import mock
 
 # Before torch: it sets what the scripts set.
-import layerwise.workflow.script  # isort: skip  # noqa: F401
+import layerwise.run.script  # isort: skip  # noqa: F401
 import numpy as np
 import plain_metrics as plain
 import torch

@@ -20,7 +20,7 @@ import time
 from typing import Any
 
 # Before torch: it sets what the scripts set.
-import layerwise.workflow.script  # isort: skip  # noqa: F401
+import layerwise.run.script  # isort: skip  # noqa: F401
 import numpy as np
 
 from layerwise.tasks import probes

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import layerwise.workflow.script  # isort: skip  # noqa: F401  (before torch: it sets threads)
+import layerwise.run.script  # isort: skip  # noqa: F401  (before torch: it sets threads)
 import mteb
 import pandas as pd
 import torch

@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 from layerwise.errors import LayerwiseError, closest
-from layerwise.workflow import script as cli
+from layerwise.run import script as cli
 
 log = logging.getLogger("layerwise")
 

@@ -21,10 +21,10 @@ from layerwise.activations import forward
 from layerwise.activations.representation import Packed, choose, pool
 from layerwise.config.settings import ScoringSettings
 from layerwise.models.load import LoadedModel
+from layerwise.run import script
 from layerwise.tasks.evaluate import one_thread
 from layerwise.tasks.task import Vectors
 from layerwise.vocabulary import BLOCK
-from layerwise.workflow import script
 
 
 def unit_mean(packed: Packed) -> Tensor:

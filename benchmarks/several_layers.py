@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 # Before torch: it sets what the scripts set.
-import layerwise.workflow.script  # isort: skip  # noqa: F401
+import layerwise.run.script  # isort: skip  # noqa: F401
 from layerwise import choosing
 from layerwise.models.opening import open_model
 

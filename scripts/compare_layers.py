@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-from layerwise.workflow import script
+from layerwise.run import script
 
 
 def main(arguments: script.Arguments) -> None:

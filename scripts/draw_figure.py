@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from layerwise.io.files import JOB
-from layerwise.workflow import script
+from layerwise.run import script
 
 
 def main(arguments: script.Arguments) -> None:

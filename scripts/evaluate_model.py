@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
-from layerwise.workflow import script
+from layerwise.run import script
 
 
 def main(arguments: script.Arguments) -> None:

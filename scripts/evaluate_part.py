@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import evaluate_model
-from layerwise.workflow import script
+from layerwise.run import script
 
 
 def main(arguments: script.Arguments) -> None:

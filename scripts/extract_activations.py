@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from layerwise.workflow import script
+from layerwise.run import script
 
 
 def main(arguments: script.Arguments) -> None:

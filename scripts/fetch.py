@@ -8,14 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from layerwise.names import decode
-from layerwise.workflow import script
+from layerwise.run import script
 
 
 def main(arguments: script.Arguments) -> None:
     """Fetch one thing and record it, or list what was not fetched."""
     from layerwise.config.corpora import data_of
     from layerwise.config.tasks import MtebEntry
-    from layerwise.workflow import fetch
+    from layerwise.run import fetch
 
     config = arguments.config
     if arguments.model:

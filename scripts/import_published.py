@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from layerwise.workflow import script
+from layerwise.run import script
 
 
 def main(arguments: script.Arguments) -> None:

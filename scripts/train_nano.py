@@ -8,7 +8,7 @@ import pandas as pd
 
 from layerwise.io.files import replacing
 from layerwise.names import encode, step_of
-from layerwise.workflow import script
+from layerwise.run import script
 
 
 def main(arguments: script.Arguments) -> None:

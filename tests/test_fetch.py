@@ -18,9 +18,9 @@ from layerwise.config.corpora import data_of
 from layerwise.config.models import HubSource
 from layerwise.models.load import load
 from layerwise.models.source import locate
+from layerwise.run.fetch import ADAPTER_FILES, fetch_model, fetched, summarize
 from layerwise.run.plan import Plan
-from layerwise.workflow.fetch import ADAPTER_FILES, fetch_model, fetched, summarize
-from layerwise.workflow.script import fetched_corpus, fetched_entry
+from layerwise.run.script import fetched_corpus, fetched_entry
 
 
 def config(*revisions: str, adapters: Sequence[Any] = (), **sections: Any) -> Config:
@@ -53,7 +53,7 @@ def fetch(place: Path, *revisions: str) -> list[Path]:
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The cache of the hub, with two revisions."""
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr("layerwise.workflow.fetch.PAUSE_S", 0.0)
+    monkeypatch.setattr("layerwise.run.fetch.PAUSE_S", 0.0)
     folders = {name: tiny.save("gpt_neox", tmp_path / name) for name in ("step0", "step1")}
     in_cache(tmp_path / "hub", "EleutherAI/pythia-tiny", folders)
     return tmp_path / "hub"

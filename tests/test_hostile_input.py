@@ -28,9 +28,9 @@ from layerwise.corpora.sources import open_texts
 from layerwise.errors import ConfigError, LayerwiseError, printable
 from layerwise.figures.render import Drawn
 from layerwise.io import tables
+from layerwise.run import report
 from layerwise.run.plan import Plan
-from layerwise.workflow import report
-from layerwise.workflow.script import Plain
+from layerwise.run.script import Plain
 
 T = TypeVar("T")
 

@@ -27,10 +27,10 @@ from layerwise.config.settings import ExtractSettings, ScoringSettings
 from layerwise.errors import Code, LayerwiseError
 from layerwise.io import tables
 from layerwise.models.load import load
+from layerwise.run import explain
 from layerwise.run.plan import Plan
 from layerwise.tasks.evaluate import evaluate
 from layerwise.tasks.labelled import LabelledTask
-from layerwise.workflow import explain
 
 MODEL = "Pythia/70m/step1000"
 SCORES = {"STS12": 0.25, "STS17": 0.5}

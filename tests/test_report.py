@@ -18,7 +18,7 @@ from layerwise.figures.report import first_table
 from layerwise.io import tables
 from layerwise.names import encode
 from layerwise.run.plan import Plan
-from layerwise.workflow.report import render
+from layerwise.run.report import render
 
 STUDY = "scores of b"
 

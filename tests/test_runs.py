@@ -13,7 +13,7 @@ from conftest import ROOT
 from helpers import tiny
 from helpers.project import Project, snakemake
 
-from layerwise.workflow.snapshot import Snapshot
+from layerwise.run.snapshot import Snapshot
 from snakemake_logger_plugin_layerwise import Job, LogHandler
 
 

@@ -19,9 +19,9 @@ from snakemake.settings.types import SharedFSUsage
 
 import layerwise as lw
 from layerwise.config import Config
+from layerwise.run.script import check_activations
+from layerwise.run.storage import Storage
 from layerwise.run.validate import local_files
-from layerwise.workflow.script import check_activations
-from layerwise.workflow.storage import Storage
 
 # A node: an empty folder, and no environment of the submitting process.
 SUBMIT = """#!/bin/sh

@@ -19,7 +19,7 @@ from helpers.refused import refused
 
 import layerwise as lw
 from layerwise.io import tables
-from layerwise.workflow.snapshot import LATEST
+from layerwise.run.snapshot import LATEST
 
 REPORTS = {"report": 1, "explore": 1}
 

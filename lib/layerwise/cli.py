@@ -429,8 +429,9 @@ def new(
     --folder mystudy;
     layerwise new --paper EleutherAI/pythia-70m --revision log
     """
+    from layerwise import choosing
+    from layerwise.run import starter
     from layerwise.tasks.names import PAPER
-    from layerwise.workflow import starter
 
     names = models or []
     if paper:
@@ -444,7 +445,15 @@ def new(
     else:
         if quick or revision:
             raise LayerwiseError("--quick and --revision need --paper.", code="conflict")
-        document = starter.small(names, texts, task or (), labels, text or (), label)
+        has_columns = texts is not None and texts.suffix.lower() != ".txt"
+        if labels is None and (label or (text and not has_columns)):
+            raise LayerwiseError(
+                "--text and --label name columns of --labels, or of a table of --texts; give one.",
+                code="conflict",
+            )
+        rows = labels and choosing.task_of(labels.absolute(), text or (), label)
+        column = text[0] if text and has_columns else None
+        document = starter.small(names, texts, task or (), rows, column)
     path = starter.write(folder, document)
     _say(
         f"Wrote {path}.",
@@ -507,8 +516,8 @@ def _explain(
     results: Path, other: Any, model: str, task: str, revision: str | None, output: Path | None
 ) -> None:
     """Print the variants of a run whose scores of a task are nearest to others."""
+    from layerwise.run import explain
     from layerwise.run.results import Results
-    from layerwise.workflow import explain
 
     plan = Results(results).plan
     if plan is None:
@@ -656,6 +665,6 @@ def _say(*lines: str) -> None:
 
 def main() -> None:
     """The console script: warnings on stderr, and a user's mistake as one line."""
-    from layerwise.workflow.script import guarded
+    from layerwise.run.script import guarded
 
     guarded(app, terse=True)

@@ -21,8 +21,8 @@ from helpers.suites import suites_listed
 
 from layerwise.config import Config
 from layerwise.models.load import load
+from layerwise.run import starter
 from layerwise.tasks import catalog
-from layerwise.workflow import starter
 
 pytestmark = pytest.mark.slow
 

@@ -28,8 +28,8 @@ from layerwise.run.plan import Plan, model_folder
 from layerwise.run.resources import LONGEST, Requests
 from layerwise.run.stale import OTHER_CODE, is_stale, mixed_code, paths_in
 from layerwise.run.validate import log_unused, read_valid
-from layerwise.workflow.snapshot import Snapshot
-from layerwise.workflow.storage import Storage
+from layerwise.run.snapshot import Snapshot
+from layerwise.run.storage import Storage
 from snakemake_logger_plugin_layerwise import EXPECTED
 
 export_library()

@@ -13,6 +13,7 @@ import yaml
 
 from layerwise.config import Config
 from layerwise.config.kinds import KINDS
+from layerwise.config.tasks import LabelledEntry
 from layerwise.errors import LayerwiseError
 from layerwise.models.source import named
 from layerwise.run.validate import validate
@@ -32,9 +33,8 @@ def small(
     models: Sequence[str],
     prompts: Path | None = None,
     tasks: Sequence[str] = (),
-    labels: Path | None = None,
-    text: Sequence[str] = (),
-    label: str | None = None,
+    labels: LabelledEntry | None = None,
+    column: str | None = None,
 ) -> dict[str, Any]:
     """A small config: metrics on some prompts, and scores if tasks or labels are named.
 
@@ -46,10 +46,10 @@ def small(
         File with the prompts; without one, the Wikipedia slice of gensim's test data.
     tasks : sequence of str
         MTEB tasks.
-    labels : Path, optional
-        File of labelled rows, as `layerwise choose` takes it.
-    text, label
-        Columns of these files, where they have other names than text and label.
+    labels : LabelledEntry, optional
+        Labelled rows of a file, which names the task.
+    column : str, optional
+        The texts' column in the file of prompts, if it has another name than text.
 
     Returns
     -------
@@ -59,25 +59,17 @@ def small(
     Raises
     ------
     LayerwiseError
-        If no model or two models of one name are given, or columns without a file that has some.
+        If no model or two models of one name are given.
     """
-    has_columns = prompts is not None and prompts.suffix.lower() != ".txt"
-    if labels is None and (label or (text and not has_columns)):
-        raise LayerwiseError(
-            "--text and --label name columns of --labels, or of a table of --texts; give one.",
-            code="conflict",
-        )
     document = _template("small")
     document["models"] = _models(models)
     if prompts is not None:
-        column = {"column": text[0]} if text and has_columns else {}
-        document["corpora"]["prompts"]["source"] = {"file": str(prompts.absolute()), **column}
+        source = {"file": str(prompts.absolute()), "column": column}
+        document["corpora"]["prompts"]["source"] = {k: v for k, v in source.items() if v}
     document["tasks"] = {task: {} for task in tasks}
     if labels is not None:
-        from layerwise.choosing import task_of
-
-        entry = task_of(labels.absolute(), text, label)
-        document["tasks"][labels.stem] = entry.model_dump(mode="json", exclude_defaults=True)
+        entry = labels.model_dump(mode="json", exclude_defaults=True)
+        document["tasks"][Path(entry["file"]).stem] = entry
     studies = document["studies"]
     studies["task_heatmap"]["models"] = list(document["models"])[:1]
     if not document["tasks"]:

@@ -19,12 +19,12 @@ from layerwise.errors import LayerwiseError, check_name
 from layerwise.models.load import LoadedModel
 from layerwise.models.states import States
 from layerwise.models.texts import Texts
+from layerwise.run import script
 from layerwise.run.plan import Plan
 from layerwise.tasks.evaluate import Pool, TaskScores, score, set_up
 from layerwise.tasks.prompts import Prompts
 from layerwise.tasks.task import Task
 from layerwise.vocabulary import FINAL_NORM, POOLINGS, SCORED_READOUTS, TOKENS
-from layerwise.workflow import script
 
 log = logging.getLogger(__name__)
 
