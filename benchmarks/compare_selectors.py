@@ -28,6 +28,7 @@ from layerwise.metrics.registry import directions
 from layerwise.metrics.table import compute
 from layerwise.run.results import Results
 from layerwise.section import parse
+from papers.tables import TEXTS
 
 AXES = 10
 QUICKSTART = ("smollm2-135m", "minilm-l6")
@@ -55,11 +56,11 @@ def of_release() -> Iterator[pd.DataFrame]:
     metrics = published_metrics(read_table(data.published("metrics")))
     scores = scores[(scores["revision"] == "main") & (scores["pooling"] == "mean")]
     metrics = metrics[(metrics["revision"] == "main") & (metrics["protocol"] == "reference")]
-    metrics = metrics[metrics["corpus"].isin(["wikitext", *data.RELEASED_TEXTS])]
+    metrics = metrics[metrics["corpus"].isin(["wikitext", *TEXTS])]
     for model in RELEASED:
         part = metrics[metrics["model"] == model]
         of_model = with_text_sources(scores[scores["model"] == model], {})
-        yield select_layers(part, of_model, directions(), own_texts=data.RELEASED_TEXTS)
+        yield select_layers(part, of_model, directions(), own_texts=TEXTS)
 
 
 def displacement(pooled: np.ndarray) -> float:
@@ -89,7 +90,7 @@ def main() -> None:
     table = pd.concat(rows, ignore_index=True)
     usual = (table["task_type"] == "all") & (table["normalization"] == "raw")
     usual &= table["alpha"].fillna(1).eq(1) & (table["metric"] != NESTED)
-    usual &= ~table["corpus"].isin([*data.RELEASED_TEXTS])  # Their mean is the corpus of all.
+    usual &= ~table["corpus"].isin([*TEXTS])  # Their mean is the corpus of all.
     table = table[usual]
     table.to_csv(given.output / "selectors.csv", index=False, columns=COLUMNS, float_format="%.4g")
     turns = []

@@ -13,10 +13,12 @@ import numpy as np
 import pandas as pd
 
 from layerwise import stats
-from layerwise.association import claims, evidence
+from layerwise.association import evidence
 from layerwise.association.by_task import gains_by_task
 from layerwise.association.curves import ScoreCurves
 from layerwise.errors import LayerwiseError
+from papers import claims
+from papers.tables import Release
 
 DOCS = Path(__file__).resolve().parent
 RESULTS = DOCS.parent / "results"
@@ -100,7 +102,7 @@ def sinks(table: pd.DataFrame) -> pd.DataFrame:
 
 def released() -> pd.DataFrame:
     """Numbers of the authors' tables."""
-    release = claims.Release()
+    release = Release()
     valleys = claims.valleys(release).mean().rename_axis("model").rename("value").reset_index()
     valleys = valleys.assign(study="valley_by_size", what="depth of the valley")
     parts = [_curves(release), _associations(release), _gains(release), _losses(), valleys]
@@ -136,7 +138,7 @@ def _table(results: Path, study: str) -> pd.DataFrame:
     return pd.read_csv(path)
 
 
-def _curves(release: claims.Release) -> pd.DataFrame:
+def _curves(release: Release) -> pd.DataFrame:
     """Scores of the best layer and the output, and the lead with its 95% CI."""
     rows = []
     for model in [f"Pythia-{size}" for size in SIZES] + [claims.MAMBA, claims.BERT]:
@@ -158,7 +160,7 @@ def _curves(release: claims.Release) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _associations(release: claims.Release) -> pd.DataFrame:
+def _associations(release: Release) -> pd.DataFrame:
     found = claims.associations(release, claims.LARGE, "dcor")
     rows = [
         (metric, what, value)
@@ -169,7 +171,7 @@ def _associations(release: claims.Release) -> pd.DataFrame:
     return table.assign(study="figure_3_metric_vs_score", model=claims.LARGE)
 
 
-def _gains(release: claims.Release) -> pd.DataFrame:
+def _gains(release: Release) -> pd.DataFrame:
     """Gain over the output if each task takes the layer at an end of a metric."""
     parts = []
     for size in SIZES:

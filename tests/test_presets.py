@@ -15,10 +15,10 @@ from conftest import ROOT
 from helpers.suites import suites_listed
 
 from layerwise.config import Config, read_config
-from layerwise.data import RELEASED_TEXTS
 from layerwise.run.plan import Plan
 from layerwise.tasks.names import PAPER
 from layerwise.vocabulary import BLOCK, SUBLAYERS
+from papers.tables import TEXTS
 
 PRESETS = {p.stem: p for p in sorted((ROOT / "presets").glob("*.yaml")) if p.stem != "real"}
 # Of the models that LiDAR is shown of.
@@ -42,8 +42,8 @@ def test_the_papers_tasks_and_figures_are_there() -> None:
     assert set(preset("paper_sublayers").extract.sublayers) == set(SUBLAYERS) - {BLOCK}
     numbers = {name.split("_")[1] for name in figures.studies if name.startswith("figure_")}
     assert numbers == {"1", "2", "3", "4", "7", "8", "9", "10", "11", "12", "13"}
-    assert preset("published").association.own_texts == RELEASED_TEXTS
-    assert set(RELEASED_TEXTS.values()) < set(PAPER)
+    assert preset("published").association.own_texts == TEXTS
+    assert set(TEXTS.values()) < set(PAPER)
 
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if preset(name).models])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
 import subprocess
@@ -19,7 +20,7 @@ from typer.testing import CliRunner
 
 from layerwise import data
 from layerwise.activations.representation import Representation
-from layerwise.association import claims, compare, evidence, release
+from layerwise.association import compare, evidence
 from layerwise.association.published import published_metrics, published_scores, read_table
 from layerwise.cli import app
 from layerwise.config import Config
@@ -31,6 +32,7 @@ from layerwise.run import explain
 from layerwise.run.plan import Plan
 from layerwise.tasks.evaluate import evaluate
 from layerwise.tasks.labelled import LabelledTask
+from papers import claims, losses, release
 
 MODEL = "Pythia/70m/step1000"
 SCORES = {"STS12": 0.25, "STS17": 0.5}
@@ -103,8 +105,8 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def test_a_release_is_imported(checkout: Path, tmp_path: Path) -> None:
-    script = ROOT / "scripts/import_release.py"
-    subprocess.run([sys.executable, script, checkout, tmp_path / "out"], check=True)
+    command = [sys.executable, "-m", "papers", "import", checkout, tmp_path / "out"]
+    subprocess.run(command, check=True)
     scores = published_scores(read_table(tmp_path / "out/scores.parquet"))
     by_layer = scores.groupby(["model", "pooling", "task"])["main_score"].agg(list)
     assert by_layer["Pythia-70m", "mean", "STS12"] == pytest.approx([0.5, 0.6, 0.7])
@@ -137,6 +139,8 @@ def test_evidence_of_selection_rules_by_kind_of_model() -> None:
         lost = 100 * (mean.max() - mean[layer])
         assert found["Pythia-410m", rule] == pytest.approx(lost, abs=1e-4)
     assert (evidence.losses()["loss"] >= 0).all()
+    again = pd.read_csv(io.StringIO(losses.losses().to_csv(index=False)))
+    pd.testing.assert_frame_equal(again, evidence.losses())  # `python -m papers losses`
     table = evidence.expected_losses().set_index(["kind", "rule"])
     output = table.xs("model output", level="rule")
     assert output["n_models"].to_dict() == {
@@ -147,12 +151,12 @@ def test_evidence_of_selection_rules_by_kind_of_model() -> None:
     }
     assert output["low"].notna().tolist() == (output["n_models"] > 2).tolist()
     assert output.loc[evidence.DECODER, "loss"] == pytest.approx(7.07, abs=0.01)
-    assert evidence.kind_of("berta-base") is None
+    assert losses.kind_of("berta-base") is None
 
 
 def test_the_page_of_claims_is_what_the_tables_say() -> None:
     page = (ROOT / "docs/claims.md").read_text(encoding="utf-8")
-    assert claims.page() == page, "write it again: layerwise claims > docs/claims.md"
+    assert claims.page() == page, "write it again: python -m papers claims > docs/claims.md"
     assert len(claims.CLAIMS) >= 15
     for words in ("16.5 (8.7 to 24.2)", "1.5 (0.6 to 2.4)", "3.863 at step 1, 2.598 at the end"):
         assert words in page

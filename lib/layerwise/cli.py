@@ -468,7 +468,7 @@ def compare(
     other: Annotated[
         str,
         Argument(
-            help="Another results folder, a table made by scripts/import_release.py, or "
+            help="Another results folder, a table of published scores, or "
             "'published' for the numbers that ship with layerwise."
         ),
     ],
@@ -530,17 +530,6 @@ def _explain(
     else:
         _say(found.head(10).to_string(index=False))
     _say(explain.described(found, task))
-
-
-@app.command()
-def claims() -> None:
-    """Print the claims of the paper with the numbers that its authors released.
-
-    Example: layerwise claims > docs/claims.md
-    """
-    from layerwise.association.claims import page
-
-    typer.echo(page(), nl=False)
 
 
 @app.command(context_settings=EXTRA)

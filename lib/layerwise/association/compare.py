@@ -30,7 +30,7 @@ def read_scores(source: str, model: str, revision: str | None = None) -> pd.Data
     Parameters
     ----------
     source : str
-        A results folder, a table of the release (`layerwise.association.release`), or
+        A results folder, a table of published scores, or
         ``published`` for the one that ships with layerwise.
     model : str
         Its name there, in upper or lower case.

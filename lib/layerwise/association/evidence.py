@@ -1,95 +1,33 @@
-"""Scores that rules of layer selection lose in the published models, by kind of model.
+"""Scores that rules of layer selection lose in published models, by kind of model.
 
-The rules are the model's output, the middle layer (l = L/2 rounded down), and each metric of the
-protocol `reference`, which selects the layer at its better end. Each selects one layer of a model
-for all of its tasks. The loss is the mean score of the best layer less that of the selected one.
+The rules are the model's output, the middle layer (l = L/2 rounded down), and each metric, which
+selects the layer at its better end. Each selects one layer of a model for all of its tasks. The
+loss is the mean score of the best layer less that of the selected one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 
 import numpy as np
 import pandas as pd
 
 from layerwise import data, stats
-from layerwise.association.curves import ScoreCurves, mean_curve, metric_curves, score_curves
-from layerwise.association.published import published_metrics, published_scores, read_table
-from layerwise.association.selection import MIDDLE, OUTPUT
-from layerwise.config.settings import OWN_TEXTS
-from layerwise.metrics.registry import directions
 
 DECODER, ENCODER, EMBEDDING, VISION = "base decoder", "encoder", "embedding model", "vision model"
-KINDS: Mapping[str, str] = {
-    "Pythia": DECODER,
-    "mamba": DECODER,
-    "bert": ENCODER,
-    "roberta": ENCODER,
-    "LLM2Vec": EMBEDDING,
-    **dict.fromkeys(("aim", "beit", "clip", "dinov2", "mae", "vit"), VISION),
-}
-"""Kind of model by the beginning of a published model's name."""
-FEWEST = 0.5
-"""Share of layers, the last among them, at which a model's tasks must have scores; and share of
-tasks on whose texts a metric must be known."""
-ATTENTION_PROBE = "ImageNet-100 attention probe"
-CORPORA = ("wikitext", "imagenet", OWN_TEXTS)
 
 
 @cache
 def losses() -> pd.DataFrame:
-    """Loss of each rule in each finished model of the shipped tables.
+    """Loss of each rule in each published model, as shipped.
 
     Returns
     -------
     DataFrame
         Columns kind, model, rule, direction (of a metric: 1 if it selects its highest value),
-        corpus (of a metric), layer, last_layer, n_tasks, and loss in points (0 to 100). Mean
-        pooling; models with scores of all tasks at the last layer and at half of all layers; those
-        tasks and layers that `layerwise.association.curves.score_curves` keeps.
+        corpus (of a metric), layer, last_layer, n_tasks, and loss in points (0 to 100).
     """
-    scores = published_scores(read_table(data.published("scores")))
-    usual = (scores["revision"] == "main") & (scores["pooling"] == "mean")
-    scores = scores[usual & (scores["task"] != ATTENTION_PROBE)]
-    metrics = published_metrics(read_table(data.published("metrics")))
-    metrics = metrics[metrics["corpus"].isin([*CORPORA, *data.RELEASED_TEXTS])]
-    rows = []
-    for curves in score_curves(scores):
-        share = len(curves.layers) / (curves.last_layer + 1)
-        if share >= FEWEST and curves.layers[-1] == curves.last_layer and kind_of(curves.model):
-            rows += _of_model(curves, metrics)
-    return pd.DataFrame(rows)
-
-
-def kind_of(model: str) -> str | None:
-    """Kind of a published model, by its name."""
-    return next((kind for name, kind in KINDS.items() if model.startswith(f"{name}-")), None)
-
-
-def _of_model(curves: ScoreCurves, metrics: pd.DataFrame) -> list[dict[str, object]]:
-    score = 100 * curves.values.mean(axis=0)
-    about: dict[str, object] = {"kind": kind_of(curves.model), "model": curves.model}
-    about |= {"last_layer": curves.last_layer, "n_tasks": len(curves.tasks)}
-    middle = int(np.abs(curves.layers - curves.last_layer // 2).argmin())
-    selected: list[tuple[dict[str, object], int]] = [
-        ({"rule": OUTPUT}, len(score) - 1),
-        ({"rule": MIDDLE}, middle),
-    ]
-    found = metric_curves(metrics, curves, data.RELEASED_TEXTS)
-    better = directions()
-    for variant, values in zip(found.variants.to_dict("records"), found.values, strict=True):
-        curve, metric = mean_curve(values), str(variant["metric"])
-        of_most_tasks = np.isfinite(values).any(axis=1).mean() >= FEWEST
-        # Mamba's metrics have no layer 0.
-        if variant["corpus"] in CORPORA and of_most_tasks and np.isfinite(curve[1:]).all():
-            direction = better[metric]
-            rule = {"rule": metric, "direction": direction, "corpus": variant["corpus"]}
-            selected.append((rule, int(np.nanargmax(direction * curve))))
-    return [
-        {**about, **rule, "layer": int(curves.layers[at]), "loss": score.max() - score[at]}
-        for rule, at in selected
-    ]
+    return pd.read_csv(data.LOSSES, float_precision="round_trip")
 
 
 def expected_losses() -> pd.DataFrame:

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-import numpy as np
 import pandas as pd
 
-from layerwise import data, stats
+from layerwise import stats
 from layerwise.association import measures
 from layerwise.association.by_task import HIGHEST, LOWEST, gains_by_task
-from layerwise.association.curves import ScoreCurves, metric_curves, score_curves, usable
-from layerwise.association.published import published_metrics, published_scores, read_table
-from layerwise.config.settings import OWN_TEXTS
+from layerwise.association.curves import ScoreCurves, usable
+from papers.tables import TEXTS, Release
 
 Verdict = Literal["reproduced", "not reproduced", "mixed"]
 SIZES = ("Pythia-14m", "Pythia-70m", "Pythia-160m", "Pythia-410m", "Pythia-1b")
@@ -69,50 +66,6 @@ class Claim:
     says: str
     check: Callable[[Release], Found]
     decides: str
-
-
-class Release:
-    """The shipped tables of one state of the release, read once."""
-
-    def __init__(self, name: str = "released") -> None:
-        self.name = name
-
-    @cached_property
-    def metrics(self) -> pd.DataFrame:
-        """Tidy metrics."""
-        return published_metrics(read_table(data.published("metrics", self.name)))
-
-    @cached_property
-    def scores(self) -> pd.DataFrame:
-        """Tidy scores, of mean pooling."""
-        scores = published_scores(read_table(data.published("scores", self.name)))
-        return scores[scores["pooling"] == "mean"]
-
-    def score(self, model: str, revision: str = "main") -> ScoreCurves:
-        """Scores of a model at a checkpoint."""
-        mine = (self.scores["model"] == model) & (self.scores["revision"] == revision)
-        return score_curves(self.scores[mine])[0]
-
-    def curve(
-        self, model: str, metric: str, corpus: str = "wikitext", revision: str = "main"
-    ) -> pd.Series[float]:
-        """A metric by layer."""
-        wanted = {"model": model, "metric": metric, "corpus": corpus, "revision": revision}
-        rows = self.metrics[(self.metrics[list(wanted)] == list(wanted.values())).all(axis=1)]
-        return rows.set_index("layer")["value"].sort_index()
-
-    def own_texts(self, scores: ScoreCurves) -> Mapping[str, np.ndarray]:
-        """Each metric on the texts of each task of a model, shape (t, n)."""
-        found = metric_curves(self.metrics, scores, data.RELEASED_TEXTS)
-        own = found.variants["corpus"] == OWN_TEXTS
-        return dict(zip(found.variants["metric"][own], found.values[own], strict=True))
-
-    def valley(self, model: str, corpus: str = "wikitext") -> float:
-        """Depth of the valley of prompt entropy, without a state after the final norm."""
-        curve = self.curve(model, "prompt_entropy", corpus)
-        rows = self.metrics[self.metrics["normed"]]
-        normed = rows.loc[rows["model"] == model, "layer"].unique()
-        return float(stats.prominences(curve.drop(normed, errors="ignore").to_numpy()).max())
 
 
 def lead(curves: ScoreCurves) -> tuple[int, float, str]:
@@ -232,7 +185,7 @@ def valleys(release: Release) -> pd.DataFrame:
     """Depth of the valley on the texts of each task: tasks as rows, sizes as columns."""
     of_model = (release.metrics["model"] == LARGE) & (release.metrics["revision"] == "main")
     entropy = release.metrics[of_model & (release.metrics["metric"] == "prompt_entropy")]
-    texts = sorted({*entropy["corpus"]} & {*data.RELEASED_TEXTS})
+    texts = sorted({*entropy["corpus"]} & {*TEXTS})
     return pd.DataFrame({m: [release.valley(m, c) for c in texts] for m in SIZES}, index=texts)
 
 
@@ -430,7 +383,7 @@ INTRODUCTION = """# The paper's claims, and its authors' numbers
 
 Each claim of "Layer by Layer" ([arXiv 2502.02013](https://arxiv.org/abs/2502.02013)), in our
 words, with the numbers that its authors released about it (state of July 2025).
-`layerwise claims` writes this page from the shipped tables.
+`python -m papers claims` writes this page from the shipped tables.
 
 Scores are in percentage points on English test sets; where scores are missing, tasks or layers are
 left out. Intervals are 95% CI over task clusters, simultaneous over layers where a best layer is

@@ -1,0 +1,91 @@
+"""The authors' tables that ship with layerwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from layerwise import data, stats
+from layerwise.association.curves import ScoreCurves, metric_curves, score_curves
+from layerwise.association.published import published_metrics, published_scores, read_table
+from layerwise.config.settings import OWN_TEXTS
+
+TEXTS = {
+    "mteb/amazon_counterfactual": "AmazonCounterfactualClassification",
+    "mteb/amazon_massive_intent": "MassiveIntentClassification",
+    "mteb/amazon_massive_scenario": "MassiveScenarioClassification",
+    "mteb/amazon_reviews_multi": "AmazonReviewsClassification",
+    "mteb/arxiv-clustering-s2s": "ArxivClusteringS2S",
+    "mteb/askubuntudupquestions-reranking": "AskUbuntuDupQuestions",
+    "mteb/banking77": "Banking77Classification",
+    "mteb/biorxiv-clustering-s2s": "BiorxivClusteringS2S",
+    "mteb/biosses-sts": "BIOSSES",
+    "mteb/emotion": "EmotionClassification",
+    "mteb/medrxiv-clustering-s2s": "MedrxivClusteringS2S",
+    "mteb/mind_small": "MindSmallReranking",
+    "mteb/mtop_domain": "MTOPDomainClassification",
+    "mteb/mtop_intent": "MTOPIntentClassification",
+    "mteb/reddit-clustering": "RedditClustering",
+    "mteb/scidocs-reranking": "SciDocsRR",
+    "mteb/sickr-sts": "SICK-R",
+    "mteb/stackexchange-clustering": "StackExchangeClustering",
+    "mteb/stackoverflowdupquestions-reranking": "StackOverflowDupQuestions",
+    "mteb/sts12-sts": "STS12",
+    "mteb/sts13-sts": "STS13",
+    "mteb/sts14-sts": "STS14",
+    "mteb/sts15-sts": "STS15",
+    "mteb/sts16-sts": "STS16",
+    "mteb/sts17-crosslingual-sts": "STS17",
+    "mteb/stsbenchmark-sts": "STSBenchmark",
+    "mteb/toxic_conversations_50k": "ToxicConversationsClassification",
+    "mteb/tweet_sentiment_extraction": "TweetSentimentExtractionClassification",
+    "mteb/twentynewsgroups-clustering": "TwentyNewsgroupsClustering",
+}
+"""The task of each data set of the shipped metrics that holds a task's texts."""
+
+
+class Release:
+    """The shipped tables of one state of the release, read once."""
+
+    def __init__(self, name: str = "released") -> None:
+        self.name = name
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """Tidy metrics."""
+        return published_metrics(read_table(data.published("metrics", self.name)))
+
+    @cached_property
+    def scores(self) -> pd.DataFrame:
+        """Tidy scores, of mean pooling."""
+        scores = published_scores(read_table(data.published("scores", self.name)))
+        return scores[scores["pooling"] == "mean"]
+
+    def score(self, model: str, revision: str = "main") -> ScoreCurves:
+        """Scores of a model at a checkpoint."""
+        mine = (self.scores["model"] == model) & (self.scores["revision"] == revision)
+        return score_curves(self.scores[mine])[0]
+
+    def curve(
+        self, model: str, metric: str, corpus: str = "wikitext", revision: str = "main"
+    ) -> pd.Series[float]:
+        """A metric by layer."""
+        wanted = {"model": model, "metric": metric, "corpus": corpus, "revision": revision}
+        rows = self.metrics[(self.metrics[list(wanted)] == list(wanted.values())).all(axis=1)]
+        return rows.set_index("layer")["value"].sort_index()
+
+    def own_texts(self, scores: ScoreCurves) -> Mapping[str, np.ndarray]:
+        """Each metric on the texts of each task of a model, shape (t, n)."""
+        found = metric_curves(self.metrics, scores, TEXTS)
+        own = found.variants["corpus"] == OWN_TEXTS
+        return dict(zip(found.variants["metric"][own], found.values[own], strict=True))
+
+    def valley(self, model: str, corpus: str = "wikitext") -> float:
+        """Depth of the valley of prompt entropy, without a state after the final norm."""
+        curve = self.curve(model, "prompt_entropy", corpus)
+        rows = self.metrics[self.metrics["normed"]]
+        normed = rows.loc[rows["model"] == model, "layer"].unique()
+        return float(stats.prominences(curve.drop(normed, errors="ignore").to_numpy()).max())
