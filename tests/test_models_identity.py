@@ -10,7 +10,7 @@ from helpers.refused import refused
 from layerwise.config.models import FolderAdapter, FolderSource, HubSource, Model
 from layerwise.io import files
 from layerwise.io.files import cached_sha256
-from layerwise.models.identity import identity
+from layerwise.models.source import identity
 from layerwise.progress import Progress
 
 

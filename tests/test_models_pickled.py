@@ -10,11 +10,13 @@ import pytest
 import torch
 from helpers import tiny
 from helpers.refused import refused
+from helpers.scripts import script
 from safetensors.torch import load_file
 
 from layerwise.config.models import FolderSource, Model, Pickled
-from layerwise.models import pickled
-from layerwise.models.identity import identity
+from layerwise.models.source import identity
+
+convert = script("convert_model").convert_pickled
 
 LETTERS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"ACDEFG"]
 
@@ -39,7 +41,7 @@ SETTINGS = Pickled(model_type="bert", vocabulary="../letters.txt", token="[A-Z]"
 def test_the_converted_model_has_its_tensors_and_tokens(old: Path, tmp_path: Path) -> None:
     from transformers import AutoModel, AutoTokenizer
 
-    pickled.convert(old, SETTINGS, tmp_path / "new")
+    convert(old, SETTINGS, tmp_path / "new")
     expected = torch.load(old / "pytorch_model.bin", weights_only=True)
     torch.testing.assert_close(load_file(tmp_path / "new" / "model.safetensors"), expected)
     assert AutoModel.from_pretrained(tmp_path / "new").config.model_type == "bert"
@@ -61,13 +63,13 @@ def test_what_is_not_a_tensor_is_refused_and_runs_nothing(old: Path, tmp_path: P
     for content in ({"weight": Harm(harm)}, [1, 2], {"weight": 1}):
         torch.save(content, old / "pytorch_model.bin")
         with refused("unreadable"):
-            pickled.convert(old, SETTINGS, tmp_path / "new")
+            convert(old, SETTINGS, tmp_path / "new")
     (old / "pytorch_model.bin").write_bytes(b"no pickle")
     with refused("unreadable"):
-        pickled.convert(old, SETTINGS, tmp_path / "new")
+        convert(old, SETTINGS, tmp_path / "new")
     (old / "pytorch_model.bin").unlink()
     with refused("missing_file"):
-        pickled.convert(old, SETTINGS, tmp_path / "new")
+        convert(old, SETTINGS, tmp_path / "new")
     assert not harm.exists()
     assert not (tmp_path / "new").exists()
 

@@ -21,9 +21,9 @@ import layerwise as lw
 from layerwise.config.models import Model, StatesSource
 from layerwise.errors import Code
 from layerwise.export import Recipe, export
-from layerwise.models.identity import identity
 from layerwise.models.load import LoadedModel
 from layerwise.models.opening import open_model
+from layerwise.models.source import identity
 
 TEXTS = tiny.texts(30, seed=5)
 LABELS = ["long" if len(text) > 90 else "short" for text in TEXTS]

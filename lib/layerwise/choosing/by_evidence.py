@@ -18,9 +18,8 @@ from layerwise.choosing.choice import Choice, advice
 from layerwise.config.settings import OWN_TEXTS
 from layerwise.metrics.registry import all_metrics, directions
 from layerwise.models import saved
-from layerwise.models.audio import Recordings
-from layerwise.models.images import Images
 from layerwise.models.load import LoadedModel
+from layerwise.models.media import Images, Recordings
 from layerwise.models.source import locate
 
 OWN_CORPORA = (OWN_TEXTS, "imagenet")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,19 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerwise.config.models import Ablation, Model
+from layerwise.config.models import Ablation, Model, Preprocess
 from layerwise.corpora.media import Medium
 from layerwise.errors import Code, LayerwiseError
 from layerwise.io.files import memory_fault
-from layerwise.models import adapters, devices, hooks, saved
-from layerwise.models.architectures import Anatomy, dissect, settle
-from layerwise.models.audio import Recordings
-from layerwise.models.failures import why
-from layerwise.models.images import Images, tower
-from layerwise.models.lazy import LazyPrompt
+from layerwise.models import devices, hooks, saved, weights
+from layerwise.models.architectures import Anatomy, settle
+from layerwise.models.media import Images, LazyPrompt, Recordings, takes_audio, takes_images, tower
 from layerwise.models.probe import batched, causal, probe
-from layerwise.models.readers import processor_of, reader_of
-from layerwise.models.source import Location, locate, quiet
+from layerwise.models.source import Location, locate, quiet, why
 from layerwise.models.states import Given, States
 from layerwise.models.texts import Texts
 
@@ -36,6 +30,9 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 Prompt = LazyPrompt | Given | Sequence[int]
 """A prompt as a model takes it: an image or a recording, given states, or token ids."""
+
+# The processors that transformers has for each reader.
+PROCESSORS = {Texts: "tokenizer", Images: "image processor", Recordings: "feature extractor"}
 
 # Converts the next texts to tokens while the model runs.
 AHEAD = ThreadPoolExecutor(1, thread_name_prefix="prompts")
@@ -193,6 +190,45 @@ class LoadedModel:
         )
 
 
+def reader_of(config: Any) -> type[Texts] | type[Images] | type[Recordings]:
+    """The reader of a model with this configuration."""
+    if takes_images(config):
+        return Images
+    return Recordings if takes_audio(config) else Texts
+
+
+def processor_of(place: str, config: Any, own: Preprocess | None = None, **options: Any) -> Any:
+    """The tokenizer, image processor or feature extractor of a folder or hub name.
+
+    Parameters
+    ----------
+    config : of the model
+    own : Preprocess, optional
+        In place of an image model's preprocessor_config.json.
+    """
+    from transformers import (
+        AutoFeatureExtractor,
+        AutoImageProcessor,
+        AutoTokenizer,
+        BitImageProcessorPil,
+    )
+
+    kind = reader_of(config)
+    if kind is not Images:
+        auto = AutoTokenizer if kind is Texts else AutoFeatureExtractor
+        return auto.from_pretrained(place, **options)
+    if own is None:
+        # torchvision scales differently, so values would depend on whether it is installed.
+        return AutoImageProcessor.from_pretrained(place, backend="pil", **options)
+    return BitImageProcessorPil(
+        size={"shortest_edge": own.resize or own.size},
+        crop_size={"height": own.size, "width": own.size},
+        image_mean=list(own.mean),
+        image_std=list(own.std),
+        resample=3,  # bicubic, as in DINOv2, MAE and CLIP
+    )
+
+
 def load(
     name: str, model: Model, revision: str, *, device: str = "auto", dtype: str = "float32"
 ) -> LoadedModel:
@@ -224,16 +260,16 @@ def load(
     def reader(location: Location, config: Any, **options: Any) -> Any:
         return processor_of(location.name, config, model.preprocess, **options)
 
-    network, processor, info = read(who, model, revision, AutoModel, reader, dtype)
+    whole, processor, info = read(who, model, revision, AutoModel, reader, dtype)
     for adapter in model.adapters:
-        adapters.merge(network, adapter)
-    _check_weights(who, network, info)
-    network = body(network)
+        weights.merge(whole, adapter)
+    network = body(whole)
+    weights.check_weights(who, whole, network, info)
     settle(network)
     if model.bidirectional:
-        adapters.attend_both_ways(network)
+        weights.attend_both_ways(network)
     network.eval().requires_grad_(False)
-    sha256 = weights_hash(network)
+    sha256 = weights.weights_hash(network)
     if model.device_map is None:
         try:
             network.to(claim.device)
@@ -388,51 +424,3 @@ def _check_ablations(
 def on(device: torch.device, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A model's inputs on a device."""
     return {name: tensor.to(device) for name, tensor in inputs.items()}
-
-
-def _check_weights(who: str, network: Any, info: Any) -> None:
-    """Refuse weights that do not fit their config, by transformers' loading info.
-
-    transformers fills missing weights with random numbers and ignores others, with a warning at
-    most.
-    """
-    # Checkpoints of encoders lack the decoder. Poolers are not read, and BERT's language models
-    # lack them. Wav2Vec2 has masks in training alone.
-    unread = ("decoder.",) if network.config.is_encoder_decoder else ()
-    never = re.compile("pooler|masked_spec_embed")
-    missing = (n for n in info["missing_keys"] if not never.search(n))
-    lacking = [n for n in missing if not n.startswith(unread)]
-    # Other unexpected weights may be of a head, or buffers of an older transformers.
-    stack = dissect(body(network))
-    block = re.compile(rf"(?:^|\.){re.escape(stack.path or '?')}\.(\d+)\.")
-    found = ((name, block.search(name)) for name in info["unexpected_keys"])
-    further = [name for name, at in found if at and int(at[1]) >= stack.depth]
-    unfit = [*lacking, *further, *(name for name, *_ in info["mismatched_keys"])]
-    if unfit:
-        raise LayerwiseError(
-            f"{who}: its weights do not fit its config.json ({min(unfit)} is missing, unexpected "
-            "or of another shape); fetch or copy both again, or correct config.json.",
-            code="mismatch",
-        )
-
-
-def weights_hash(model: nn.Module) -> str:
-    """SHA-256 over all parameters and buffers: names, shapes, types, bytes.
-
-    Raises
-    ------
-    LayerwiseError
-        If some of them are not on any device (they did not fit).
-    """
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        if tensor.is_meta:
-            raise LayerwiseError(
-                f"{type(model).__name__} does not fit into the memory of the visible GPUs "
-                f"together ({name} was left over); use more of them, or a smaller dtype.",
-                code="no_memory",
-            )
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype};".encode())
-        flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-        digest.update(flat.numpy().data)
-    return digest.hexdigest()

@@ -15,8 +15,15 @@ from layerwise.config.models import Model, StatesSource
 from layerwise.errors import LayerwiseError
 from layerwise.models import devices
 from layerwise.models.architectures import settle
-from layerwise.models.load import LoadedModel, body, load, prepare
-from layerwise.models.readers import PROCESSORS, processor_of, reader_of
+from layerwise.models.load import (
+    PROCESSORS,
+    LoadedModel,
+    body,
+    load,
+    prepare,
+    processor_of,
+    reader_of,
+)
 from layerwise.models.source import STATES, locate, named, quiet
 from layerwise.models.states import States
 from layerwise.section import parse

@@ -1,4 +1,9 @@
-"""Source of a model, resolved for a revision."""
+"""Source of a model: where it is, its identity for keys, and why it cannot be read.
+
+A model on the hub is identified by its name and revision. A local model is identified by the
+SHA-256 of its files, which notices a change of a single weight. Hashes are cached (a gigabyte
+takes about a second).
+"""
 
 from __future__ import annotations
 
@@ -14,18 +19,68 @@ from layerwise.config.models import (
     FolderSource,
     HubAdapter,
     HubSource,
+    Model,
     PackageSource,
     StatesSource,
 )
-from layerwise.errors import LayerwiseError
+from layerwise.errors import LayerwiseError, causes
 from layerwise.extras import package_folder, require
-from layerwise.io.files import is_file, is_folder
+from layerwise.io.files import (
+    cached_sha256,
+    disk_fault,
+    is_file,
+    is_folder,
+    memory_fault,
+    sha256_text,
+)
 from layerwise.section import parse
 
 TIMEOUT_S = 10.0
 
 # Endings of files of states.
 STATES = (".h5", ".hdf5", ".safetensors")
+
+# Files in a model's folder that nothing reads.
+PICKLES = {".bin", ".pt", ".pth", ".ckpt", ".pkl"}
+EXPORTS = {".h5", ".msgpack", ".ot", ".onnx", ".tflite"}
+NOTES = {".lock", ".md", ".log"}
+ADAPTER = "adapter_config.json"
+UNREAD = PICKLES | EXPORTS | NOTES
+
+OFFLINE = (
+    "{name} is not in the cache, and the hub cannot be reached; fetch it on a "
+    "machine with a network (`hf download {name} --revision {revision}`), set HF_HOME to a cache "
+    "that has it, or name a folder that holds it."
+)
+NO_TOKENIZER = (
+    "it has no tokenizer with a vocabulary; put the tokenizer's files (such as tokenizer.json and "
+    "tokenizer_config.json) into the folder of the weights."
+)
+CODE = (
+    "{name} needs code that comes with it; read that code, then set trust_remote_code: true for "
+    "this model."
+)
+# Types of exceptions or words in their texts, and what they mean; the first that fits.
+SIGNS = {
+    "GatedRepoError": "access to {name} needs a token: accept its terms on its page, then run `hf "
+    "auth login` or set HF_TOKEN.",
+    "RevisionNotFoundError": "{name} has no branch or tag {revision!r}; see the branches on its "
+    "page.",
+    "RepositoryNotFoundError": "there is no model {name!r} on the hub, or it is private: check "
+    "the name, or run `hf auth login` if it is yours.",
+    "HFValidationError": "{name!r} cannot be a name on the hub; names are like 'owner/model'.",
+    "LocalEntryNotFoundError": OFFLINE,
+    "OfflineModeIsEnabled": OFFLINE,
+    "ConnectError": OFFLINE,
+    "trust_remote_code": CODE,
+    "custom code": CODE,
+    "instantiate the backend tokenizer": NO_TOKENIZER,
+    "no file named model.safetensors": "{name} has no weights as safetensors, and pickle files "
+    "are not read: they can run code; convert them to safetensors first.",
+    "preprocessor_config.json": "{name} has no preprocessor_config.json, which says how images "
+    "are scaled and normalised; put it there, or say so in the model's entry, as in preprocess: "
+    "{{size: 224, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}}.",
+}
 
 AnySource = HubSource | FolderSource | PackageSource | StatesSource | HubAdapter | FolderAdapter
 
@@ -162,3 +217,94 @@ def named(text: str) -> HubSource | FolderSource | PackageSource | StatesSource:
         "(owner/name).",
         code="missing_file",
     )
+
+
+def why(error: BaseException, location: Location) -> str:
+    """One sentence: the problem and how to fix it.
+
+    We use the types of the exceptions in the chain of causes where we can. transformers raises
+    OSError for most problems, with texts that change.
+    """
+    text = " ".join(str(error).split())
+    about = {"name": location.name, "revision": location.revision}
+    if memory_fault(error):
+        return (
+            "it does not fit into memory; set dtype: bfloat16 for it, take a larger machine or "
+            "GPU, or spread it over several GPUs by device_map: auto."
+        )
+    if fault := disk_fault(error):
+        return (
+            f"its files cannot be read or written: {fault}; free space, fix the folder's "
+            "permissions, or set HF_HOME to a folder that can be written."
+        )
+    kinds = {kind.__name__ for link in causes(error) for kind in type(link).__mro__}
+    for sign, meaning in SIGNS.items():
+        if sign in kinds or sign in text:
+            return meaning.format(**about)
+    if location.folder is None and not hub_answers():
+        return OFFLINE.format(**about)
+    return (
+        f"transformers cannot read {location.gguf_file or 'its files'} ({type(error).__name__}: "
+        f"{text}); check config.json and the tokenizer's files, or fetch or copy it again."
+    )
+
+
+def identity(entry: Model, revision: str = "main") -> str:
+    """Identify a model with its adapters.
+
+    Settings other than the source (dtype, bidirectional attention, …) are not included. Do not
+    call this for a model that the workflow trains: its identity is the key of its training.
+
+    Parameters
+    ----------
+    entry : Model
+        The model's entry in the config. `entry.source` may name a GGUF file; only that file
+        counts then.
+    revision : str
+        One of its checkpoints.
+
+    Returns
+    -------
+    str
+        SHA-256, hexadecimal.
+
+    Raises
+    ------
+    LayerwiseError
+        If a local folder, package or file is missing.
+    """
+    return sha256_text(
+        _identity(entry.source, revision), *(_identity(a, "main") for a in entry.adapters)
+    )
+
+
+def folder_hashes(folder: Path) -> dict[str, str]:
+    """SHA-256 of each file in a model's folder by its relative path, `UNREAD` ones left out."""
+    next(folder.iterdir(), None)  # rglob silently skips folders that it may not read
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix not in UNREAD)
+    return {path.relative_to(folder).as_posix(): cached_sha256(path) for path in files}
+
+
+def _identity(source: AnySource, revision: str) -> str:
+    if isinstance(source, HubAdapter):
+        revision = source.revision
+    if isinstance(source, HubAdapter | HubSource):
+        return sha256_text("hub", source.hub, revision, getattr(source, "gguf_file", None) or "")
+    location = locate(source, revision)
+    if isinstance(source, StatesSource):
+        return sha256_text("states", cached_sha256(Path(location.name)))
+    if location.gguf_file:
+        return sha256_text("gguf", cached_sha256(Path(location.name, location.gguf_file)))
+    if pickled := getattr(source, "pickled", None):
+        files = filter(None, (pickled.file, "config.json", pickled.vocabulary))
+        hashes = {file: cached_sha256(Path(location.name, file)) for file in files}
+        return sha256_text("pickled", pickled.model_dump_json(), *hashes.values())
+    folder = Path(location.name)
+    card = "config.json" if isinstance(source, FolderSource | PackageSource) else ADAPTER
+    if not is_file(folder / card):
+        raise LayerwiseError(
+            f"{folder} holds no model: it has no {card}; name the folder that has it.",
+            code="missing_file",
+        )
+    hashes = folder_hashes(folder)
+    return sha256_text("folder", *(part for item in hashes.items() for part in item))

@@ -15,7 +15,7 @@ from layerwise.config.models import Model
 from layerwise.corpora.select import SURROGATE
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import LONGEST, Anatomy
-from layerwise.models.failures import NO_TOKENIZER
+from layerwise.models.source import NO_TOKENIZER
 
 # A tokenizer's output takes hundreds of bytes per token, the ids only a few.
 TEXTS_AT_ONCE = 256

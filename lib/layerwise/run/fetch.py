@@ -20,8 +20,7 @@ from layerwise.corpora.sources import load_hub
 from layerwise.errors import LayerwiseError
 from layerwise.io.files import replacing
 from layerwise.models import saved
-from layerwise.models.failures import why
-from layerwise.models.source import Location, locate
+from layerwise.models.source import Location, locate, why
 from layerwise.run.plan import place_of, record_of
 from layerwise.tasks.catalog import get_task, load
 from layerwise.tasks.prompts import of_model

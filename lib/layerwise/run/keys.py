@@ -21,7 +21,7 @@ from layerwise.config.models import HubAdapter
 from layerwise.config.tasks import LabelledEntry, MtebEntry
 from layerwise.io.files import cached_sha256, folder_sha256
 from layerwise.metrics.registry import formula_hash
-from layerwise.models.identity import identity
+from layerwise.models.source import identity
 
 if TYPE_CHECKING:
     from layerwise.run.plan import Plan

@@ -1,4 +1,4 @@
-"""Merge adapters into a model's weights, and let a decoder attend in both directions.
+"""A model's weights: check them, merge adapters, hash them; attention in both directions.
 
 LLM2Vec's models are Llama 3 with bidirectional attention and one or two PEFT adapters, merged one
 after another. PEFT reads and merges them; only safetensors are read.
@@ -6,15 +6,19 @@ after another. PEFT reads and merges them; only safetensors are read.
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from layerwise.config.models import FolderAdapter, HubAdapter
 from layerwise.errors import LayerwiseError, first_line
 from layerwise.extras import require
+from layerwise.models.architectures import dissect
 from layerwise.models.source import locate
 
 log = logging.getLogger(__name__)
@@ -90,3 +94,51 @@ def merge(model: nn.Module, adapter: HubAdapter | FolderAdapter) -> None:
             code="unreadable",
         ) from error
     log.info("merged the adapter %s", location.name)
+
+
+def check_weights(who: str, network: Any, body: nn.Module, info: Any) -> None:
+    """Refuse weights that do not fit their config, by transformers' loading info.
+
+    transformers fills missing weights with random numbers and ignores others, with a warning at
+    most.
+    """
+    # Checkpoints of encoders lack the decoder. Poolers are not read, and BERT's language models
+    # lack them. Wav2Vec2 has masks in training alone.
+    unread = ("decoder.",) if network.config.is_encoder_decoder else ()
+    never = re.compile("pooler|masked_spec_embed")
+    missing = (n for n in info["missing_keys"] if not never.search(n))
+    lacking = [n for n in missing if not n.startswith(unread)]
+    # Other unexpected weights may be of a head, or buffers of an older transformers.
+    stack = dissect(body)
+    block = re.compile(rf"(?:^|\.){re.escape(stack.path or '?')}\.(\d+)\.")
+    found = ((name, block.search(name)) for name in info["unexpected_keys"])
+    further = [name for name, at in found if at and int(at[1]) >= stack.depth]
+    unfit = [*lacking, *further, *(name for name, *_ in info["mismatched_keys"])]
+    if unfit:
+        raise LayerwiseError(
+            f"{who}: its weights do not fit its config.json ({min(unfit)} is missing, unexpected "
+            "or of another shape); fetch or copy both again, or correct config.json.",
+            code="mismatch",
+        )
+
+
+def weights_hash(model: nn.Module) -> str:
+    """SHA-256 over all parameters and buffers: names, shapes, types, bytes.
+
+    Raises
+    ------
+    LayerwiseError
+        If some of them are not on any device (they did not fit).
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        if tensor.is_meta:
+            raise LayerwiseError(
+                f"{type(model).__name__} does not fit into the memory of the visible GPUs "
+                f"together ({name} was left over); use more of them, or a smaller dtype.",
+                code="no_memory",
+            )
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype};".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        digest.update(flat.numpy().data)
+    return digest.hexdigest()

@@ -1,6 +1,7 @@
-"""Inputs of audio models: resampling, features, lengths, batches.
+"""Inputs of vision and audio models: decoding, preprocessing, lengths, batches.
 
-An audio model's tokens are frames of some milliseconds. There are three kinds:
+A vision model's tokens are its patches, with class and register tokens in front of them. An audio
+model's tokens are frames of some milliseconds. There are three kinds:
 
 - Models of waveforms (Wav2Vec2, HuBERT, WavLM) and of spectrograms of any length (Wav2Vec2-BERT)
   have as many tokens as the recording is long. Batches are padded, unless that changes the states
@@ -8,6 +9,8 @@ An audio model's tokens are frames of some milliseconds. There are three kinds:
 - Whisper's encoder reads 30 seconds, mostly silence. The tokens of the recording count, those of
   the silence behind it do not, although the others attend to them, as in training.
 - AST reads patches of a spectrogram of fixed length, all of which count.
+
+Files are decoded and preprocessed in threads while the model runs on the batch before.
 """
 
 from __future__ import annotations
@@ -15,9 +18,10 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -27,10 +31,21 @@ from transformers import MODEL_MAPPING
 
 from layerwise.config.models import Model
 from layerwise.corpora.audio import Recording, Samples, wav
+from layerwise.corpora.images import Picture, png
 from layerwise.errors import LayerwiseError, first_line
 from layerwise.models.architectures import Anatomy
-from layerwise.models.lazy import LazyPrompt, reading_pool
 from layerwise.models.texts import UNLIMITED, padded
+
+# Models of images and texts, whose image tower is their `vision_model`.
+TOWERS = ("aimv2", "altclip", "chinese_clip", "clip", "metaclip_2", "siglip", "siglip2")
+# Its tokens are colours of pixels, after a start token.
+OF_COLOURS = "imagegpt"
+# It shuffles the patches, and hides some of them.
+MASKED = "vit_mae"
+# Models with a vocabulary of visual tokens that take only images.
+WITH_VOCABULARY = (OF_COLOURS, "beit")
+# A wide, a high and a square image, which must become inputs of one shape.
+SIZES = ((40, 30), (30, 40), (32, 32))
 
 INPUTS = ("input_values", "input_features")
 # Methods of models that give the number of tokens of an input.
@@ -41,6 +56,69 @@ PREFIX = {"audio-spectrogram-transformer": 2}
 LENGTH, LONGER = 0.4, 0.8
 
 
+class LazyPrompt:
+    """A prompt that is read when needed: a sequence of the model's tokens.
+
+    Parameters
+    ----------
+    read : callable
+        Decodes and preprocesses the prompt.
+    pool : ThreadPoolExecutor
+        See `reading_pool`.
+    n_tokens : int
+    extent : int
+        Length of the model's input for it, where equal numbers of tokens can have several.
+    cost : int, optional
+        Number of tokens that the model computes for it, if not `n_tokens`.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], Tensor],
+        pool: ThreadPoolExecutor,
+        n_tokens: int,
+        *,
+        extent: int = 0,
+        cost: int | None = None,
+    ) -> None:
+        self.read, self.pool, self.n_tokens, self.extent = read, pool, n_tokens, extent
+        self.cost = cost or n_tokens
+
+    def __len__(self) -> int:
+        return self.n_tokens
+
+    @cached_property
+    def reading(self) -> Future[Tensor]:
+        """The model's input, read in a thread from the first use on."""
+        return self.pool.submit(self.read)
+
+    def take(self) -> Tensor:
+        """The model's input. A second call reads it again."""
+        made = self.reading.result()
+        del self.reading
+        return made
+
+
+def reading_pool() -> ThreadPoolExecutor:
+    """Threads that decode and preprocess prompts."""
+    return ThreadPoolExecutor(max(1, torch.get_num_threads()), "reading")
+
+
+def takes_images(config: Any) -> bool:
+    """True if a model takes only images or has an image tower."""
+    kind = config.model_type
+    if kind in (*TOWERS, *WITH_VOCABULARY):
+        return True
+    shape = all(hasattr(config, name) for name in ("image_size", "patch_size", "num_channels"))
+    return shape and not hasattr(config, "vocab_size") and not hasattr(config, "text_config")
+
+
+def tower(network: Any) -> Any:
+    """The image tower of a model, or the model itself."""
+    known = network.config.model_type in TOWERS
+    return getattr(network, "vision_model", network) if known else network
+
+
 def input_name(config: Any) -> str:
     """Name of a model's main input, such as ``input_ids``; empty if it is not known."""
     return str(getattr(MODEL_MAPPING.get(type(config), None), "main_input_name", ""))
@@ -49,6 +127,125 @@ def input_name(config: Any) -> str:
 def takes_audio(config: Any) -> bool:
     """True if a model takes waveforms or spectrograms."""
     return input_name(config) in INPUTS
+
+
+class Images:
+    """Converts images to a model's inputs.
+
+    Parameters
+    ----------
+    who : str
+        The model and revision, for errors.
+    processor : of transformers
+    network : Module
+        The model, or its image tower.
+
+    Attributes
+    ----------
+    max_length : int
+        Tokens of an image; 0 before the first pass.
+    """
+
+    takes = Picture.kind
+
+    def __init__(self, who: str, processor: Any, _: Model, network: Any) -> None:
+        config = network.config
+        self.who, self.processor = who, processor
+        parameter = next(network.parameters())
+        self.device, self.dtype = parameter.device, parameter.dtype
+        self.kind = str(config.model_type)
+        self.pool = reading_pool()
+        self.max_length = 0
+        self.start_token = getattr(config, "vocab_size", 0) - 1
+        if self.kind == MASKED:
+            config.mask_ratio = 0.0
+        self.patch = getattr(config, "patch_size", None)
+
+    def prompts(self, pictures: Sequence[Picture]) -> tuple[list[LazyPrompt], list[int]]:
+        """A prompt of each image, and the number of tokens cut off each: none."""
+        prompts = [LazyPrompt(partial(self.read, p), self.pool, self.max_length) for p in pictures]
+        return prompts, [0] * len(pictures)
+
+    def read(self, picture: Picture) -> Tensor:
+        """The model's input for an image: pixels (3, H, W), or colours (T,)."""
+        given = self.processor(images=[picture.pixels()], return_tensors="pt")
+        if self.kind == OF_COLOURS:
+            # As in training: the start token and all pixels except the last.
+            return torch.cat([torch.tensor([self.start_token]), given["input_ids"][0][:-1]])
+        pixels: Tensor = given["pixel_values"][0]
+        return pixels.to(self.dtype)
+
+    def inputs(self, prompts: Sequence[LazyPrompt]) -> dict[str, Tensor]:
+        """The model's inputs for a batch."""
+        return self._named(torch.stack([prompt.take() for prompt in prompts]))
+
+    def _named(self, given: Tensor) -> dict[str, Tensor]:
+        """The model's inputs for preprocessed images."""
+        if self.kind == OF_COLOURS:
+            return {"input_ids": given}
+        if self.kind != MASKED:
+            return {"pixel_values": given}
+        # The model sorts the patches by these numbers.
+        order = torch.arange(self._n_patches(given)).double()
+        return {"pixel_values": given, "noise": order.expand(len(given), -1)}
+
+    def _n_patches(self, pixels: Tensor) -> int:
+        """The patches of images, shape (B, 3, H, W)."""
+        high, wide = self.patch if isinstance(self.patch, list | tuple) else (self.patch,) * 2
+        return int(pixels.shape[2] // high) * int(pixels.shape[3] // wide)
+
+    def _examples(self) -> Tensor:
+        """Three images, preprocessed.
+
+        Raises
+        ------
+        LayerwiseError
+            If their shapes differ.
+        """
+        generator = torch.Generator().manual_seed(0)
+        made = []
+        for wide, high in SIZES:
+            values = torch.randint(256, (high, wide, 3), generator=generator, dtype=torch.uint8)
+            made.append(self.read(Picture("example", png(values.numpy()))))
+        shapes = sorted({tuple(one.shape) for one in made})
+        if len(shapes) > 1:
+            raise LayerwiseError(
+                f"{self.who}: its image processor makes {' and '.join(map(str, shapes))} of "
+                "images of several sizes, where one shape is expected; give `preprocess` in the "
+                "model's entry.",
+                code="unsupported",
+            )
+        return torch.stack(made)
+
+    def example(self) -> dict[str, Tensor]:
+        """Inputs for three images of different shapes."""
+        return self._named(self._examples())
+
+    def neighbours(self) -> None:
+        """None: all images have one length."""
+
+    def halves(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Inputs for two images with equal upper halves."""
+        one, other = self._examples()[:2]
+        along = 0 if one.ndim == 1 else 1
+        half, n = one.shape[along] // 2, one.shape[along]
+        parts = [one.narrow(along, 0, half), other.narrow(along, half, n - half)]
+        mixed = torch.cat(parts, dim=along)
+        return self._named(one[None]), self._named(mixed[None])
+
+    def fit(self, anatomy: Anatomy, n_tokens: int) -> Anatomy:
+        """The anatomy with the tokens in front of the patches, of the example's `n_tokens`."""
+        self.max_length = n_tokens
+        if self.kind == OF_COLOURS:
+            return replace(anatomy, prefix=1)
+        n_patches = self._n_patches(self._examples())
+        return replace(anatomy, prefix=n_tokens - n_patches, has_class=n_tokens > n_patches)
+
+    def facts(self) -> dict[str, Any]:
+        """Settings of the inputs, for the file's record."""
+        settings = {k: v for k, v in self.processor.to_dict().items() if k != "clusters"}
+        described = json.dumps(settings, sort_keys=True, default=str)
+        return {"max_length": self.max_length, "image_processor": described}
 
 
 class Recordings:
