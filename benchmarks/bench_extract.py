@@ -36,7 +36,7 @@ import layerwise.run.script  # isort: skip  # noqa: F401
 import pandas as pd
 import torch
 
-from layerwise.activations import batches, eigen
+from layerwise.activations import eigen, forward
 from layerwise.activations.extract import extract
 from layerwise.config.models import Model
 from layerwise.config.settings import ExtractSettings
@@ -65,7 +65,7 @@ def bare(loaded: LoadedModel, ids: list[list[int]], budget: int) -> float:
     pad = int(loaded.texts.tokenizer.pad_token_id)
     start = clock()
     with torch.inference_mode():
-        for batch in batches.cut([len(p) for p in ids], budget):
+        for batch in forward.batches([len(p) for p in ids], budget):
             longest = len(ids[batch[0]])
             tokens = torch.tensor([ids[i] + [pad] * (longest - len(ids[i])) for i in batch])
             sizes = torch.tensor([len(ids[i]) for i in batch])
@@ -93,7 +93,7 @@ def spectra_alone(
         Of each matrix that is decomposed for a prompt and layer, see `eigen.eigenvalues`.
     """
     seconds, (layers, hidden) = 0.0, (loaded.anatomy.n_layers, loaded.anatomy.hidden)
-    for batch in batches.cut([len(p) for p in ids], budget):
+    for batch in forward.batches([len(p) for p in ids], budget):
         states = torch.randn(len(batch), len(ids[batch[0]]), hidden, device=loaded.device)
         start = clock()
         grams = [eigen.gram(states) for _ in range(layers)]
@@ -120,7 +120,7 @@ def ours(loaded: LoadedModel, texts: list[str], plan: ExtractSettings, target: P
 
 def waste(ids: list[list[int]], budget: int) -> float:
     """Pads as a share of all that is computed."""
-    cut = list(batches.cut([len(p) for p in ids], budget))
+    cut = list(forward.batches([len(p) for p in ids], budget))
     computed = sum(len(batch) * len(ids[batch[0]]) for batch in cut)
     return 1 - sum(map(len, ids)) / computed
 
@@ -134,7 +134,7 @@ def say(**facts: Any) -> None:
 
 def compare(loaded: LoadedModel, texts: list[str], repeats: int, folder: Path) -> None:
     """Ratios of each plan to the bare pass."""
-    budget = batches.budget_of(loaded.device.type, loaded.anatomy.hidden)
+    budget = forward.budget_of(loaded.device.type, loaded.anatomy.hidden)
     ids, _ = loaded.texts.prompts(texts)
     jobs: dict[str, Callable[[], float]] = {"bare": lambda: bare(loaded, ids, budget)}
     for name, matrices in FLOORS.items():

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from bench_extract import bare, ours
 
-from layerwise.activations import batches, card, eigen
+from layerwise.activations import card, eigen, forward
 from layerwise.activations.embedding import embed
 from layerwise.activations.representation import Representation
 from layerwise.config.models import Model
@@ -57,8 +57,8 @@ def last_layer(loaded: LoadedModel, texts: list[str]) -> np.ndarray:
     ids, _ = loaded.texts.prompts(texts)
     result = np.empty((len(texts), loaded.anatomy.hidden), np.float32)
     pad = int(loaded.texts.tokenizer.pad_token_id)
-    for batch in batches.cut(
-        [len(p) for p in ids], batches.budget_of(loaded.device.type, loaded.anatomy.hidden)
+    for batch in forward.batches(
+        [len(p) for p in ids], forward.budget_of(loaded.device.type, loaded.anatomy.hidden)
     ):
         longest = len(ids[batch[0]])
         tokens = torch.tensor([ids[i] + [pad] * (longest - len(ids[i])) for i in batch])
@@ -170,7 +170,7 @@ def rows_of(
     loaded: LoadedModel, shape: str, texts: list[str], tokens: int, repeats: int, folder: Path
 ) -> list[list[str]]:
     """Measure on a loaded model."""
-    where, budget = loaded.device, batches.BUDGET[loaded.device.type]
+    where, budget = loaded.device, forward.BUDGET[loaded.device.type]
     ids, _ = loaded.texts.prompts(texts)
     jobs: dict[str, Callable[[], float]] = {"bare": lambda: bare(loaded, ids, budget)}
     for name, plan in PLANS.items():

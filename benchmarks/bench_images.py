@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from layerwise.activations import batches
+from layerwise.activations import forward
 from layerwise.activations.embedding import embed
 from layerwise.activations.extract import extract
 from layerwise.activations.representation import Representation
@@ -81,8 +81,8 @@ def bare(loaded: LoadedModel, pixels: torch.Tensor, cut: list[list[int]]) -> flo
 def measure(loaded: LoadedModel, n: int, repeats: int, folder: Path) -> dict[str, Any]:
     """Ratios to the bare pass."""
     pictures, images = photographs(n), loaded.reader
-    budget = batches.budget_of(loaded.device.type, loaded.anatomy.hidden)
-    cut = list(batches.cut([images.max_length] * n, budget))
+    budget = forward.budget_of(loaded.device.type, loaded.anatomy.hidden)
+    cut = list(forward.batches([images.max_length] * n, budget))
     pixels = torch.stack([images.read(picture) for picture in pictures])
 
     def reading() -> float:

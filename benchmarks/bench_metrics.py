@@ -40,7 +40,7 @@ import plain_metrics as plain
 import torch
 from threadpoolctl import threadpool_limits
 
-from layerwise.activations import batches, curvature, eigen
+from layerwise.activations import eigen, forward
 from layerwise.activations.reduce import descending
 from layerwise.activations.representation import Packed, pack
 from layerwise.metrics.catalog.dime import dime, permutations_of
@@ -158,7 +158,7 @@ def make_lengths(n: int) -> np.ndarray:
 def in_batches(states: list[np.ndarray]) -> list[Packed]:
     """States as a forward pass on a CPU hands them over: batches of some 1,024 tokens, padded."""
     made = []
-    for batch in batches.cut([len(Z) for Z in states], batches.BUDGET["cpu"]):
+    for batch in forward.batches([len(Z) for Z in states], forward.BUDGET["cpu"]):
         padded = np.zeros((len(batch), len(states[batch[0]]), states[0].shape[1]), np.float32)
         for row, index in zip(padded, batch, strict=True):
             row[: len(states[index])] = states[index]
@@ -186,7 +186,7 @@ def our_curvature(layers: list[list[Packed]]) -> list[float]:
 
 
 def _mean_angles(batch: Packed) -> torch.Tensor:
-    return curvature.of_steps(curvature.products(batch.states), batch.lengths)
+    return eigen.curvature_of_steps(eigen.token_products(batch.states), batch.lengths)
 
 
 def agree(a: float, b: float) -> bool:

@@ -17,8 +17,9 @@ from helpers import tiny
 from helpers.kept_states import States, states_of
 from helpers.refused import refused
 
-from layerwise.activations import batches, curvature
+from layerwise.activations import eigen, forward
 from layerwise.activations import extract as module
+from layerwise.activations.embedding import spans, words_of
 from layerwise.activations.reduce import Needs, Reduced, complete
 from layerwise.activations.representation import (
     Packed,
@@ -31,7 +32,6 @@ from layerwise.activations.representation import (
     representations,
 )
 from layerwise.activations.store import Activations
-from layerwise.activations.words import spans, words_of
 from layerwise.config.settings import MetricsSettings
 from layerwise.errors import Code, LayerwiseError
 from layerwise.io import hdf5
@@ -115,7 +115,7 @@ def test_windows_leave_no_seam(
     texts = [tiny.texts(70, seed=v) for v in range(2)]
     files = []
     for bytes_at_once in (2**30, 1):
-        monkeypatch.setitem(batches.WINDOW_BYTES, "cpu", bytes_at_once)
+        monkeypatch.setitem(forward.WINDOW_BYTES, "cpu", bytes_at_once)
         path = tmp_path / f"{bytes_at_once}.h5"
         files.append(extracted(llama, path, texts, protocols=("paper",), batch_tokens=500))
     close(*map(arrays, files))
@@ -125,7 +125,7 @@ def test_windows_leave_no_seam(
 def test_token_states_are_those_of_the_pass(
     llama: LoadedModel, tmp_path: Path, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(batches.WINDOW_BYTES, "cpu", 1)  # several windows
+    monkeypatch.setitem(forward.WINDOW_BYTES, "cpu", 1)  # several windows
     readout, last = ("residual", "block") if kind is True else ("output", "output")
     asked = {"token_states": kind, "layers": (3, 1), "readout": readout}
     path = extracted(llama, tmp_path / "a.h5", [TEXTS, TEXTS[::-1]], **asked)
@@ -199,13 +199,13 @@ def test_one_prompt_that_does_not_fit_and_other_errors(llama: LoadedModel, tmp_p
 
 def test_batches_keep_the_budget_lose_nobody_and_have_few_pads() -> None:
     lengths = [5, 30, 7, 7, 200, 1, 12, 30, 8]
-    cut = list(batches.cut(lengths, 64))
+    cut = list(forward.batches(lengths, 64))
     assert sorted(i for batch in cut for i in batch) == list(range(len(lengths)))
     assert all(max(lengths[i] for i in b) * len(b) <= 64 or len(b) == 1 for b in cut)
     assert cut[0] == [4]
     for budget in (1024, 65536):
         many = np.random.default_rng(0).integers(30, 400, 2000).tolist()
-        computed = sum(len(b) * max(many[i] for i in b) for b in batches.cut(many, budget))
+        computed = sum(len(b) * max(many[i] for i in b) for b in forward.batches(many, budget))
         assert 1 - sum(many) / computed < 0.05
 
 
@@ -326,14 +326,16 @@ def test_repeated_states_have_no_angle() -> None:
     stairs = torch.tensor([[0, 0, 0], [1, 0, 0], [1, 1, 0], [2, 1, 0], [2, 2, 0.0]])
     doubled = line[[0, 1, 1, 2, 3]]
     states = torch.stack([line, stairs, torch.ones(5, 3), doubled])
-    found = curvature.of_steps(curvature.products(states), torch.full((4,), 5)).numpy()
+    found = eigen.curvature_of_steps(eigen.token_products(states), torch.full((4,), 5)).numpy()
     np.testing.assert_allclose(found, [0, np.pi / 2, np.nan, 0], atol=1e-7)
 
 
 def test_a_zero_step_has_angle_zero_under_reference() -> None:
     rows = torch.tensor([[[1.0, 0], [1, 0], [0, 1], [-1, 0]]]).double()
     gram = rows @ rows.transpose(1, 2)
-    found = curvature.of_unit_rows(curvature.diagonals(gram), torch.tensor([4]), torch.zeros(1, 4))
+    found = eigen.curvature_of_unit_rows(
+        eigen.diagonals(gram), torch.tensor([4]), torch.zeros(1, 4)
+    )
     assert found.item() == pytest.approx(np.pi / 4), "the mean of 0 and a right angle"
 
 

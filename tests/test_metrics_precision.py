@@ -10,7 +10,7 @@ import pytest
 import torch
 from helpers.in_memory import Arrays
 
-from layerwise.activations import representation, tridiagonal
+from layerwise.activations import eigen, representation
 from layerwise.activations.reduce import Needs, Reduced, complete
 from layerwise.config.settings import MetricsSettings
 from layerwise.metrics import registry
@@ -96,7 +96,7 @@ def test_rounding_leaves_no_eigenvalue_below_zero() -> None:
 
 def test_a_decomposition_that_fails_is_an_error() -> None:
     with pytest.raises(np.linalg.LinAlgError):
-        tridiagonal.eigenvalues(np.full((1, 40, 40), np.nan))
+        eigen.with_and_without_first(np.full((1, 40, 40), np.nan))
 
 
 @pytest.mark.parametrize("scale", [1e-25, 1.0, 1e25])

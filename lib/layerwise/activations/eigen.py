@@ -1,4 +1,8 @@
-"""Gram matrices of a batch's token states, and their eigenvalues, all in float64.
+"""Gram matrices of a batch's token states, their eigenvalues and curvature, all in float64.
+
+Curvature is the mean angle between successive steps ``v_k = z_{k+1} - z_k`` of a prompt's path
+through the states (Hosseini & Fedorenko 2023), or, in the released code, through the centred
+states of unit length. The angles follow from inner products of tokens that are at most two apart.
 
 On a GPU a batch is one call (`card`) in a separate thread and stream (`behind`), while the pass
 goes on. On a CPU torch would decompose the matrices one by one on one core; we use all cores, and
@@ -7,6 +11,7 @@ numpy, which computes a symmetric product at half the cost.
 
 from __future__ import annotations
 
+import ctypes
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,9 +24,14 @@ import torch
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 from torch import Tensor
 
-from layerwise.activations import card, tridiagonal
+from layerwise.activations import card
 
 log = logging.getLogger(__name__)
+
+# A relative difference of states below this is float32 rounding and has no direction. After the 30
+# layers of SmolLM2, rounding is up to 1e-5 for a repeated token; tokens of a text differ by 0.4 or
+# more.
+ROUNDING = 1e-4
 
 # Rows from which on one reduction beats two calls of numpy.
 LARGE = 32
@@ -110,12 +120,12 @@ def on_cores(stack: Tensor, without_first: bool = False) -> list[Tensor]:
     here, n = stack.cpu(), stack.shape[-1]
     if not without_first:
         return [_spread(np.linalg.eigvalsh, here).to(stack.device)]
-    both = _spread(tridiagonal.eigenvalues if n >= LARGE else _twice, here).to(stack.device)
+    both = _spread(with_and_without_first if n >= LARGE else _twice, here).to(stack.device)
     return [both[:, :n], both[:, n:]]
 
 
 def _twice(matrices: Array) -> Array:
-    """As `tridiagonal.eigenvalues`, faster for small matrices."""
+    """As `with_and_without_first`, faster for small matrices."""
     parts = [np.linalg.eigvalsh(matrices[:, k:, k:]) for k in range(2)]
     return np.concatenate(parts, axis=1)
 
@@ -193,3 +203,147 @@ def _blas() -> ThreadpoolController:
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="eigen")
+
+
+def with_and_without_first(matrices: Array) -> Array:
+    """Eigenvalues of symmetric matrices with and without their first row and column, on the CPU.
+
+    LAPACK reduces a matrix to a tridiagonal one, and never mixes the first row into the others. So
+    the tridiagonal matrix without its first row and column has the eigenvalues of the matrix
+    without them, and one reduction serves both. We call LAPACK by scipy's C interface: its Python
+    interface lets no other thread run.
+
+    Parameters
+    ----------
+    matrices : array, shape (B, R, R), float64
+
+    Returns
+    -------
+    array, shape (B, 2 R - 1)
+        R eigenvalues of each matrix, ascending, then the R - 1 without its first row and column.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If they do not converge.
+    """
+    reduce, solve = _routine("dsytrd", 10), _routine("dsterf", 4)
+    count, n, _ = matrices.shape
+    # Room for work: n times LAPACK's block size, at most 64.
+    sizes = np.array([n, n - 1, 64 * n], np.intc)
+    whole, smaller, room = _addresses(sizes)
+    reduced = np.array(matrices, order="C")
+    values, off = (np.empty((count, 2 * n - 1)) for _ in range(2))
+    failed = np.zeros((count, 3), np.intc)
+    scratch = np.empty((2, 64 * n))
+    scales, work = _addresses(scratch)
+    for a, d, e, info in zip(*map(_addresses, (reduced, values, off, failed)), strict=True):
+        reduce(b"L", whole, a, whole, d, e, scales, work, room, info)
+    values[:, n:], off[:, n:] = values[:, 1:n], off[:, 1:n]
+    for k, size in enumerate((whole, smaller)):
+        parts = values[:, k * n :], off[:, k * n :], failed[:, k + 1 :]
+        for d, e, info in zip(*map(_addresses, parts), strict=True):
+            solve(size, d, e, info)
+    if failed.any():
+        raise np.linalg.LinAlgError("Eigenvalues did not converge")
+    return values
+
+
+def _addresses(array: Array) -> list[int]:
+    """Addresses of an array's rows."""
+    return [array.ctypes.data + k * array.strides[0] for k in range(len(array))]
+
+
+@cache
+def _routine(name: str, n_arguments: int) -> Any:
+    """A routine of LAPACK, which takes addresses and lets other threads run."""
+    from scipy.linalg import cython_lapack
+
+    capsule = cython_lapack.__pyx_capi__[name]
+    name_of = _of_python("PyCapsule_GetName", ctypes.c_char_p, ctypes.py_object)
+    address_of = _of_python(
+        "PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p
+    )
+    kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * n_arguments)
+    return kind(address_of(capsule, name_of(capsule)))
+
+
+def _of_python(name: str, *kinds: Any) -> Any:
+    """A function of Python's C interface, from the types of its result and arguments."""
+    return ctypes.PYFUNCTYPE(*kinds)((name, ctypes.pythonapi))
+
+
+def token_products(states: Tensor) -> list[Tensor]:
+    """Inner products of tokens 0, 1 and 2 apart, in float64.
+
+    Parameters
+    ----------
+    states : Tensor, shape (B, T, D)
+
+    Returns
+    -------
+    list of Tensor, shapes (B, T), (B, T - 1), (B, T - 2)
+        The first three diagonals of the token Gram matrix.
+    """
+    wide = states.double()
+    length = wide.shape[1]
+    return [torch.linalg.vecdot(wide[:, k:], wide[:, : max(0, length - k)]) for k in range(3)]
+
+
+def diagonals(gram: Tensor) -> list[Tensor]:
+    """The same inner products as views of the Gram matrix, shape (B, T, T)."""
+    return [torch.diagonal(gram, k, 1, 2) for k in range(3)]
+
+
+def curvature_of_steps(products: Sequence[Tensor], lengths: Tensor) -> Tensor:
+    """Curvature as the paper prints it, from `token_products`.
+
+    Returns
+    -------
+    Tensor, shape (B,), float64
+        Radians; NaN for a prompt without two successive steps that have a direction.
+    """
+    squares = products[0]
+    rounding = ROUNDING**2 * torch.maximum(squares[:, :-1], squares[:, 1:])
+    cosine, defined = _turns(products, rounding, lengths)
+    angles = cosine.clamp(-1, 1).arccos().masked_fill(~defined, 0)
+    return angles.sum(dim=1) / defined.sum(dim=1)
+
+
+def curvature_of_unit_rows(
+    products: Sequence[Tensor], lengths: Tensor, rounding: Tensor
+) -> Tensor:
+    """Curvature as the released code has it: of centred unit rows, of the *absolute* cosine.
+
+    Parameters
+    ----------
+    products : sequence of Tensor
+        As of `token_products`, but of centred states of unit norm; 0 for those without
+        a direction.
+    lengths : Tensor, shape (B,)
+    rounding : Tensor, shape (B, T)
+        Squared differences of each row below this are rounding.
+
+    Returns
+    -------
+    Tensor, shape (B,), float64
+        Radians, 0 to π/2. Next to a zero step the angle is 0, and so is the curvature of one or
+        two tokens; NaN for a prompt without tokens.
+    """
+    rounding = torch.maximum(rounding[:, :-1], rounding[:, 1:])
+    cosine, defined = _turns(products, rounding, lengths)
+    angles = cosine.abs().clamp(max=1).arccos().masked_fill(~defined, 0)
+    mean = angles.sum(dim=1) / (lengths - 2).clamp(min=1)
+    return mean.masked_fill(lengths == 0, torch.nan)
+
+
+def _turns(products: Sequence[Tensor], rounding: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosine of each pair of successive steps, and whether it is defined, both (B, T - 2)."""
+    squares, beside, apart = products
+    steps = squares[:, :-1] + squares[:, 1:] - 2 * beside
+    moves = steps > rounding
+    dots = beside[:, 1:] + beside[:, :-1] - squares[:, 1:-1] - apart
+    places = torch.arange(dots.shape[1], device=dots.device)
+    exists = places < lengths[:, None] - 2
+    cosine = dots / (steps[:, 1:] * steps[:, :-1]).sqrt()
+    return cosine, exists & moves[:, 1:] & moves[:, :-1]

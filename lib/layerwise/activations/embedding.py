@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from layerwise.activations import batches, forward
+from layerwise.activations import forward
 from layerwise.activations.representation import (
     Packed,
     Representation,
@@ -25,7 +25,6 @@ from layerwise.activations.representation import (
     pool,
     representations,
 )
-from layerwise.activations.words import Span, Word, spans
 from layerwise.errors import check_name
 from layerwise.models.load import LoadedModel
 from layerwise.progress import Progress
@@ -47,6 +46,70 @@ Array = npt.NDArray[Any]
 # Tokens are counted when a window begins, so memory holds the token ids of one window and the
 # vectors of one batch.
 WINDOW = {"cpu": 2048, "cuda": 32768}
+
+
+class Word(NamedTuple):
+    """A word of a sentence: the characters from `start` up to `stop`."""
+
+    sentence: str
+    start: int
+    stop: int
+
+    def __str__(self) -> str:
+        return self.sentence[self.start : self.stop]
+
+    def behind(self, prompt: str) -> Word:
+        """The same word in the sentence with a prompt in front."""
+        n = len(prompt)
+        return Word(prompt + self.sentence, self.start + n, self.stop + n)
+
+
+class Span(NamedTuple):
+    """Tokens `start` up to `stop` of the prompt with a number; none if they are equal."""
+
+    prompt: int
+    start: int
+    stop: int
+
+
+def words_of(words: Sequence[str]) -> list[Word]:
+    """The words of a sentence that is written with one space between words."""
+    sentence = " ".join(words)
+    found, start = [], 0
+    for word in words:
+        found.append(Word(sentence, start, start + len(word)))
+        start += len(word) + 1
+    return found
+
+
+def spans(loaded: LoadedModel, words: Sequence[Word]) -> tuple[list[str], list[Span]]:
+    """The distinct sentences of words, and where each word's tokens are in them.
+
+    Returns
+    -------
+    tuple
+        Sentences in the order of first use; a span for each word, of the tokens that
+        `Texts.prompts` gives of its sentence. A word beyond the longest length has none.
+
+    Raises
+    ------
+    LayerwiseError
+        If the tokenizer keeps no offsets.
+    """
+    numbers = {s: n for n, s in enumerate(dict.fromkeys(word.sentence for word in words))}
+    sentences = list(numbers)
+    offsets = loaded.texts.offsets(sentences)
+    found = []
+    for sentence, start, stop in words:
+        number = numbers[sentence]
+        touching = [
+            place
+            for place, (begin, end) in enumerate(offsets[number])
+            if begin < stop and end > start and end > begin
+        ]
+        span = (touching[0], touching[-1] + 1) if touching else (0, 0)
+        found.append(Span(number, *span))
+    return sentences, found
 
 
 def representations_of(
@@ -108,7 +171,7 @@ def embed_into(
 
     Parameters
     ----------
-    texts : sequence of str, of images or recordings, or of `layerwise.activations.words.Word`
+    texts : sequence of str, of images or recordings, or of `Word`
     into : array, shape (representations, layers, texts, D), float32
     ways : sequence of Representation
         Those that the model has (`representations_of`).
@@ -134,7 +197,7 @@ def embed_into(
     """
     before = [""] * len(texts) if prompts is None else prompts
     of_words = len(texts) > 0 and isinstance(texts[0], Word)
-    parts = list(batches.windows(len(texts), WINDOW[loaded.device.type]))
+    parts = list(forward.windows(len(texts), WINDOW[loaded.device.type]))
     words: list[list[Span] | None] = [None] * len(parts)
     if of_words:
         placed = [spans(loaded, [texts[i].behind(before[i]) for i in part]) for part in parts]

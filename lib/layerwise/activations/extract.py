@@ -11,13 +11,14 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import torch
 from torch import Tensor
 
-from layerwise.activations import batches, eigen, forward, store
-from layerwise.activations.attention import FirstTokenAttention
-from layerwise.activations.reduce import Needs, Reduced, complete
+from layerwise.activations import eigen, forward, store
+from layerwise.activations.forward import FirstTokenAttention
+from layerwise.activations.reduce import Needs, Reduced, Window, complete
 from layerwise.activations.representation import Packed
 from layerwise.config.corpora import Perturb
 from layerwise.config.settings import ExtractSettings
@@ -74,82 +75,75 @@ def extract(
     forward.check_readout(loaded, settings.readout)
     loaded.check_tokens(settings.tokens)
     reduction = Reduction(loaded, settings, prompts)
-    inner = _sublayers(loaded, settings.sublayers)
+    sublayers = _sublayers(loaded, settings.sublayers)
     coming = loaded.prompts_ahead(views)
     ids, n_cut = next(coming)
     if perturb is not None:
         ids = [*_perturbed(loaded, ids, prompts, perturb)]
         attributes = {**attributes, "perturb": perturb.model_dump_json()}
-    n, rank = len(prompts), max(map(len, ids), default=0)
+    n, n_layers, hidden = len(prompts), loaded.anatomy.n_layers, loaded.anatomy.hidden
     attention = None
     if settings.attention and _causal(loaded, "attention to the first token"):
         attention = FirstTokenAttention(loaded, n)
-    kept = _token_states(loaded, settings, ids)
+    token_states = _token_states(loaded, settings, ids)
     labels = store.labels(
         protocols=settings.protocols,
         tokens=settings.tokens,
-        n_layers=loaded.anatomy.n_layers,
+        n_layers=n_layers,
         n_views=len(views),
         prompts=prompts,
-        hidden=loaded.anatomy.hidden,
-        rank=rank,
+        hidden=hidden,
+        rank=max(map(len, ids), default=0),
         prefix_tokens=reduction.needs.prefix_tokens,
     )
-    record = provenance(
-        **{
-            "model": loaded.name,
-            "revision": loaded.revision,
-            "corpus": corpus,
-            "weights_sha256": loaded.weights,
-            "dtype": loaded.dtype,
-            "device": str(loaded.device),
-            "readout": settings.readout,
-            "readouts": reduction.readouts,
-            "sink_ratio": settings.sink_ratio,
-            **loaded.reader.facts(),
-            **attributes,
-        }
-    )
-    kinds = len(settings.protocols) * len(settings.tokens) * loaded.anatomy.n_layers
-    per_prompt = kinds * (loaded.anatomy.hidden * 4 + rank * 8) * (1 + len(inner))
-    per_prompt += len(kept.layers) * rank * loaded.anatomy.hidden * 4 if kept else 0
-    window = max(
-        8 if kept else 32, min(n, batches.WINDOW_BYTES[loaded.device.type] // max(1, per_prompt))
-    )
+    record = {
+        "model": loaded.name,
+        "revision": loaded.revision,
+        "corpus": corpus,
+        "weights_sha256": loaded.weights,
+        "dtype": loaded.dtype,
+        "device": str(loaded.device),
+        "readout": settings.readout,
+        "readouts": reduction.readouts,
+        "sink_ratio": settings.sink_ratio,
+        **loaded.reader.facts(),
+        **attributes,
+    }
+    variants = len(settings.protocols) * len(settings.tokens) * n_layers * (1 + len(sublayers))
+    of_prompt = variants * (hidden * 4 + len(labels["rank"]) * 8)
+    if token_states is not None:
+        of_prompt += len(token_states.layers) * len(labels["rank"]) * hidden * 4
+    size = min(n, forward.WINDOW_BYTES[loaded.device.type] // max(1, of_prompt))
+    size = max(32 if token_states is None else 8, size)
     total_cut = 0
     with (
-        store.create(target, labels, record, inner) as file,
+        store.create(target, labels, provenance(**record), sublayers) as file,
         Progress(n * len(views), f"{loaded.name} {loaded.revision}", loaded.reader.takes) as bar,
-        ThreadPoolExecutor(1, thread_name_prefix="write") as writer,
+        _Writer(file) as writer,
     ):
-        if kept is not None:
-            store.add_token_states(file, kept)
-        written: Future[None] | None = None
+        if token_states is not None:
+            token_states.add_to(file)
         for view in range(len(views)):
             if view > 0:
                 ids, n_cut = next(coming)
             total_cut += sum(n > 0 for n in n_cut)
-            seen = attention if view == 0 else None
-            with seen or nullcontext():
-                for part in batches.windows(n, window):
-                    results = store.Window(labels, inner, part, view, kept)
+            watched = attention if view == 0 else None
+            with watched or nullcontext():
+                for rows in forward.windows(n, size):
+                    window = Window(labels, sublayers, rows, view, token_states)
                     forward.run(
                         loaded,
-                        [ids[i] for i in part],
-                        partial(Batch, reduction, results, seen),
-                        sublayers=inner,
+                        [ids[row] for row in rows],
+                        partial(Batch, reduction, window, watched),
+                        sublayers=sublayers,
                         output=reduction.with_output,
                         budget=settings.batch_tokens,
                     )
                     reduction.wait()
-                    # One is written while the next is filled; no third is in memory.
-                    if written is not None:
-                        written.result()
-                    written = writer.submit(results.write, file)
-                    del results
-                    bar.update(len(part))
-        if written is not None:
-            written.result()
+                    writer.write(window)
+                    del window
+                    bar.update(len(rows))
+        writer.wait()
         if attention is not None and (values := attention.values()) is not None:
             store.add_attention(file, values)
     if total_cut:
@@ -160,6 +154,25 @@ def extract(
             loaded.name,
             loaded.max_length,
         )
+
+
+class _Writer(ThreadPoolExecutor):
+    """Writes one window while the next is filled; no third is in memory."""
+
+    def __init__(self, file: h5py.File) -> None:
+        super().__init__(1, thread_name_prefix="write")
+        self.file = file
+        self.written: Future[None] | None = None
+
+    def write(self, window: Window) -> None:
+        """Write a window, after the one before."""
+        self.wait()
+        self.written = self.submit(window.write, self.file)
+
+    def wait(self) -> None:
+        """Wait for the window that is being written."""
+        if self.written is not None:
+            self.written.result()
 
 
 class Reduction:
@@ -187,29 +200,29 @@ class Reduction:
         self.needs_of = cache(self._needs_of)
 
     def _needs_of(self, layer: int, sublayer: str, view: int) -> dict[str, Needs]:
-        """Results to keep of the states, by readout.
-
-        Below the last layer, the readout ``output`` is the residual stream.
-        """
+        """Results to keep of the states, by readout."""
         needs = replace(self.needs, pooled_only=view > 0)
         if sublayer not in (BLOCK, OUTPUT):
             return {"residual": replace(needs, prefixes=False)}
-        last = layer == self.loaded.anatomy.n_layers - 1
+        main, protocols = self._readout_at(layer, self.readout), {}
+        protocols[main] = []
+        for protocol, readout in self.readouts.items():
+            protocols.setdefault(self._readout_at(layer, readout), []).append(protocol)
+        return {
+            readout: replace(
+                needs,
+                protocols=protocols[readout],
+                norms=readout == main,
+                prefixes=needs.prefixes and readout == main,
+            )
+            for readout in protocols
+            if (readout == OUTPUT) == (sublayer == OUTPUT)
+        }
 
-        def at_layer(readout: str) -> str:
-            return "residual" if readout == OUTPUT and not last else readout
-
-        main = at_layer(self.readout)
-        found: dict[str, Needs] = {}
-        for readout in dict.fromkeys((main, *map(at_layer, self.readouts.values()))):
-            if (readout == OUTPUT) == (sublayer == OUTPUT):
-                found[readout] = replace(
-                    needs,
-                    protocols=[p for p, r in self.readouts.items() if at_layer(r) == readout],
-                    norms=readout == main,
-                    prefixes=needs.prefixes and readout == main,
-                )
-        return found
+    def _readout_at(self, layer: int, readout: str) -> str:
+        """Below the last layer, the readout ``output`` is the residual stream."""
+        last = self.loaded.anatomy.n_layers - 1
+        return "residual" if readout == OUTPUT and layer < last else readout
 
     def submit(self, work: Callable[[], None]) -> None:
         """Do work during the pass, after the work submitted before."""
@@ -243,13 +256,13 @@ class Batch:
     def __init__(
         self,
         reduction: Reduction,
-        results: store.Window,
+        window: Window,
         attention: FirstTokenAttention | None,
         rows: list[int],
     ) -> None:
-        self.reduction, self.results, self.rows = reduction, results, rows
+        self.reduction, self.window, self.rows = reduction, window, rows
         self.attention = attention
-        self.means: list[tuple[int, Tensor]] = []
+        self.attended: list[tuple[int, Tensor]] = []
         if attention:
             attention.start()
         self.reduced: list[tuple[int, str, Reduced]] = []
@@ -257,36 +270,35 @@ class Batch:
 
     def take(self, layer: int, sublayer: str, packed: Packed, /) -> None:
         """Reduce one layer's states."""
-        own = self.reduction
-        if (
-            self.attention
-            and sublayer == BLOCK
-            and (means := self.attention.take(packed)) is not None
-        ):
-            self.means.append((layer, means))
-        for readout, needs in own.needs_of(layer, sublayer, self.results.view).items():
-            states = forward.read(own.loaded, packed, readout)
+        loaded = self.reduction.loaded
+        if self.attention and sublayer == BLOCK:
+            attended = self.attention.take(packed)
+            if attended is not None:
+                self.attended.append((layer, attended))
+        all_needs = self.reduction.needs_of(layer, sublayer, self.window.view)
+        for readout, needs in all_needs.items():
+            states = forward.read(loaded, packed, readout)
             if needs.norms:
-                self._keep(layer, states)
+                self._keep_states(layer, states)
             self.waiting.append((layer, sublayer, Reduced(states, needs)))
         limit = WAITING_BYTES[packed.states.device.type]
         if sum(reduced.waiting_bytes for *_, reduced in self.waiting) > limit:
             self._decompose()
 
-    def _keep(self, layer: int, packed: Packed) -> None:
+    def _keep_states(self, layer: int, packed: Packed) -> None:
         """Copy the token states of a layer, if they are asked for."""
-        kept = self.results.kept
-        if kept is None or layer not in kept.layers:
+        asked = self.window.token_states
+        if asked is None or layer not in asked.layers:
             return
         states = packed.states.cpu().numpy()
-        if kept.dtype == "f2" and np.abs(states).max() > np.finfo(np.float16).max:
+        if asked.dtype == "f2" and np.abs(states).max() > np.finfo(np.float16).max:
             raise LayerwiseError(
                 f"Token states of layer {layer} of {self.reduction.loaded.name} are too large for "
                 "float16; set extract.token_states: true.",
                 code="out_of_range",
             )
-        for k, (row, n) in enumerate(zip(self.rows, packed.lengths.tolist(), strict=True)):
-            self.results.put_states(layer, row, states[k, :n])
+        for row, n, of_prompt in zip(self.rows, packed.lengths.tolist(), states, strict=True):
+            self.window.put_states(layer, row, of_prompt[:n])
 
     def finish(self) -> None:
         """The pass is over; on a GPU, results come later."""
@@ -309,14 +321,14 @@ class Batch:
         """Move the results to the window."""
         protocols = self.reduction.needs.protocols
         for layer, sublayer, reduced in self.reduced:
-            places = [protocols.index(p) for p in reduced.needs.protocols]
-            found = {name: values.cpu().numpy() for name, values in reduced.arrays.items()}
-            part = BLOCK if sublayer == OUTPUT else sublayer
-            self.results.put(part, layer, self.rows, places, found)
+            numbers = [protocols.index(protocol) for protocol in reduced.needs.protocols]
+            arrays = {name: values.cpu().numpy() for name, values in reduced.arrays.items()}
+            group = BLOCK if sublayer == OUTPUT else sublayer
+            self.window.put(group, layer, self.rows, numbers, arrays)
         if self.attention:
-            prompts = [self.results.part[row] for row in self.rows]
-            for layer, means in self.means:
-                self.attention.put(layer, prompts, means.cpu().numpy())
+            prompts = [self.window.prompts[row] for row in self.rows]
+            for layer, attended in self.attended:
+                self.attention.put(layer, prompts, attended.cpu().numpy())
 
     def _check(self) -> None:
         """Refuse states that are not finite; of several layers at once, as the device waits."""
@@ -327,12 +339,13 @@ class Batch:
         finite = means.isfinite().all(dim=2)
         if bool(finite.all()):
             return
-        place, row = finite.logical_not().nonzero()[0].tolist()
-        layer, sublayer, _ = self.waiting[place]
-        own, part = self.reduction, "" if sublayer == BLOCK else f" ({sublayer})"
-        prompt = own.prompts[self.results.part[self.rows[row]]]
-        where = f"layer {layer}{part} for prompt {prompt!r} (view {self.results.view})"
-        raise own.loaded.not_finite(where)
+        number, row = finite.logical_not().nonzero()[0].tolist()
+        layer, sublayer, _ = self.waiting[number]
+        of_sublayer = "" if sublayer == BLOCK else f" ({sublayer})"
+        prompt = self.reduction.prompts[self.window.prompts[self.rows[row]]]
+        raise self.reduction.loaded.not_finite(
+            f"layer {layer}{of_sublayer} for prompt {prompt!r} (view {self.window.view})"
+        )
 
 
 def _token_states(
@@ -341,10 +354,10 @@ def _token_states(
     """Token states to keep of the prompts; None if none are asked for."""
     if not settings.token_states:
         return None
-    there = range(loaded.anatomy.n_layers)
-    layers = settings.layers or tuple(there)
+    layers = settings.layers or tuple(range(loaded.anatomy.n_layers))
     for layer in layers:
-        check_name(f"layer in extract.layers of {loaded.name}", layer, there)
+        what = f"layer in extract.layers of {loaded.name}"
+        check_name(what, layer, range(loaded.anatomy.n_layers))
     offsets = np.cumsum([0, *map(len, ids)], dtype=np.int64)
     of_text = not ids or isinstance(ids[0], list)
     tokens = [np.asarray(i if of_text else np.full(len(i), -1), np.int32) for i in ids]
@@ -357,51 +370,50 @@ def readouts_of(loaded: LoadedModel, settings: ExtractSettings) -> dict[str, str
 
     The authors' code uses ``hidden_states`` of transformers. The last is normed in most decoders.
     """
-    there = OUTPUT in loaded.anatomy.readouts
-    if not there and "reference" in settings.protocols:
+    has_output = OUTPUT in loaded.anatomy.readouts
+    if not has_output and "reference" in settings.protocols:
         log.warning(
             "%s returns no states: the protocol reference reads the stream after its last block",
             loaded.name,
         )
-    readouts = {"paper": settings.readout, "reference": OUTPUT if there else "residual"}
+    readouts = {"paper": settings.readout, "reference": OUTPUT if has_output else "residual"}
     return {protocol: readouts[protocol] for protocol in settings.protocols}
 
 
 def _causal(loaded: LoadedModel, what: str) -> bool:
-    found = loaded.is_causal()
-    if not found:
+    is_causal = loaded.is_causal()
+    if not is_causal:
         log.info("%s is not causal; its file has no %s", loaded.name, what)
-    return found
+    return is_causal
 
 
 def _perturbed(
     loaded: LoadedModel, ids: Sequence[Any], prompts: Sequence[str], how: Perturb
 ) -> list[list[int]]:
-    texts = loaded.texts
-    vocabulary, special = vocabulary_of(texts.tokenizer, texts.n_embeddings)
+    vocabulary, special = vocabulary_of(loaded.texts.tokenizer, loaded.texts.n_embeddings)
     return [
-        perturbed(own, how, special=special, vocabulary=vocabulary, prompt=prompt)
-        for own, prompt in zip(ids, prompts, strict=True)
+        perturbed(tokens, how, special=special, vocabulary=vocabulary, prompt=prompt)
+        for tokens, prompt in zip(ids, prompts, strict=True)
     ]
 
 
-def _sublayers(loaded: LoadedModel, wanted: Sequence[str]) -> tuple[str, ...]:
+def _sublayers(loaded: LoadedModel, asked: Sequence[str]) -> tuple[str, ...]:
     """Of the sublayers that are asked for, those that the model has."""
-    if not wanted:
+    if not asked:
         return ()
     if isinstance(loaded.reader, States):
         raise loaded.reader.needs_model("extract.sublayers")
-    there = loaded.anatomy.sublayers
-    absent = [name for name in wanted if name not in there]
+    has = loaded.anatomy.sublayers
+    absent = [name for name in asked if name not in has]
     if absent:
         log.warning(
             "%s (architecture %r) has no %s; its file holds %s",
             loaded.name,
             loaded.anatomy.kind,
             " and no ".join(absent),
-            ", ".join(there),
+            ", ".join(has),
         )
-    return tuple(name for name in there if name in wanted)
+    return tuple(name for name in has if name in asked)
 
 
 def set_threads(threads: int) -> None:

@@ -1,15 +1,23 @@
-"""One forward pass per batch, with every layer's states handed over as the pass reaches them."""
+"""One forward pass per batch, with every layer's states handed over as the pass reaches them.
+
+A CPU is fastest with small batches (about 1,024 tokens, more for a narrow model), a GPU with large
+ones, and padding is wasted work on both. So prompts are sorted by length. A batch ends where its
+padded size would exceed the budget. It ends earlier, from a quarter of the budget or `ENOUGH`
+tokens on, where padding would exceed `SLACK`. Prompts are read in windows to bound the memory.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from layerwise.activations import batches
 from layerwise.activations.representation import Packed, pack
 from layerwise.errors import LayerwiseError, closest
 from layerwise.io.files import memory_fault
@@ -18,6 +26,65 @@ from layerwise.models.load import DTYPES, LoadedModel, Prompt
 from layerwise.vocabulary import OUTPUT
 
 log = logging.getLogger(__name__)
+
+Array = npt.NDArray[Any]
+
+BUDGET = {"cpu": 1024, "cuda": 65536}
+
+# Numbers in a batch's states that a CPU can take before they crowd its cache: of a narrow model
+# they are more tokens, and its small operations are mostly the cost of being called.
+IN_CACHE = 2**18
+
+# Largest share of padding, and number of tokens that keeps any device busy.
+SLACK = 0.03
+ENOUGH = 4096
+
+# Results of a window stay in memory until they are written, while the next window is computed. The
+# large batches of a GPU need large windows.
+WINDOW_BYTES = {"cpu": 32 * 2**20, "cuda": 512 * 2**20}
+
+
+def budget_of(device: str, hidden: int) -> int:
+    """Tokens in a batch on a device ('cpu' or 'cuda'), where the config names no number."""
+    return max(BUDGET[device], IN_CACHE // hidden if device == "cpu" else 0)
+
+
+def batches(
+    lengths: Sequence[int], budget: int, equal: Sequence[int] | None = None
+) -> Iterator[list[int]]:
+    """Indices of each batch, longest prompts first.
+
+    Parameters
+    ----------
+    lengths : sequence of int
+        Tokens in each prompt.
+    budget : int
+        The most tokens in a batch, pads included; a longer prompt goes alone.
+    equal : sequence of int, optional
+        For batches without padding: a size of each prompt's input, the same throughout a batch.
+    """
+    sizes = lengths if equal is None else equal
+    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], -sizes[i]))
+    batch: list[int] = []
+    tokens, enough = 0, min(budget // 4, ENOUGH)
+    for index in order:
+        if batch:
+            padded = lengths[batch[0]] * (len(batch) + 1)
+            pads = padded - tokens - lengths[index]
+            is_full = padded > budget or (tokens >= enough and pads > SLACK * padded)
+            if is_full or (equal is not None and sizes[index] != sizes[batch[0]]):
+                yield batch
+                batch, tokens = [], 0
+        batch.append(index)
+        tokens += lengths[index]
+    if batch:
+        yield batch
+
+
+def windows(total: int, size: int) -> Iterator[range]:
+    """Successive ranges of at most `size` that cover ``range(total)``."""
+    for start in range(0, total, size):
+        yield range(start, min(start + size, total))
 
 
 class Taker(Protocol):
@@ -103,9 +170,9 @@ def run(
             code="too_few",
         )
     anatomy = loaded.anatomy
-    limit = budget or batches.budget_of(loaded.device.type, anatomy.hidden)
+    limit = budget or budget_of(loaded.device.type, anatomy.hidden)
     sizes = [getattr(p, "extent", len(p)) for p in ids] if anatomy.equal_lengths else None
-    queue = list(batches.cut([getattr(p, "cost", len(p)) for p in ids], limit, sizes))
+    queue = list(batches([getattr(p, "cost", len(p)) for p in ids], limit, sizes))
     queue.reverse()
     largest = max((len(batch) for batch in queue), default=0)
     while queue:
@@ -176,3 +243,80 @@ def _forward(
     if output and states is not None:
         hand_over(loaded.anatomy.n_layers - 1, OUTPUT, states)
     taker.finish()
+
+
+class FirstTokenAttention:
+    """Takes the attention weights of the passes inside its context, as they go.
+
+    Meanwhile the model runs with eager attention, the only one that returns its weights.
+
+    Parameters
+    ----------
+    loaded : LoadedModel
+    n : int
+        Number of prompts.
+    """
+
+    def __init__(self, loaded: LoadedModel, n: int) -> None:
+        self.loaded, self.n = loaded, n
+        self._first: list[Tensor] = []
+        self._means: dict[tuple[int, int], Array] = {}
+        self._undo = ExitStack()
+
+    def __enter__(self) -> FirstTokenAttention:
+        model: Any = self.loaded.model
+        self._undo.callback(model.set_attn_implementation, model.config._attn_implementation)
+        model.set_attn_implementation("eager")
+        blocks = self.loaded.anatomy.blocks
+        for module in {inner for block in blocks for inner in block.modules()}:
+            self._undo.callback(module.register_forward_hook(self._saw).remove)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._undo.close()
+
+    def _saw(self, _: nn.Module, __: Any, output: Any) -> None:
+        weights = output[1] if isinstance(output, tuple) and len(output) > 1 else None
+        if isinstance(weights, Tensor) and weights.ndim == 4:
+            self._first[:] = [weights[..., 0].float()]
+
+    def start(self) -> None:
+        """Begin a batch: forget what one that ran out of memory has left."""
+        self._first.clear()
+
+    def take(self, packed: Packed) -> Tensor | None:
+        """Mean over the queries of the block that has just run, pads left out.
+
+        Returns
+        -------
+        Tensor, shape (B, H), or None
+            NaN for prompts of one token; None if the block has no attention.
+        """
+        if not self._first:
+            return None
+        weights = self._first.pop()
+        total = (weights * packed.mask[:, None]).sum(dim=-1)
+        # A single token attends to itself alone.
+        return total / torch.where(packed.lengths > 1, packed.lengths, torch.nan)[:, None]
+
+    def put(self, layer: int, prompts: Sequence[int], means: Array) -> None:
+        """Keep the means of a layer's prompts."""
+        for prompt, of_heads in zip(prompts, means, strict=True):
+            self._means[layer, prompt] = of_heads
+
+    def values(self) -> Array | None:
+        """All means, shape (L + 1, N, H), float32; None if no block has attention.
+
+        NaN for the embedding output, blocks without attention and prompts of one token.
+        """
+        if not self._means:
+            log.warning(
+                "%s has no attention weights; its file has no attention to the first token",
+                self.loaded.name,
+            )
+            return None
+        heads = max(map(len, self._means.values()))
+        values = np.full((self.loaded.anatomy.n_layers, self.n, heads), np.nan, np.float32)
+        for (layer, prompt), means in self._means.items():
+            values[layer, prompt, : len(means)] = means
+        return values

@@ -6,25 +6,37 @@ protocols, and without its first row and column those of ``drop_first``. Curvatu
 come last, of several layers at once (`complete`).
 
 Precision: states come in the model's dtype and are made float32 at once. Means over tokens are
-float32; Gram matrices and eigenvalues are float64, since one huge token (a sink) would otherwise
-drown the others' eigenvalues.
+float32; Gram matrices, their diagonals and eigenvalues are float64, since one huge token (a sink)
+would otherwise drown the others' eigenvalues.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import h5py
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from layerwise.activations import curvature, eigen
+from layerwise.activations import eigen
 from layerwise.activations.representation import Packed, choose
-from layerwise.activations.store import prefix_sizes
-from layerwise.vocabulary import SINK_RATIO
+from layerwise.activations.store import (
+    ARRAYS,
+    Labels,
+    TokenStates,
+    array_names,
+    group_of,
+    prefix_sizes,
+)
+from layerwise.vocabulary import BLOCK, SINK_RATIO
+
+Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -78,15 +90,15 @@ class Target:
         """Write the eigenvalues to their place."""
         eigen.record(self.counts)
         ordered = by_magnitude(values) if self.signed else descending(values)
-        places = torch.arange(values.shape[1], device=values.device)
+        ranks = torch.arange(values.shape[1], device=values.device)
         rows = slice(None) if self.rows is None else self.rows
         # Rounding may have left something where pads stand.
-        kept = ordered.masked_fill(places >= self.counts[:, None], 0)
-        self.array[rows, : values.shape[1]] = kept
+        ordered = ordered.masked_fill(ranks >= self.counts[:, None], 0)
+        self.array[rows, : values.shape[1]] = ordered
 
 
 @dataclass(frozen=True)
-class Pending:
+class Spectra:
     """Spectra that are still to be computed.
 
     Attributes
@@ -107,12 +119,12 @@ class Turns:
     Attributes
     ----------
     products : list of Tensor
-        See `curvature.products`.
+        See `layerwise.activations.eigen.token_products`.
     lengths : Tensor, shape (B,)
     target : Tensor, shape (B,)
         Where the curvature goes.
     rounding : Tensor, optional
-        That of `curvature.of_unit_rows`, whose products these are then.
+        As for `layerwise.activations.eigen.curvature_of_unit_rows`.
     """
 
     products: list[Tensor]
@@ -133,165 +145,159 @@ class Reduced:
         (P, C, B); ``norm`` (B, T), float32, NaN for pads; and, once `complete` was called, in
         float64 ``curvature`` (P, C, B), ``spectrum`` (P, C, B, T) and ``prefix_spectrum``
         (C, B, S): the spectra of prefixes one after another.
-    pending : list of Pending
+    pending : list of Spectra
     turns : list of Turns
     """
 
     def __init__(self, packed: Packed, needs: Needs) -> None:
-        self.needs = needs
-        self.mean = packed.mean
-        self.chosen = {tokens: choose(packed, tokens, needs.sink_ratio) for tokens in needs.tokens}
-        self.is_nested = {"all", "drop_first"} <= self.chosen.keys()
-        self.pending: list[Pending] = []
+        self.needs, self.mean = needs, packed.mean
+        self.pending: list[Spectra] = []
         self.turns: list[Turns] = []
-        self.grams: dict[str, Tensor] = {}
         batch, width, hidden = packed.states.shape
         shape = len(needs.protocols), len(needs.tokens), batch
-        lengths = torch.stack([part.lengths for part in self.chosen.values()])
+        selected = {tokens: choose(packed, tokens, needs.sink_ratio) for tokens in needs.tokens}
+        means = torch.stack([one.mean for one in selected.values()])
+        lengths = torch.stack([one.lengths for one in selected.values()])
         self.arrays = {
             "n_tokens": lengths.expand(shape),
-            "pooled": packed.states.new_empty(*shape, hidden),
+            "pooled": means.expand(*shape, hidden),
         }
-        if not needs.pooled_only:
-            double = partial(packed.states.new_zeros, dtype=torch.float64)
-            self.arrays["curvature"] = double(shape)
-            self.arrays["spectrum"] = double((*shape, width))
+        if needs.pooled_only:
+            return
+        if needs.norms:
+            self.arrays["norm"] = packed.norms.masked_fill(~packed.mask, torch.nan)
+        zeros = partial(packed.states.new_zeros, dtype=torch.float64)
+        self.arrays |= {"curvature": zeros(shape), "spectrum": zeros((*shape, width))}
+        grams = Grams(selected)
         for p, protocol in enumerate(needs.protocols):
             for c, tokens in enumerate(needs.tokens):
-                self._add(protocol, tokens, (p, c))
-        if needs.norms and not needs.pooled_only:
-            self.arrays["norm"] = packed.norms.masked_fill(~packed.mask, torch.nan)
-        if needs.prefix_tokens and not needs.pooled_only:
-            self._add_prefixes(packed)
-        # The states of all layers together may not fit into memory.
-        self.chosen.clear()
-        self.grams.clear()
+                add = self._add_reference if protocol == "reference" else self._add_paper
+                add(grams, tokens, (p, c))
+        if needs.prefix_tokens:
+            self._add_prefixes(grams, packed)
 
     @property
     def waiting_bytes(self) -> int:
         """Memory that the matrices hold until they are decomposed."""
         return sum(one.matrices.numel() * one.matrices.element_size() for one in self.pending)
 
-    def _add(self, protocol: str, tokens: str, at: tuple[int, int]) -> None:
-        """Add the results of a protocol and a selection of tokens."""
-        part, arrays = self.chosen[tokens], self.arrays
-        width, hidden = part.states.shape[1:]
-        arrays["pooled"][at] = part.mean
-        if self.needs.pooled_only:
-            return
-        if protocol == "reference":
-            self._add_reference(part, tokens, at)
-            return
-        if width > hidden:
-            products = curvature.products(part.states)
-            # The same non-zero spectrum for less.
-            matrices = eigen.gram(part.states.transpose(1, 2))
+    def _add_paper(self, grams: Grams, tokens: str, at: tuple[int, int]) -> None:
+        """Add curvature and spectrum as the paper has them, of the states."""
+        states, lengths = grams.selected[tokens].states, grams.selected[tokens].lengths
+        targets = [Target(self.arrays["spectrum"][at], lengths)]
+        if states.shape[1] > states.shape[2]:
+            products = eigen.token_products(states)
+            # The matrix of features has the same non-zero spectrum for less.
+            self.pending.append(Spectra(eigen.gram(states.transpose(1, 2)), targets))
         else:
-            matrices = self._gram(tokens)
-            products = curvature.diagonals(matrices)
-        self.turns.append(Turns(products, part.lengths, arrays["curvature"][at]))
-        if self.is_nested and tokens == "drop_first" and width < hidden:
-            return  # the matrix of ``all`` is of tokens, too, and has both spectra
-        targets = [Target(arrays["spectrum"][at], part.lengths)]
-        if self.is_nested and tokens == "all" and width <= hidden:
-            inner = arrays["spectrum"][at[0], self.needs.tokens.index("drop_first")]
-            targets.append(Target(inner, self.chosen["drop_first"].lengths))
-        self.pending.append(Pending(matrices, targets))
+            gram = grams.of(tokens)
+            products = eigen.diagonals(gram)
+            is_nested = grams.selected.keys() >= {"all", "drop_first"}
+            if is_nested and tokens == "all":
+                c = self.needs.tokens.index("drop_first")
+                inner = self.arrays["spectrum"][at[0], c]
+                targets.append(Target(inner, grams.selected["drop_first"].lengths))
+            # One decomposition serves both, unless ``all`` has more tokens than features.
+            if not (is_nested and tokens == "drop_first" and states.shape[1] < states.shape[2]):
+                self.pending.append(Spectra(gram, targets))
+        self.turns.append(Turns(products, lengths, self.arrays["curvature"][at]))
 
-    def _add_reference(self, part: Packed, tokens: str, at: tuple[int, int]) -> None:
-        """Curvature and spectra of centred unit rows, as in the released code.
+    def _add_reference(self, grams: Grams, tokens: str, at: tuple[int, int]) -> None:
+        """Add curvature and spectrum of centred unit rows, as in the released code.
 
         Its matrix is that of features for prompts with more tokens than features. Entries below 0
         are set to 0, so that there may be negative eigenvalues.
         """
-        target, hidden = self.arrays["spectrum"][at], part.states.shape[2]
-        rows, scale, rounding = unit_gram(self._gram(tokens), part)
+        packed, spectrum = grams.selected[tokens], self.arrays["spectrum"][at]
+        width, hidden = packed.states.shape[1:]
+        rows, scale, rounding = unit_gram(grams.of(tokens), packed)
         # Copies, since the matrix is clamped in place.
-        products = [one.clone() for one in curvature.diagonals(rows)]
-        self.turns.append(Turns(products, part.lengths, self.arrays["curvature"][at], rounding))
-        long = part.lengths > hidden
-        if part.states.shape[1] > hidden and bool(long.any()):
-            unit = (part.states[long] - part.mean[long, None]).double() * scale[long, :, None]
-            matrices = eigen.gram(unit.transpose(1, 2)).clamp_(min=0)
-            counts = part.lengths[long].clamp(max=hidden)
-            self.pending.append(Pending(matrices, [Target(target, counts, True, long)]))
-            rows, counts = rows[~long], part.lengths[~long]
-            # Of the shorter prompts, which the width of the batch would make as large.
-            rows = rows[:, :hidden, :hidden].clamp(min=0)
-            self.pending.append(Pending(rows, [Target(target, counts, True, ~long)]))
+        products = [diagonal.clone() for diagonal in eigen.diagonals(rows)]
+        self.turns.append(Turns(products, packed.lengths, self.arrays["curvature"][at], rounding))
+        long = packed.lengths > hidden
+        if width <= hidden or not bool(long.any()):
+            target = Target(spectrum, packed.lengths, True)
+            self.pending.append(Spectra(rows.clamp_(min=0), [target]))
             return
-        self.pending.append(Pending(rows.clamp_(min=0), [Target(target, part.lengths, True)]))
+        unit = (packed.states[long] - packed.mean[long, None]).double() * scale[long, :, None]
+        features = eigen.gram(unit.transpose(1, 2)).clamp_(min=0)
+        counts = packed.lengths[long].clamp(max=hidden)
+        self.pending.append(Spectra(features, [Target(spectrum, counts, True, long)]))
+        # The width of the batch would make the matrices of the other prompts as large.
+        rows = rows[~long, :hidden, :hidden].clamp(min=0)
+        target = Target(spectrum, packed.lengths[~long], True, ~long)
+        self.pending.append(Spectra(rows, [target]))
 
-    def _add_prefixes(self, packed: Packed) -> None:
+    def _add_prefixes(self, grams: Grams, packed: Packed) -> None:
         """Add the spectra of prefixes: of the corners of the prompts' Gram matrices."""
-        tokens, lengths = self.needs.prefix_tokens, packed.lengths
+        choices, lengths = sorted(self.needs.prefix_tokens), packed.lengths
         batch, width, _ = packed.states.shape
         sizes = prefix_sizes(width)
-        shape = len(tokens), batch, sum(sizes)
-        spectra = packed.states.new_zeros(shape, dtype=torch.float64)
+        spectra = packed.states.new_zeros(len(choices), batch, sum(sizes), dtype=torch.float64)
         self.arrays["prefix_spectrum"] = spectra
-        starts = itertools.accumulate(sizes, initial=0)
-        for t, start in zip(sizes, starts, strict=False):
-            targets = {}
-            for choice, array in zip(tokens, spectra, strict=True):
+        for t, start in zip(sizes, itertools.accumulate(sizes, initial=0), strict=False):
+            targets = []
+            for tokens in choices:  # ``all`` before ``drop_first``
                 # Without the first token there is one fewer.
-                n = t - (choice == "drop_first")
+                n = t - (tokens == "drop_first")
+                array = spectra[self.needs.prefix_tokens.index(tokens), :, start : start + n]
                 # 0 where a prompt has fewer than t tokens.
-                counts = torch.where(lengths >= t, n, 0)
-                targets[choice] = Target(array[:, start : start + n], counts)
-            first, *_ = ordered = sorted(tokens)  # ``all`` before ``drop_first``
-            n = targets[first].array.shape[1]
-            corner = self._gram(first)[:, :n, :n]
-            self.pending.append(Pending(corner, [targets[choice] for choice in ordered]))
-
-    def _gram(self, tokens: str) -> Tensor:
-        """``Z Zᵀ`` of a selection of tokens."""
-        if tokens not in self.grams:
-            self.grams[tokens] = (
-                self._gram("all")[:, 1:, 1:]
-                if tokens == "drop_first" and "all" in self.chosen
-                else eigen.gram(self.chosen[tokens].states)
-            )
-        return self.grams[tokens]
+                targets.append(Target(array, torch.where(lengths >= t, n, 0)))
+            n = targets[0].array.shape[1]
+            self.pending.append(Spectra(grams.of(choices[0])[:, :n, :n], targets))
 
 
-def complete(many: Sequence[Reduced]) -> None:
+class Grams:
+    """Gram matrices ``Z Zᵀ`` of selections of tokens, each computed once."""
+
+    def __init__(self, selected: dict[str, Packed]) -> None:
+        self.selected = selected
+        self._grams: dict[str, Tensor] = {}
+
+    def of(self, tokens: str) -> Tensor:
+        """The matrix of a selection, shape (B, T, T); that of ``all`` holds ``drop_first``'s."""
+        if tokens == "drop_first" and "all" in self.selected:
+            return self.of("all")[:, 1:, 1:]
+        if tokens not in self._grams:
+            self._grams[tokens] = eigen.gram(self.selected[tokens].states)
+        return self._grams[tokens]
+
+
+def complete(layers: Sequence[Reduced]) -> None:
     """Complete spectra and curvature, of several layers at once: faster than one by one."""
-    pending = [one for reduced in many for one in reduced.pending]
-    spectra = eigen.eigenvalues(
-        [one.matrices for one in pending], [len(one.targets) > 1 for one in pending]
-    )
-    for one, found in zip(pending, spectra, strict=True):
-        for target, values in zip(one.targets, found, strict=True):
+    pending = [spectra for layer in layers for spectra in layer.pending]
+    matrices, n_targets = [s.matrices for s in pending], [len(s.targets) for s in pending]
+    for spectra, eigenvalues in zip(
+        pending, eigen.eigenvalues(matrices, [n > 1 for n in n_targets]), strict=True
+    ):
+        for target, values in zip(spectra.targets, eigenvalues, strict=True):
             target.fill(values)
     alike: dict[Any, list[Turns]] = {}
-    for turns in (own for reduced in many for own in reduced.turns):
+    for turns in itertools.chain.from_iterable(layer.turns for layer in layers):
         squares = turns.products[0]
         kind = squares.shape[1], squares.device, turns.rounding is None
         alike.setdefault(kind, []).append(turns)
     for group in alike.values():
         _bend(group)
-    for reduced in many:
-        reduced.pending, reduced.turns = [], []
+    for layer in layers:
+        layer.pending, layer.turns = [], []
 
 
 def _bend(group: Sequence[Turns]) -> None:
     """Write the curvature of turns of one width and one formula to its place."""
     roundings = [turns.rounding for turns in group if turns.rounding is not None]
-    for turns in group:
-        for tensor in (turns.lengths, *turns.products):
-            eigen.record(tensor)
-    for rounding in roundings:
-        eigen.record(rounding)
-    products = [torch.cat(parts) for parts in zip(*(t.products for t in group), strict=True)]
+    read = [tensor for turns in group for tensor in (turns.lengths, *turns.products)]
+    for tensor in (*read, *roundings):
+        eigen.record(tensor)
+    products = [torch.cat(column) for column in zip(*(t.products for t in group), strict=True)]
     lengths = torch.cat([turns.lengths for turns in group])
     values = (
-        curvature.of_unit_rows(products, lengths, torch.cat(roundings))
+        eigen.curvature_of_unit_rows(products, lengths, torch.cat(roundings))
         if roundings
-        else curvature.of_steps(products, lengths)
+        else eigen.curvature_of_steps(products, lengths)
     )
-    for turns, own in zip(group, values.split([len(t.lengths) for t in group]), strict=True):  # type: ignore[no-untyped-call]
-        turns.target.copy_(own)
+    for turns, of_batch in zip(group, values.split([len(t.lengths) for t in group]), strict=True):  # type: ignore[no-untyped-call]
+        turns.target.copy_(of_batch)
 
 
 def descending(eigenvalues: Tensor) -> Tensor:
@@ -330,8 +336,102 @@ def unit_gram(gram: Tensor, packed: Packed) -> tuple[Tensor, Tensor, Tensor]:
     centred = gram - rows[:, :, None]
     centred.sub_(rows[:, None, :]).add_(total[:, None])
     variance = torch.diagonal(centred, dim1=1, dim2=2)
-    floor = curvature.ROUNDING**2 * torch.maximum(torch.diagonal(gram, dim1=1, dim2=2), total)
+    floor = eigen.ROUNDING**2 * torch.maximum(torch.diagonal(gram, dim1=1, dim2=2), total)
     # The root of infinity makes rows without a direction, and pads, zero.
     scale = torch.where(packed.mask & (variance > floor), variance, torch.inf).rsqrt()
     rounding = floor * scale.square()
     return centred.mul_(scale[:, :, None]).mul_(scale[:, None, :]), scale, rounding
+
+
+class Window:
+    """Results of successive prompts of one view in memory, until they are written.
+
+    It uses the file only to write, so a window can be filled while another is written.
+
+    Parameters
+    ----------
+    labels, sublayers
+        As for `layerwise.activations.store.create`.
+    prompts : range
+        Numbers of the prompts.
+    view : int
+        0 for the prompts themselves.
+    token_states : TokenStates, optional
+        Token states to keep of the prompts themselves.
+    """
+
+    def __init__(
+        self,
+        labels: Labels,
+        sublayers: Sequence[str],
+        prompts: range,
+        view: int,
+        token_states: TokenStates | None = None,
+    ) -> None:
+        self.prompts, self.view = prompts, view
+        self.token_states = token_states if view == 0 else None
+        if self.token_states is not None:
+            first, last = self.token_states.offsets[[prompts.start, prompts.stop]].tolist()
+            self.tokens = slice(first, last)
+            shape = (len(self.token_states.layers), last - first, len(labels["hidden"]))
+            self.states = np.full(shape, np.nan, self.token_states.dtype)
+        self.arrays: dict[tuple[str, str], Array] = {}
+        sizes = {dim: len(values) for dim, values in {**labels, "prompt": prompts}.items()}
+        for sublayer, name in array_names(labels, sublayers):
+            spec = ARRAYS[name]
+            if view and "view" not in spec.dims:
+                continue
+            dims = [dim for dim in spec.dims if dim != "view"]
+            array = np.full([sizes[dim] for dim in dims], spec.empty, spec.dtype)
+            if sublayer != BLOCK and array.dtype.kind == "f":
+                # A sublayer is of a block: the embedding output has none.
+                np.moveaxis(array, dims.index("layer"), 0)[0] = np.nan
+            self.arrays[sublayer, name] = array
+
+    def put(
+        self,
+        sublayer: str,
+        layer: int,
+        rows: Sequence[int],
+        protocols: Sequence[int],
+        arrays: Mapping[str, Array],
+    ) -> None:
+        """Take in a batch's results at a layer.
+
+        Parameters
+        ----------
+        rows : sequence of int
+            The batch's prompts, by their number in the window.
+        protocols : sequence of int
+            Numbers in the file of the protocols on the first axis of arrays with a protocol.
+        arrays : mapping of arrays
+            The last axis of spectra and norms may be shorter than the file's.
+        """
+        chosen: dict[str, Any] = {"layer": layer, "prompt": rows}
+        for name, values in arrays.items():
+            window = self.arrays[sublayer, name]
+            dims = [dim for dim in ARRAYS[name].dims if dim != "view"]
+            index = [chosen.get(dim, slice(None)) for dim in dims]
+            if dims[-1] != "prompt":
+                index[-1] = slice(values.shape[-1])
+            if dims[0] != "protocol":
+                window[tuple(index)] = values
+                continue
+            for protocol, of_protocol in zip(protocols, values, strict=True):
+                window[protocol][tuple(index[1:])] = of_protocol
+
+    def put_states(self, layer: int, row: int, states: Array) -> None:
+        """Take in the states of a prompt's tokens at a layer, shape (T, D), if they are kept."""
+        if self.token_states is not None and layer in self.token_states.layers:
+            start = int(self.token_states.offsets[self.prompts[row]]) - self.tokens.start
+            kept = self.states[self.token_states.layers.index(layer)]
+            kept[start : start + len(states)] = states
+
+    def write(self, file: h5py.File) -> None:
+        """Write the results to their place in the file."""
+        if self.token_states is not None:
+            file["token_states"][:, self.tokens] = self.states
+        chosen = {"prompt": slice(self.prompts.start, self.prompts.stop), "view": self.view}
+        for (sublayer, name), array in self.arrays.items():
+            index = tuple(chosen.get(dim, slice(None)) for dim in ARRAYS[name].dims)
+            group_of(file, sublayer)[name][index] = array

@@ -37,6 +37,7 @@ differ by protocol.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -61,14 +62,12 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """An array of the file.
+    """An array of the file; a chunk holds all of its last two dimensions.
 
     Attributes
     ----------
     dims : tuple of str
     dtype, unit, description : str
-    chunk : tuple of str
-        Dimensions that are whole in each chunk.
     empty : float
         What stands where nothing was computed.
     """
@@ -77,8 +76,12 @@ class ArraySpec:
     dtype: str
     unit: str
     description: str
-    chunk: tuple[str, ...]
-    empty: float = 0.0
+    empty: float = np.nan
+
+    def add_to(self, group: h5py.Group, name: str) -> h5py.Dataset:
+        """Create the array in a file or in the group of a sublayer."""
+        text = {"unit": self.unit, "description": self.description}
+        return hdf5.add_array(group, name, self.dims, self.dtype, **text, whole=self.dims[-2:])
 
 
 _SETTING = ("protocol", "tokens", "layer")
@@ -88,15 +91,9 @@ ARRAYS = {
         "f4",
         "activation",
         "mean of the token states that count",
-        ("prompt", "hidden"),
-        np.nan,
     ),
     "n_tokens": ArraySpec(
-        (*_SETTING, "view", "prompt"),
-        "i4",
-        "token",
-        "number of tokens that count",
-        ("view", "prompt"),
+        (*_SETTING, "view", "prompt"), "i4", "token", "number of tokens that count", 0
     ),
     # Largest magnitude first; those of `reference`, of the clamped matrix, are signed.
     "spectrum": ArraySpec(
@@ -104,30 +101,26 @@ ARRAYS = {
         "f8",
         "activation^2",
         "eigenvalues of the token Gram matrix, largest first, 0 beyond T",
-        ("prompt", "rank"),
+        0,
     ),
     "norm": ArraySpec(
         ("layer", "prompt", "rank"),
         "f4",
         "activation",
         "norm of each token state, in the order of the prompt; NaN beyond T",
-        ("prompt", "rank"),
-        np.nan,
     ),
     "curvature": ArraySpec(
         (*_SETTING, "prompt"),
         "f8",
         "radian",
         "mean angle between successive steps; NaN where there is none",
-        ("layer", "prompt"),
-        np.nan,
     ),
     "prefix_spectrum": ArraySpec(
         ("prefix_tokens", "layer", "prompt", "prefix"),
         "f8",
         "activation^2",
         "eigenvalues of the token Gram matrix of the first t tokens, t by t",
-        ("prompt", "prefix"),
+        0,
     ),
 }
 # Filled at once, after the windows.
@@ -136,18 +129,12 @@ ATTENTION = ArraySpec(
     "f4",
     "",
     "mean over queries of a head's attention to the first token; NaN where there is none",
-    ("prompt", "head"),
-    np.nan,
 )
-
-
 TOKEN_STATES = ArraySpec(
     ("token_layer", "token", "hidden"),
     "f4",
     "activation",
     "state of each token; those of prompt i are from offset[i] up to offset[i + 1]",
-    ("token", "hidden"),
-    np.nan,
 )
 
 
@@ -171,15 +158,22 @@ class TokenStates:
     ids: Array
     dtype: str
 
+    def add_to(self, file: h5py.File) -> None:
+        """Add the array ``token_states``, and its labels."""
+        hdf5.add_scale(file, "token_layer", self.layers)
+        hdf5.add_scale(file, "token", self.ids)
+        hdf5.add_scale(file, "offset", self.offsets)
+        replace(TOKEN_STATES, dtype=self.dtype).add_to(file, "token_states")
+
 
 def grid(longest: int) -> list[int]:
-    """Places along a prompt, from 1 to at most `longest` tokens: powers of √2, rounded.
+    """Positions along a prompt, from 1 to at most `longest` tokens: powers of √2, rounded.
 
     1, 2, 3, 4, 6, 8, 11, 16, …: their cubes sum to 0.5 to 1.6 times T³, and an eigenvalue problem
     costs about the cube of its size.
     """
-    places = range(2 * int(longest).bit_length() + 1)
-    return [t for t in dict.fromkeys(round(2 ** (k / 2)) for k in places) if t <= longest]
+    steps = range(2 * int(longest).bit_length() + 1)
+    return [t for t in dict.fromkeys(round(2 ** (k / 2)) for k in steps) if t <= longest]
 
 
 def prefix_sizes(longest: int) -> list[int]:
@@ -215,7 +209,7 @@ def labels(
     prefix_tokens : sequence of str
         Token selections with spectra of prefixes.
     """
-    found: dict[str, Sequence[Any]] = {
+    always: dict[str, Sequence[Any]] = {
         "protocol": protocols,
         "tokens": tokens,
         "layer": range(n_layers),
@@ -224,27 +218,28 @@ def labels(
         "hidden": range(hidden),
         "rank": range(rank),
     }
-    if prefix_tokens:
-        sizes = prefix_sizes(rank)
-        found |= {"prefix_tokens": prefix_tokens, "prefix": np.repeat(sizes, sizes).tolist()}
-    return found
+    if not prefix_tokens:
+        return always
+    sizes = prefix_sizes(rank)
+    return {
+        **always,
+        "prefix_tokens": prefix_tokens,
+        "prefix": np.repeat(sizes, sizes).tolist(),
+    }
 
 
-def _arrays(labels: Labels, sublayers: Sequence[str]) -> Iterator[tuple[str, str]]:
+def array_names(labels: Labels, sublayers: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Sublayer and name of each array of a file."""
-    for sublayer in (BLOCK, *sublayers):
-        for name, spec in ARRAYS.items():
-            if labels.keys() >= set(spec.dims) and (
-                sublayer == BLOCK or "prefix" not in spec.dims
-            ):
-                yield sublayer, name
+    for sublayer, (name, spec) in itertools.product((BLOCK, *sublayers), ARRAYS.items()):
+        if labels.keys() >= set(spec.dims) and (sublayer == BLOCK or "prefix" not in spec.dims):
+            yield sublayer, name
 
 
 @contextmanager
 def create(
     path: Path, labels: Labels, attributes: Mapping[str, Any], sublayers: Sequence[str] = ()
 ) -> Iterator[h5py.File]:
-    """Create the file with all its arrays, to be filled by `Window`.
+    """Create the file with all its arrays, to be filled window by window.
 
     Parameters
     ----------
@@ -254,135 +249,25 @@ def create(
     with hdf5.create(path, SCHEMA, VERSION, attributes) as file:
         for scale, values in labels.items():
             hdf5.add_scale(file, scale, values)
-        for sublayer, name in _arrays(labels, sublayers):
-            spec = ARRAYS[name]
+        for sublayer, name in array_names(labels, sublayers):
             group = file if sublayer == BLOCK else file.require_group(f"{GROUP}/{sublayer}")
-            for scale in spec.dims:
+            for scale in ARRAYS[name].dims:
                 # Hard links to the scales, for readers that open only this group.
                 if scale not in group:
                     group[scale] = file[scale]
-            _add(group, name, spec)
+            ARRAYS[name].add_to(group, name)
         yield file
-
-
-def _add(group: h5py.Group, name: str, spec: ArraySpec) -> h5py.Dataset:
-    described = {"unit": spec.unit, "description": spec.description}
-    return hdf5.add_array(group, name, spec.dims, spec.dtype, **described, whole=spec.chunk)
 
 
 def add_attention(file: h5py.File, values: Array) -> None:
     """Add ``first_token_attention``, shape (layers, prompts, heads)."""
     hdf5.add_scale(file, "head", np.arange(values.shape[-1]))
-    _add(file, "first_token_attention", ATTENTION)[...] = values
-
-
-def add_token_states(file: h5py.File, kept: TokenStates) -> None:
-    """Add the array ``token_states``, to be filled by `Window`, and its labels."""
-    for name, values in (
-        ("token_layer", kept.layers),
-        ("token", kept.ids),
-        ("offset", kept.offsets),
-    ):
-        hdf5.add_scale(file, name, values)
-    _add(file, "token_states", replace(TOKEN_STATES, dtype=kept.dtype))
+    ATTENTION.add_to(file, "first_token_attention")[...] = values
 
 
 def group_of(file: h5py.File, sublayer: str) -> h5py.Group:
     """The group that holds a sublayer's arrays: the file itself for 'block'."""
     return file if sublayer == BLOCK else file[GROUP][sublayer]
-
-
-class Window:
-    """Results of successive prompts of one view in memory, until they are written.
-
-    It uses the file only to write, so a window can be filled while another is written.
-
-    Parameters
-    ----------
-    labels, sublayers
-        As for `create`.
-    part : range
-        Numbers of the prompts.
-    view : int
-        0 for the prompts themselves.
-    kept : TokenStates, optional
-        Token states to keep of the prompts themselves.
-    """
-
-    def __init__(
-        self,
-        labels: Labels,
-        sublayers: Sequence[str],
-        part: range,
-        view: int,
-        kept: TokenStates | None = None,
-    ) -> None:
-        self.part, self.view = part, view
-        self.kept = kept if view == 0 else None
-        if self.kept is not None:
-            self.first, last = (int(self.kept.offsets[n]) for n in (part.start, part.stop))
-            shape = (len(self.kept.layers), last - self.first, len(labels["hidden"]))
-            self.states = np.full(shape, np.nan, self.kept.dtype)
-        self.arrays: dict[tuple[str, str], Array] = {}
-        own = {**labels, "prompt": part}
-        for sublayer, name in _arrays(labels, sublayers):
-            spec = ARRAYS[name]
-            if view and "view" not in spec.dims:
-                continue
-            dims = [dim for dim in spec.dims if dim != "view"]
-            array = np.full([len(own[dim]) for dim in dims], spec.empty, spec.dtype)
-            if sublayer != BLOCK and array.dtype.kind == "f":
-                # A sublayer is of a block: the embedding output has none.
-                np.moveaxis(array, dims.index("layer"), 0)[0] = np.nan
-            self.arrays[sublayer, name] = array
-
-    def put(
-        self,
-        sublayer: str,
-        layer: int,
-        rows: Sequence[int],
-        protocols: Sequence[int],
-        found: Mapping[str, Array],
-    ) -> None:
-        """Take in a batch's results at a layer.
-
-        Parameters
-        ----------
-        rows : sequence of int
-            Places of the batch's prompts in the window.
-        protocols : sequence of int
-            Places in the file of the protocols on the first axis of arrays with a protocol.
-        found : mapping of arrays
-            The last axis of spectra and norms may be shorter than the file's.
-        """
-        for name, values in found.items():
-            array = self.arrays[sublayer, name]
-            dims = [dim for dim in ARRAYS[name].dims if dim != "view"]
-            place: dict[str, Any] = {"layer": layer, "prompt": rows}
-            at = [place.get(dim, slice(None)) for dim in dims]
-            if dims[-1] != "prompt":
-                at[-1] = slice(values.shape[-1])
-            if dims[0] != "protocol":
-                array[tuple(at)] = values
-                continue
-            for protocol, of_protocol in zip(protocols, values, strict=True):
-                array[protocol][tuple(at[1:])] = of_protocol
-
-    def put_states(self, layer: int, row: int, states: Array) -> None:
-        """Take in the states of a prompt's tokens at a layer, shape (T, D), if they are kept."""
-        if self.kept is not None and layer in self.kept.layers:
-            start = int(self.kept.offsets[self.part[row]]) - self.first
-            self.states[self.kept.layers.index(layer), start : start + len(states)] = states
-
-    def write(self, file: h5py.File) -> None:
-        """Write the results to their place in the file."""
-        if self.kept is not None:
-            tokens = slice(self.first, self.first + self.states.shape[1])
-            file["token_states"][:, tokens] = self.states
-        place = {"prompt": slice(self.part.start, self.part.stop), "view": self.view}
-        for (sublayer, name), array in self.arrays.items():
-            at = tuple(place.get(dim, slice(None)) for dim in ARRAYS[name].dims)
-            group_of(file, sublayer)[name][at] = array
 
 
 class Activations:
@@ -424,8 +309,8 @@ class Activations:
         corpus: str | None = None,
         sublayer: str = BLOCK,
     ) -> None:
-        wanted = {"model": model, "revision": revision, "corpus": corpus}
-        expected = {k: v for k, v in wanted.items() if v is not None}
+        about = {"model": model, "revision": revision, "corpus": corpus}
+        expected = {key: value for key, value in about.items() if value is not None}
         self._file = hdf5.open_checked(path, SCHEMA, VERSION, expected)
         self.path = Path(path)
         self.attributes: dict[str, Any] = hdf5.attributes(self._file)
@@ -461,20 +346,20 @@ class Activations:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def _read(self, name: str, *place: int) -> Array:
+    def _read(self, name: str, *index: int) -> Array:
         """An array of the file at the first of its dimensions."""
         with hdf5.readable(self.path):
-            return np.asarray(self._group[name][place])
-
-    def _at(self, protocol: str, tokens: str, layer: int) -> tuple[int, int, int]:
-        """Place of a protocol, a token selection and a layer; the file must hold each of them."""
-        check_name("protocol", protocol, self.protocols)
-        check_name("token selection", tokens, self.tokens)
-        return self.protocols.index(protocol), self.tokens.index(tokens), self._layer(layer)
+            return np.asarray(self._group[name][index])
 
     def _layer(self, layer: int) -> int:
         check_name("layer", layer, self.layers)
         return layer
+
+    def _at(self, protocol: str, tokens: str, layer: int) -> tuple[int, int, int]:
+        """Indices of a protocol, a token selection and a layer, which the file must hold."""
+        check_name("protocol", protocol, self.protocols)
+        check_name("token selection", tokens, self.tokens)
+        return self.protocols.index(protocol), self.tokens.index(tokens), self._layer(layer)
 
     def pooled(self, protocol: str, tokens: str, layer: int, view: int = 0) -> Array:
         """Pooled embeddings of one view, shape (N, D), float32."""
@@ -531,5 +416,5 @@ class Activations:
             sizes = self._file["prefix"][:]
         if tokens not in choices:
             return {}
-        found = self._read("prefix_spectrum", choices.index(tokens), self._layer(layer))
-        return {int(t): found[:, sizes == t] for t in dict.fromkeys(sizes)}
+        spectra = self._read("prefix_spectrum", choices.index(tokens), self._layer(layer))
+        return {int(t): spectra[:, sizes == t] for t in dict.fromkeys(sizes)}

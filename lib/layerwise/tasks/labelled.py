@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.cluster.hierarchy import DisjointSet
 
-from layerwise.activations.words import Word, words_of
+from layerwise.activations.embedding import Word, words_of
 from layerwise.config.settings import ScoringSettings
 from layerwise.config.tasks import LabelledEntry, task_type
 from layerwise.corpora.media import Medium
@@ -56,7 +56,7 @@ class Labels:
         As in the config.
     texts : list of lists
         One list of N texts, or two for pairs; of images and recordings the SHA-256 of their
-        files, of words `layerwise.activations.words.Word`.
+        files, of words `layerwise.activations.embedding.Word`.
     labels : array, shape (N,)
         As `layerwise.tasks.probes.classes` or `layerwise.tasks.probes.numbers` gives them.
     groups : list

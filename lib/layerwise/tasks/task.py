@@ -25,7 +25,7 @@ Array = npt.NDArray[Any]
 
 Key = tuple[str, Any]
 """Prompt type ('query', 'document' or '') and text; in place of the text the SHA-256 of the file
-of an image or a recording, a `layerwise.activations.words.Word` or a
+of an image or a recording, a `layerwise.activations.embedding.Word` or a
 `layerwise.tasks.questions.Question`."""
 
 keep_data = lru_cache(maxsize=8)
