@@ -120,14 +120,14 @@ def test_mistakes(row: str) -> None:
 # Key to change | value | message
 WORDS = """
 modles | {} | the config: unknown key 'modles' (did you mean 'models'?).
-extract/tokens | all | extract.tokens: expected a list, got 'all'; write [all].
-extract/dtype | float23 | extract.dtype: expected float32, bfloat16 or float16, got 'float23' (did you mean 'float32'?).
+extract/tokens | all | extract.tokens: must be a valid list, got 'all'; write [all].
+extract/dtype | float23 | extract.dtype: unknown value 'float23' (did you mean 'float32'?).
 models/x | {} | models.x.source: this key is missing.
-models/x | {source: {hub: 3}} | models.x.source.hub: expected text, got 3; put it in quotes.
-nano/pythia-nano/learning_rate | '1e-3' | nano.pythia-nano.learning_rate: expected a number, got '1e-3'; write 0.001.
+models/x | {source: {hub: 3}} | models.x.source.hub: must be a valid string, got 3; put it in quotes.
+nano/pythia-nano/learning_rate | '1e-3' | nano.pythia-nano.learning_rate: must be a valid number, got '1e-3'; write 0.001.
 corpora/c | {source: {fil: a}} | corpora.c.source: expected a mapping with one of the keys hub, file, package, task, generate, got {"fil": "a"} (did you mean 'file'?).
 studies/a | {kind: score_by_dept} | studies.a.kind: unknown value 'score_by_dept' (did you mean 'score_by_depth'?).
-extract/threads | 0 | extract.threads: expected at least 1, got 0.
+extract/threads | 0 | extract.threads: must be greater than or equal to 1, got 0.
 """
 
 

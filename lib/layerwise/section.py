@@ -5,15 +5,12 @@ A section is a pydantic model. It is read once, and functions take it instead of
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import re
 import unicodedata
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import reduce
-from operator import getitem
 from typing import Annotated, Any, TypeVar
 
 from pydantic import (
@@ -30,7 +27,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from layerwise.errors import Code, ConfigError, closest
+from layerwise.errors import Code, ConfigError, closest, listed
 
 S = TypeVar("S", bound="Section")
 T = TypeVar("T")
@@ -58,7 +55,7 @@ class Section(BaseModel):
         if isinstance(given, dict):
             for key in given:
                 if key not in cls.model_fields:
-                    hint = closest(key, cls.model_fields) or f"; use {_or(cls.model_fields)}"
+                    hint = closest(key, cls.model_fields) or f"; use {listed(cls.model_fields)}"
                     raise PydanticCustomError(
                         "unknown_key", "unknown key {key}{hint}", {"key": repr(key), "hint": hint}
                     )
@@ -159,11 +156,14 @@ def ends_with(*suffixes: str) -> AfterValidator:
 
 
 def one_of(*keys: str) -> Discriminator:
-    """Distinguish the members of a union by their keys: one of these is given."""
+    """Distinguish the members of a union by their keys: one of these is given.
+
+    The member of the key ``hub`` has ``Tag("{hub}")``, which no key of a config can be.
+    """
 
     def tag(value: Any) -> str | None:
-        given = value if isinstance(value, dict) else getattr(value, "__dict__", ())
-        return next((key for key in keys if key in given), None)
+        section = value if isinstance(value, dict) else getattr(value, "__dict__", ())
+        return next((f"{{{key}}}" for key in keys if key in section), None)
 
     return Discriminator(
         tag,
@@ -234,116 +234,66 @@ def _printable(text: str, where: str) -> None:
             raise ConfigError(where, problem, code="control_character")
 
 
-_TYPES = {
-    "string_type": "text",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "bool_type": "true or false",
-    "dict_type": "a mapping",
-    "model_type": "a mapping",
-    "tuple_type": "a list",
-}
-_BOUNDS = {
-    "greater_than_equal": "at least {ge}",
-    "greater_than": "more than {gt}",
-    "less_than_equal": "at most {le}",
-    "less_than": "less than {lt}",
-    "multiple_of": "a multiple of {multiple_of}",
-    "too_short": "at least {min_length}",
-    "too_long": "at most {max_length}",
-    "string_too_short": "text",
-    "string_pattern_mismatch": "text of the form {pattern}",
-    "finite_number": "a finite number",
-}
-
-
-def _explain(error: ValidationError, given: Any, where: str) -> ConfigError:
-    """The first mistake that pydantic found, as one sentence."""
-    found = [(_path(e, given), e) for e in error.errors(include_url=False)]
+def _explain(error: ValidationError, document: Any, where: str) -> ConfigError:
+    """One mistake that pydantic found, as a sentence."""
+    errors = [(_path(e, document), e) for e in error.errors(include_url=False)]
+    first = errors[0][0]
     # The wrong item of a list is better blamed than the list, which fails as a text as well.
-    best = max(path for path, _ in found if path[: len(found[0][0])] == found[0][0])
-    errors = [e for path, e in found if path == best]
-    place = where
-    for key in best:
-        place += f"[{key}]" if isinstance(key, int) else f".{key}" if place else str(key)
-    problem, code = _sentence(errors)
-    return ConfigError(place or "the config", problem + ".", code=code)
-
-
-def _sentence(errors: list[Any]) -> tuple[str, Code]:
-    """The problem at one place, and its code."""
+    path = max(path for path, _ in errors if path[: len(first)] == first)
     # Of a union's members, the one with the right type failed for a better reason.
-    first = min(errors, key=lambda e: e["type"] in _TYPES)
-    value = first["input"]
-    kind, context = first["type"], first.get("ctx", {})
-    if kind == "missing":
-        return "this key is missing", "missing"
-    if kind in ("unknown_key", "bad_name", "duplicate"):
-        return first["msg"], kind
-    if kind == "one_of":
-        near = ""
-        if isinstance(value, dict):
-            near = next(filter(None, (closest(k, context["keys"].split(", ")) for k in value)), "")
-        return f"{first['msg']}, got {_show(value)}{near}", kind
-    if kind == "value_error":
-        return str(context["error"]), "invalid"
-    literals = [w for e in errors if e["type"] == "literal_error" for w in _literals(e)]
-    types = [_TYPES[e["type"]] for e in errors if e["type"] in _TYPES]
-    if literals:
-        near = closest(str(value), literals)
-        if near and len(literals) > 8:
-            return f"unknown value {_show(value)}{near}", "unknown_value"
-        return f"expected {_or([*literals, *types])}, got {_show(value)}{near}", "unknown_value"
-    if types:
-        return f"expected {_or(types)}, got {_show(value)}{_fix(types, value)}", "wrong_type"
-    bounds = {k: f"{v:g}" if isinstance(v, float) else v for k, v in context.items()}
-    expected = _BOUNDS.get(kind, first["msg"]).format(**bounds)
-    return f"expected {expected}, got {_show(value)}", "out_of_range"
+    reason = min((e for at, e in errors if at == path), key=lambda e: e["type"].endswith("_type"))
+    for key in path:
+        where += f"[{key}]" if isinstance(key, int) else f".{key}" if where else str(key)
+    problem, code = _sentence(reason)
+    return ConfigError(where or "the config", problem + ".", code=code)
 
 
-def _fix(types: list[str], value: Any) -> str:
-    """The advice that follows a wrong type."""
-    if "a list" in types and isinstance(value, str | int | float):
+def _path(error: Any, document: Any) -> tuple[Any, ...]:
+    """The keys and positions that lead to an error: pydantic's, without the members of unions."""
+    path, value = [], document
+    for key in error["loc"]:
+        with suppress(KeyError, IndexError, TypeError):
+            value = value[key]
+            path.append(key)
+    return (*path, error["loc"][-1]) if error["type"] == "missing" else tuple(path)
+
+
+def _sentence(error: Any) -> tuple[str, Code]:
+    """The problem of one of pydantic's errors, and its code."""
+    kind, value, context = error["type"], error["input"], error.get("ctx", {})
+    message = re.sub(r"^Input should", "must", error["msg"]).partition(", got")[0]
+    message = re.sub(r"( or instance of \w+| after validation.*)", "", message)
+    message = re.sub(r"[Tt]uple", "list", message.replace("dictionary", "mapping"))
+    match kind:
+        case "missing":
+            return "this key is missing", kind
+        case "unknown_key" | "bad_name" | "duplicate":
+            return message, kind
+        case "one_of":
+            known = context["keys"].split(", ")
+            names = value if isinstance(value, Mapping) else ()
+            near = next(filter(None, (closest(name, known) for name in names)), "")
+            return f"{message}, got {_show(value)}{near}", kind
+        case "value_error":
+            return str(context["error"]), "invalid"
+        case "literal_error":
+            near = closest(str(value), re.findall("'([^']*)'", context["expected"]))
+            problem = f"unknown value {_show(value)}{near}" if near else message
+            return problem if near else f"{problem}, got {_show(value)}", "unknown_value"
+    code: Code = "wrong_type" if kind.endswith("_type") else "out_of_range"
+    return f"{message}, got {_show(value)}{_advice(kind, value)}", code
+
+
+def _advice(kind: str, value: Any) -> str:
+    """How to fix a value of the wrong type."""
+    if kind == "tuple_type" and isinstance(value, str | int | float):
         return f"; write [{value}]"
-    if types == ["text"] and isinstance(value, bool | int | float):
+    if kind == "string_type" and isinstance(value, bool | int | float):
         return "; put it in quotes"
-    if "a number" in types and isinstance(value, str):
-        try:
+    if kind == "float_type" and isinstance(value, str):
+        with suppress(ValueError):
             return f"; write {float(value)}"
-        except ValueError:
-            return ""
     return ""
-
-
-def _literals(error: Any) -> list[str]:
-    expected = str(error["ctx"]["expected"])
-    return re.findall(r"'([^']*)'", expected) or [expected]
-
-
-def _or(words: Any) -> str:
-    *most, last = dict.fromkeys(map(str, words))
-    return f"{', '.join(most)} or {last}" if most else last
-
-
-def _path(error: Any, given: Any) -> tuple[Any, ...]:
-    """The keys and positions that lead to an error.
-
-    pydantic's location names the members of unions too, which may look like keys. The path is the
-    longest part of it that leads to the value that pydantic refused.
-    """
-    loc, value, key = error["loc"], error["input"], ()
-    if loc[-1:] == ("[key]",):
-        loc, key = loc[:-2], loc[-2:-1]
-    elif error["type"] == "missing":
-        loc, key = loc[:-1], loc[-1:]
-    for n in range(len(loc), -1, -1):
-        for steps in itertools.combinations(loc, n):
-            with suppress(KeyError, IndexError, TypeError):
-                at = reduce(getitem, steps, given)
-                if at is value or at == value or (value in key and value in at):
-                    return (*steps, *key)
-    return key
 
 
 def _show(value: Any) -> str:

@@ -32,9 +32,9 @@ __all__ = ["Config", "read_config"]
 
 
 Corpus = Annotated[
-    Annotated[CorpusSettings, Tag("source")]
-    | Annotated[ImageCorpus, Tag("images")]
-    | Annotated[AudioCorpus, Tag("audio")],
+    Annotated[CorpusSettings, Tag("{source}")]
+    | Annotated[ImageCorpus, Tag("{images}")]
+    | Annotated[AudioCorpus, Tag("{audio}")],
     one_of("source", "images", "audio"),
 ]
 """A corpus of texts, of images or of recordings."""

@@ -100,7 +100,7 @@ class Generation(Section):
     model: str = Field(min_length=1)
     """A model of `models`, which writes the texts at its last checkpoint."""
     prompts: Annotated[
-        Annotated[HubTexts, Tag("hub")] | Annotated[FileTexts, Tag("file")],
+        Annotated[HubTexts, Tag("{hub}")] | Annotated[FileTexts, Tag("{file}")],
         one_of("hub", "file"),
     ]
     """Source of the prompts: one of hub, file."""
@@ -116,11 +116,11 @@ class GeneratedTexts(Section):
 
 
 TextSource = Annotated[
-    Annotated[HubTexts, Tag("hub")]
-    | Annotated[FileTexts, Tag("file")]
-    | Annotated[PackageTexts, Tag("package")]
-    | Annotated[TaskTexts, Tag("task")]
-    | Annotated[GeneratedTexts, Tag("generate")],
+    Annotated[HubTexts, Tag("{hub}")]
+    | Annotated[FileTexts, Tag("{file}")]
+    | Annotated[PackageTexts, Tag("{package}")]
+    | Annotated[TaskTexts, Tag("{task}")]
+    | Annotated[GeneratedTexts, Tag("{generate}")],
     one_of("hub", "file", "package", "task", "generate"),
 ]
 """The source of a corpus of texts."""
@@ -303,15 +303,15 @@ class PackageImages(Section):
 
 
 ImageSource = Annotated[
-    Annotated[HubImages, Tag("hub")]
-    | Annotated[FolderMedia, Tag("folder")]
-    | Annotated[PackageImages, Tag("package")],
+    Annotated[HubImages, Tag("{hub}")]
+    | Annotated[FolderMedia, Tag("{folder}")]
+    | Annotated[PackageImages, Tag("{package}")],
     one_of("hub", "folder", "package"),
 ]
 """The source of a corpus of images."""
 
 AudioSource = Annotated[
-    Annotated[HubRecordings, Tag("hub")] | Annotated[FolderMedia, Tag("folder")],
+    Annotated[HubRecordings, Tag("{hub}")] | Annotated[FolderMedia, Tag("{folder}")],
     one_of("hub", "folder"),
 ]
 """The source of a corpus of recordings."""

@@ -247,16 +247,16 @@ def is_converted(source: Section) -> bool:
 
 
 Source = Annotated[
-    Annotated[HubSource, Tag("hub")]
-    | Annotated[FolderSource, Tag("folder")]
-    | Annotated[PackageSource, Tag("package")]
-    | Annotated[StatesSource, Tag("states")],
+    Annotated[HubSource, Tag("{hub}")]
+    | Annotated[FolderSource, Tag("{folder}")]
+    | Annotated[PackageSource, Tag("{package}")]
+    | Annotated[StatesSource, Tag("{states}")],
     one_of("hub", "folder", "package", "states"),
 ]
 """The source of a model."""
 
 Adapter = Annotated[
-    Annotated[HubAdapter, Tag("hub")] | Annotated[FolderAdapter, Tag("folder")],
+    Annotated[HubAdapter, Tag("{hub}")] | Annotated[FolderAdapter, Tag("{folder}")],
     one_of("hub", "folder"),
 ]
 """The source of an adapter."""

@@ -148,7 +148,7 @@ class FileQuestions(_Columns):
 
 
 Questions = Annotated[
-    Annotated[HubQuestions, Tag("hub")] | Annotated[FileQuestions, Tag("file")],
+    Annotated[HubQuestions, Tag("{hub}")] | Annotated[FileQuestions, Tag("{file}")],
     one_of("hub", "file"),
 ]
 """The source of multiple-choice questions."""
@@ -174,14 +174,14 @@ class ChoiceEntry(Section):
 def _tag(entry: Any) -> str:
     given = entry if isinstance(entry, dict) else getattr(entry, "__dict__", ())
     if "questions" in given:
-        return "choice"
-    return "labelled" if {"file", "corpus", "kind"} & set(given) else "mteb"
+        return "{choice}"
+    return "{labelled}" if {"file", "corpus", "kind"} & set(given) else "{mteb}"
 
 
 Task = Annotated[
-    Annotated[MtebEntry, Tag("mteb")]
-    | Annotated[LabelledEntry, Tag("labelled")]
-    | Annotated[ChoiceEntry, Tag("choice")],
+    Annotated[MtebEntry, Tag("{mteb}")]
+    | Annotated[LabelledEntry, Tag("{labelled}")]
+    | Annotated[ChoiceEntry, Tag("{choice}")],
     Discriminator(_tag),
 ]
 """A task: of mteb, of your own labels, or of multiple choice."""
