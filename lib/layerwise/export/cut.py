@@ -154,7 +154,7 @@ def export(
             folder = work / str(n_blocks)
             try:
                 parameters = _save(loaded, recipe, n_blocks, state, folder)
-                found = _encode(folder, loaded, texts)
+                vectors = _encode(folder, loaded, texts)
             except Exception as error:
                 if memory_fault(error) or disk_fault(error):
                     raise
@@ -162,7 +162,7 @@ def export(
                 # in what they raise; all errors are reported if no cut is right.
                 failures.append(f"{type(error).__name__}: {' '.join(str(error).split())[:120]}")
                 continue
-            difference = float((np.abs(found - wanted) / np.where(scale > 0, scale, 1)).max())
+            difference = float((np.abs(vectors - wanted) / np.where(scale > 0, scale, 1)).max())
             if difference <= ROUNDING:
                 break
             failures.append(f"its embeddings differ by {difference:.1e} of their norm")
@@ -211,8 +211,8 @@ def check_layers(recipe: Recipe, model: str, last: int) -> None:
             code="out_of_range",
         )
     if len(set(recipe.layers)) < len(recipe.layers):
-        given = ", ".join(map(str, recipe.layers))
-        raise LayerwiseError(f"layer: give each layer once, got {given}.", code="duplicate")
+        listed = ", ".join(map(str, recipe.layers))
+        raise LayerwiseError(f"layer: give each layer once, got {listed}.", code="duplicate")
 
 
 def check_words(recipe: Recipe) -> None:
@@ -255,8 +255,8 @@ def _beside(target: Path) -> Iterator[Path]:
 def _whole(loaded: LoadedModel, recipe: Recipe, texts: Sequence[str]) -> Array:
     """The whole model's embeddings, shape (N, D); as `combined` for several layers."""
     vectors = embed(loaded, texts, [recipe.representation])[0]
-    found = combined([vectors[layer] for layer in recipe.layers], recipe.combine)
-    return normalized(found) if recipe.normalize else found
+    together = combined([vectors[layer] for layer in recipe.layers], recipe.combine)
+    return normalized(together) if recipe.normalize else together
 
 
 def _cuts(loaded: LoadedModel, recipe: Recipe) -> list[tuple[int, int | None]]:
@@ -282,8 +282,8 @@ def _cut(loaded: LoadedModel, n_blocks: int) -> nn.Module:
         # XLM has several lists side by side, ALBERT one of fewer modules than layers.
         if path.rpartition(".")[0] == parent and len(modules) == len(anatomy.blocks):
             # The stream after the last block is no block's input, so we append a copy of a block.
-            kept = [*modules, copy.deepcopy(modules[-1])][:n_blocks]
-            setattr(model.get_submodule(parent), path.rpartition(".")[2], nn.ModuleList(kept))
+            blocks = [*modules, copy.deepcopy(modules[-1])][:n_blocks]
+            setattr(model.get_submodule(parent), path.rpartition(".")[2], nn.ModuleList(blocks))
     config: Any = model.config
     if hasattr(config, "quantization_config"):
         # Weights read from a GGUF file are ordinary ones by now.
@@ -354,9 +354,9 @@ def _saved_as(kind: type, file: str) -> Any:
     return type(kind.__name__, (kind,), {"__module__": file.removesuffix(".py")})
 
 
-def _path_of(part: nn.Module | None, loaded: LoadedModel) -> str:
+def _path_of(module: nn.Module | None, loaded: LoadedModel) -> str:
     paths: dict[nn.Module | None, str] = {m: path for path, m in loaded.model.named_modules()}
-    return paths[part]
+    return paths[module]
 
 
 def _encode(folder: Path, loaded: LoadedModel, texts: Sequence[str]) -> Array:

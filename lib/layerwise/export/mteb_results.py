@@ -52,20 +52,20 @@ def export_scores(results: Results, out: Path) -> int:
     cache = mteb.ResultCache(out)
     tasks = {name: get_task(name) for name in scores["task"].unique()}
     n_files = 0
-    place: Any
-    for place, rows in scores.groupby(["model", "revision", "layer", *DIMENSIONS, "task"]):
-        model, revision, layer, *read, name = place
+    group: Any
+    for group, rows in scores.groupby(["model", "revision", "layer", *DIMENSIONS, "task"]):
+        model, revision, layer, *read, name = group
         unusual = {d: v for d, v in zip(DIMENSIONS, read, strict=True) if v != USUAL[d]}
         about = {
             "name": f"layerwise/{model}",
             "revision": revision,
             "experiment_kwargs": {"layer": int(layer), **unusual},
         }
-        found: dict[str, Any] = {}
+        by_split: dict[str, Any] = {}
         for split, subset, text in rows[["split", "subset", "sub_scores"]].to_numpy():
-            found.setdefault(split, {})[subset] = json.loads(text)
+            by_split.setdefault(split, {})[subset] = json.loads(text)
         # The time of one layer is not known: all are embedded in one pass.
-        result = mteb.TaskResult.from_task_results(tasks[name], found, evaluation_time=0.0)
+        result = mteb.TaskResult.from_task_results(tasks[name], by_split, evaluation_time=0.0)
         cache.save_to_cache(result, ModelMeta.create_empty(about))
         n_files += 1
     return n_files

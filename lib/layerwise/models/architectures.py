@@ -32,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -166,13 +167,14 @@ class Anatomy:
         LayerwiseError
             If no entry of `PARTS` fits a block; the message names the line to add.
         """
-        found = []
+        parts_of_blocks = []
         for block in self.blocks:
             paths = {name for name, _ in block.named_modules()}
             # One norm may serve both the mixer and the MLP.
-            either = (own for parts in PARTS for own in (parts, parts._replace(mlp_norm=None)))
-            own = next((own for own in either if paths >= set(own.named().values())), None)
-            if own is None:
+            entries = chain(*((parts, parts._replace(mlp_norm=None)) for parts in PARTS))
+            fitting = (parts for parts in entries if paths >= set(parts.named().values()))
+            parts = next(fitting, None)
+            if parts is None:
                 inside = sorted(name for name, _ in block.named_children())
                 raise LayerwiseError(
                     f"The sublayers of the architecture {self.kind!r} are not known (a block "
@@ -181,8 +183,8 @@ class Anatomy:
                     "lib/layerwise/models/architectures.py, or ask for no extract.sublayers.",
                     code="unsupported",
                 )
-            found.append(own)
-        return tuple(found)
+            parts_of_blocks.append(parts)
+        return tuple(parts_of_blocks)
 
     @property
     def sublayers(self) -> tuple[str, ...]:

@@ -78,13 +78,13 @@ def claim(uuids: Mapping[int, str], *, every: bool = False, folder: Path | None 
     folder : Path, optional
         Folder of the lock files; by default the system's temporary folder.
     """
-    place = folder or Path(tempfile.gettempdir())
+    folder = folder or Path(tempfile.gettempdir())
     logged = -LOG_EVERY_S
     while True:
         held: dict[int, BaseFileLock] = {}
         for number, uuid in uuids.items():
             # Every user of the machine must be able to open it, whatever the umask of its creator.
-            lock = FileLock(place / f"layerwise-gpu-{uuid}.lock", mode=0o666, thread_local=False)
+            lock = FileLock(folder / f"layerwise-gpu-{uuid}.lock", mode=0o666, thread_local=False)
             with suppress(Timeout):
                 lock.acquire(blocking=False)
                 held[number] = lock

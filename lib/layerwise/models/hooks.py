@@ -106,7 +106,7 @@ def _silence(
 ) -> None:
     """Put hooks on a block that set what one of its parts adds to zero."""
     block = anatomy.blocks[ablation.layer - 1]
-    part = block.get_submodule(getattr(anatomy.parts[ablation.layer - 1], ablation.part))
+    module = block.get_submodule(getattr(anatomy.parts[ablation.layer - 1], ablation.part))
     shape = torch.Size()
 
     def enter(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -123,7 +123,7 @@ def _silence(
         return states if isinstance(output, Tensor) else (states, *output[1:])
 
     stack.callback(block.register_forward_pre_hook(enter, with_kwargs=True).remove)
-    stack.callback(part.register_forward_hook(leave).remove)
+    stack.callback(module.register_forward_hook(leave).remove)
 
 
 def _look_inside(
@@ -199,5 +199,5 @@ def first_tensor(output: Any) -> Tensor:
 
 def stream(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """The inputs of a block."""
-    given: Tensor = args[0] if args else kwargs["hidden_states"]
-    return given
+    states: Tensor = args[0] if args else kwargs["hidden_states"]
+    return states

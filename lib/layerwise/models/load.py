@@ -123,17 +123,17 @@ class LoadedModel:
             assert ready is not None
             yield ready.result()
 
-    def _prompts(self, part: list[Any]) -> tuple[list[Prompt], list[int]]:
-        for one in part:
-            kind = one.kind if isinstance(one, Medium) else "text"
+    def _prompts(self, inputs: list[Any]) -> tuple[list[Prompt], list[int]]:
+        for item in inputs:
+            kind = item.kind if isinstance(item, Medium) else "text"
             if kind != self.reader.takes:
                 raise self._other_kind(kind)
-        prompts, n_cut = self.reader.prompts(part)
+        prompts, n_cut = self.reader.prompts(inputs)
         return list(prompts), n_cut
 
-    def _other_kind(self, given: str) -> LayerwiseError:
+    def _other_kind(self, kind: str) -> LayerwiseError:
         return LayerwiseError(
-            f"{self.name} takes {self.reader.takes}s, but was given {given}s; in a config, name "
+            f"{self.name} takes {self.reader.takes}s, but was given {kind}s; in a config, name "
             "its corpora and tasks in the studies.",
             code="conflict",
         )
@@ -176,15 +176,15 @@ class LoadedModel:
                     code="unsupported",
                 )
 
-    def not_finite(self, place: str) -> LayerwiseError:
-        """The error for NaN or infinity in the states, with their place ("layer 3 for …")."""
+    def not_finite(self, where: str) -> LayerwiseError:
+        """The error for NaN or infinity in the states, and where they are ("layer 3 for …")."""
         remedy = (
             "check the weights, which hold NaN or infinity or lead to them."
             if self.dtype == "float32"
             else "try dtype: float32, or check the weights."
         )
         return LayerwiseError(
-            f"{self.name} at {self.revision!r} gives NaN or infinity at {place} in {self.dtype}; "
+            f"{self.name} at {self.revision!r} gives NaN or infinity at {where} in {self.dtype}; "
             f"{remedy}",
             code="not_finite",
         )
@@ -197,13 +197,15 @@ def reader_of(config: Any) -> type[Texts] | type[Images] | type[Recordings]:
     return Recordings if takes_audio(config) else Texts
 
 
-def processor_of(place: str, config: Any, own: Preprocess | None = None, **options: Any) -> Any:
+def processor_of(
+    name: str, config: Any, preprocess: Preprocess | None = None, **options: Any
+) -> Any:
     """The tokenizer, image processor or feature extractor of a folder or hub name.
 
     Parameters
     ----------
     config : of the model
-    own : Preprocess, optional
+    preprocess : Preprocess, optional
         In place of an image model's preprocessor_config.json.
     """
     from transformers import (
@@ -216,15 +218,15 @@ def processor_of(place: str, config: Any, own: Preprocess | None = None, **optio
     kind = reader_of(config)
     if kind is not Images:
         auto = AutoTokenizer if kind is Texts else AutoFeatureExtractor
-        return auto.from_pretrained(place, **options)
-    if own is None:
+        return auto.from_pretrained(name, **options)
+    if preprocess is None:
         # torchvision scales differently, so values would depend on whether it is installed.
-        return AutoImageProcessor.from_pretrained(place, backend="pil", **options)
+        return AutoImageProcessor.from_pretrained(name, backend="pil", **options)
     return BitImageProcessorPil(
-        size={"shortest_edge": own.resize or own.size},
-        crop_size={"height": own.size, "width": own.size},
-        image_mean=list(own.mean),
-        image_std=list(own.std),
+        size={"shortest_edge": preprocess.resize or preprocess.size},
+        crop_size={"height": preprocess.size, "width": preprocess.size},
+        image_mean=list(preprocess.mean),
+        image_std=list(preprocess.std),
         resample=3,  # bicubic, as in DINOv2, MAE and CLIP
     )
 
@@ -274,8 +276,8 @@ def load(
         try:
             network.to(claim.device)
         except torch.OutOfMemoryError as error:
-            place = locate(model.source, revision)
-            raise LayerwiseError(f"{who}: {why(error, place)}", code="no_memory") from error
+            location = locate(model.source, revision)
+            raise LayerwiseError(f"{who}: {why(error, location)}", code="no_memory") from error
     facts: dict[str, Any] = {"dtype": dtype, "weights": sha256, "claim": claim}
     return prepare(name, network, processor, model, revision=revision, **facts)
 
@@ -344,14 +346,14 @@ def read(
 def body(network: Any) -> Any:
     """The part of a model that is read: the encoder of an encoder-decoder, the image tower of a
     model of images and texts."""
-    part = network.get_encoder() if network.config.is_encoder_decoder else network
-    if not hasattr(part, "config"):
+    encoder = network.get_encoder() if network.config.is_encoder_decoder else network
+    if not hasattr(encoder, "config"):
         raise LayerwiseError(
             f"{type(network).__name__} has an encoder without a configuration; such models are "
             "not supported.",
             code="unsupported",
         )
-    return tower(part)
+    return tower(encoder)
 
 
 def prepare(
@@ -405,20 +407,21 @@ def _check_ablations(
     example: Mapping[str, Tensor],
 ) -> None:
     """Refuse ablations of parts that the model does not have, or does not add to its stream."""
-    for place, one in enumerate(ablate):
-        if one.layer >= anatomy.n_layers:
+    for number, ablation in enumerate(ablate):
+        if ablation.layer >= anatomy.n_layers:
             raise LayerwiseError(
-                f"{who}: ablate[{place}].layer: it has {anatomy.n_layers - 1} blocks, not "
-                f"{one.layer}.",
+                f"{who}: ablate[{number}].layer: it has {anatomy.n_layers - 1} blocks, not "
+                f"{ablation.layer}.",
                 code="out_of_range",
             )
-        if getattr(anatomy.parts[one.layer - 1], one.part) is None:
+        if getattr(anatomy.parts[ablation.layer - 1], ablation.part) is None:
             raise LayerwiseError(
-                f"{who}: ablate[{place}].part: its block {one.layer} has no {one.part}.",
+                f"{who}: ablate[{number}].part: its block {ablation.layer} has no "
+                f"{ablation.part}.",
                 code="unsupported",
             )
         # That its parts add up is checked in the first pass that reads them.
-        hooks.run(network, anatomy, example, lambda *_: None, sublayers=[one.part])
+        hooks.run(network, anatomy, example, lambda *_: None, sublayers=[ablation.part])
 
 
 def on(device: torch.device, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -115,8 +115,8 @@ def takes_images(config: Any) -> bool:
 
 def tower(network: Any) -> Any:
     """The image tower of a model, or the model itself."""
-    known = network.config.model_type in TOWERS
-    return getattr(network, "vision_model", network) if known else network
+    has_tower = network.config.model_type in TOWERS
+    return getattr(network, "vision_model", network) if has_tower else network
 
 
 def input_name(config: Any) -> str:
@@ -168,26 +168,26 @@ class Images:
 
     def read(self, picture: Picture) -> Tensor:
         """The model's input for an image: pixels (3, H, W), or colours (T,)."""
-        given = self.processor(images=[picture.pixels()], return_tensors="pt")
+        inputs = self.processor(images=[picture.pixels()], return_tensors="pt")
         if self.kind == OF_COLOURS:
             # As in training: the start token and all pixels except the last.
-            return torch.cat([torch.tensor([self.start_token]), given["input_ids"][0][:-1]])
-        pixels: Tensor = given["pixel_values"][0]
+            return torch.cat([torch.tensor([self.start_token]), inputs["input_ids"][0][:-1]])
+        pixels: Tensor = inputs["pixel_values"][0]
         return pixels.to(self.dtype)
 
     def inputs(self, prompts: Sequence[LazyPrompt]) -> dict[str, Tensor]:
         """The model's inputs for a batch."""
         return self._named(torch.stack([prompt.take() for prompt in prompts]))
 
-    def _named(self, given: Tensor) -> dict[str, Tensor]:
+    def _named(self, pixels: Tensor) -> dict[str, Tensor]:
         """The model's inputs for preprocessed images."""
         if self.kind == OF_COLOURS:
-            return {"input_ids": given}
+            return {"input_ids": pixels}
         if self.kind != MASKED:
-            return {"pixel_values": given}
+            return {"pixel_values": pixels}
         # The model sorts the patches by these numbers.
-        order = torch.arange(self._n_patches(given)).double()
-        return {"pixel_values": given, "noise": order.expand(len(given), -1)}
+        order = torch.arange(self._n_patches(pixels)).double()
+        return {"pixel_values": pixels, "noise": order.expand(len(pixels), -1)}
 
     def _n_patches(self, pixels: Tensor) -> int:
         """The patches of images, shape (B, 3, H, W)."""
@@ -308,11 +308,11 @@ class Recordings:
 
     def _features(self, samples: Samples) -> tuple[Tensor, int]:
         """The model's input for samples, and how many of its frames are of them."""
-        given = self.extractor(
+        inputs = self.extractor(
             samples, sampling_rate=self.rate, return_tensors="pt", return_attention_mask=True
         )
-        features: Tensor = given[self.name][0]
-        mask = given.get("attention_mask")
+        features: Tensor = inputs[self.name][0]
+        mask = inputs.get("attention_mask")
         return features.to(self.dtype), len(features) if mask is None else int(mask.sum())
 
     def n_tokens(self, n_samples: int) -> int:
@@ -369,8 +369,8 @@ class Recordings:
         """The model's inputs for a batch."""
         return self._batch([prompt.take() for prompt in prompts])
 
-    def _batch(self, given: list[Tensor]) -> dict[str, Tensor]:
-        return padded(self.name, given, self.extractor.padding_value)
+    def _batch(self, inputs: list[Tensor]) -> dict[str, Tensor]:
+        return padded(self.name, inputs, self.extractor.padding_value)
 
     def _examples(self) -> list[Tensor]:
         """Inputs for two recordings that differ in their first half, and for a longer one."""

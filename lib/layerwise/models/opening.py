@@ -91,10 +91,10 @@ def depth_of(model: str, revision: str) -> int | None:
     if location.gguf_file or location.name.endswith(STATES):
         return None
     try:
-        found, _ = PreTrainedConfig.get_config_dict(location.name, **location.options())
+        config, _ = PreTrainedConfig.get_config_dict(location.name, **location.options())
     except (OSError, ValueError):  # loading says why
         return None
-    depth = found.get("num_hidden_layers")
+    depth = config.get("num_hidden_layers")
     return depth if isinstance(depth, int) else None
 
 
@@ -205,11 +205,11 @@ def _contents(attributes: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
 
 def _owners(network: nn.Module) -> list[Any]:
     """The modules of a network, and the configurations that they and each other have."""
-    found: dict[int, Any] = {id(module): module for module in network.modules()}
-    waiting = list(found.values())
+    owners: dict[int, Any] = {id(module): module for module in network.modules()}
+    waiting = list(owners.values())
     while waiting:
         for value in vars(waiting.pop()).values():
-            if isinstance(value, PreTrainedConfig) and id(value) not in found:
-                found[id(value)] = value
+            if isinstance(value, PreTrainedConfig) and id(value) not in owners:
+                owners[id(value)] = value
                 waiting.append(value)
-    return list(found.values())
+    return list(owners.values())

@@ -30,11 +30,11 @@ STILL = 4
 
 
 class Call(NamedTuple):
-    """One call of a module: what it received and gave; None for what is no tensor."""
+    """One call of a module: its input and output; None for what is no tensor."""
 
     module: nn.Module
-    given: Tensor | None
-    made: Tensor | None
+    input: Tensor | None
+    output: Tensor | None
 
 
 class Reading(NamedTuple):
@@ -51,6 +51,24 @@ class Reading(NamedTuple):
     entries: list[Call]
     exits: list[Call]
     is_chain: bool
+
+
+class Layout(NamedTuple):
+    """Axes of the states in a model: time before the batch as in XLNet, more tokens than the
+    prompts have as in Longformer, which pads a batch to a multiple of its window."""
+
+    time_first: bool
+    length: int
+
+    def states(self, tensor: Tensor | None) -> Tensor | None:
+        """A tensor as states, shape (B, T, D); None for what has other axes."""
+        if tensor is None or tensor.ndim != 3:
+            return None
+        return (tensor.transpose(0, 1) if self.time_first else tensor)[:, : self.length]
+
+
+class _MisfitError(Exception):
+    """Calls are not those of the blocks; says why as a predicate."""
 
 
 @torch.inference_mode()
@@ -71,7 +89,7 @@ def probe(
         not its output.
     """
     who, stack = f"{name} ({type(model).__name__})", dissect(model)
-    what, first = next(iter(inputs.items()))
+    what = next(iter(inputs))
     try:
         calls, output = _recorded(model, stack, inputs)
     except (MemoryError, torch.OutOfMemoryError):
@@ -81,13 +99,12 @@ def probe(
         raise _refused(
             who, f"does not run on {what} alone ({type(error).__name__}: {detail})"
         ) from error
-    n_tokens = hooks.token_count(inputs)
     problems = []
     for reading in _readings(stack, calls):
-        found = _anatomy(stack, reading, calls, output, len(first), n_tokens)
-        if not isinstance(found, str):
-            return found
-        problems.append(found)
+        try:
+            return _proved(stack, reading, calls, output, inputs)
+        except _MisfitError as misfit:
+            problems.append(str(misfit))
     if not problems:
         lists = {path: len(modules) for path, modules in stack.lists.items()}
         problems = [f"has no list of modules that run {stack.depth} times (its lists: {lists})"]
@@ -146,9 +163,9 @@ def causal(
         Inputs that differ only in their second half; the states of the first third of the tokens
         are compared.
     """
-    first, second = (_states(model, anatomy, given) for given in (one, other))
+    first, second = (_states(model, anatomy, inputs) for inputs in (one, other))
     early = slice(first[0].shape[1] // 3)
-    change = _differ([own[:, early] for own in first], [own[:, early] for own in second])
+    change = _differ([layer[:, early] for layer in first], [layer[:, early] for layer in second])
     return change <= max(LEAST, STILL * _precision(model))
 
 
@@ -161,19 +178,19 @@ def _recorded(
 ) -> tuple[list[Call], Tensor | None]:
     """Calls of the modules in lists and of those outside of lists, and the model's output."""
     listed = {module for modules in stack.lists.values() for module in modules}
-    inner = {part for module in listed for part in module.modules()} - listed
-    open_calls: list[Tensor | None] = []
+    inner = {inside for module in listed for inside in module.modules()} - listed
+    received: list[Tensor | None] = []
     calls: list[Call] = []
 
     # Cloned, since some models add to their states in place.
     def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        given = args[0] if args else kwargs.get("hidden_states")
-        open_calls.append(given.clone() if isinstance(given, Tensor) else None)
+        states = args[0] if args else kwargs.get("hidden_states")
+        received.append(states.clone() if isinstance(states, Tensor) else None)
 
     def after(module: nn.Module, _: Any, output: Any) -> None:
-        made = next(iter(output), None) if isinstance(output, tuple | list) else output
-        made = made.clone() if isinstance(made, Tensor) else None
-        calls.append(Call(module, open_calls.pop(), made))
+        states = next(iter(output), None) if isinstance(output, tuple | list) else output
+        states = states.clone() if isinstance(states, Tensor) else None
+        calls.append(Call(module, received.pop(), states))
 
     with ExitStack() as hooked:
         for module in set(model.modules()) - inner - {model}:
@@ -192,85 +209,111 @@ def _readings(stack: Stack, calls: list[Call]) -> Iterator[Reading]:
     """
     by_parent: dict[str, list[tuple[str, list[int]]]] = {}
     for path, modules in stack.lists.items():
-        places = [n for n, call in enumerate(calls) if call.module in set(modules)]
-        run = [calls[n].module for n in places]
-        if len(run) != stack.depth or len(modules) > stack.depth:
+        numbers = [n for n, call in enumerate(calls) if call.module in set(modules)]
+        order = [calls[n].module for n in numbers]
+        if len(order) != stack.depth or len(modules) > stack.depth:
             continue
-        if len(modules) < stack.depth or run == list(modules):
-            by_parent.setdefault(path.rpartition(".")[0], []).append((path, places))
+        if len(modules) < stack.depth or order == list(modules):
+            by_parent.setdefault(path.rpartition(".")[0], []).append((path, numbers))
     for siblings in by_parent.values():
         if len(siblings) > 1:
             path, first = min(siblings, key=lambda one: one[1])
             _, last = max(siblings, key=lambda one: one[1])
             yield Reading(path, [calls[n] for n in first], [calls[n] for n in last], is_chain=True)
-        for path, places in siblings:
-            own = [calls[n] for n in places]
-            yield Reading(path, own, own, is_chain=len(siblings) > 1)
+        for path, numbers in siblings:
+            runs = [calls[n] for n in numbers]
+            yield Reading(path, runs, runs, is_chain=len(siblings) > 1)
 
 
-def _anatomy(
+def _proved(
     stack: Stack,
     reading: Reading,
     calls: list[Call],
     output: Tensor | None,
-    batch: int,
-    n_tokens: int | None,
-) -> tuple[Anatomy, list[Tensor]] | str:
-    """What `probe` returns if a reading is right, and otherwise what is wrong, as a predicate."""
-    raw = [call.given for call in reading.entries] + [reading.exits[-1].made]
-    shapes = {_shape(state) for state in raw}
-    length = n_tokens or (*_shape(raw[0]), 0, 0)[1]
-    right = (batch, length, stack.hidden)
-    time_first = shapes == {(length, batch, stack.hidden)}
-    # Longformer pads a batch to a multiple of its window.
-    fit = {(*shape[:1], min(length, *shape[1:2]), *shape[2:]) for shape in shapes if shape}
-    if not time_first and (len(shapes) > 1 or fit != {right}):
-        return f"has states of the shapes {sorted(shapes)} where {right} is expected"
+    inputs: Mapping[str, Tensor],
+) -> tuple[Anatomy, list[Tensor]]:
+    """The anatomy of a reading and each layer's states, if the last of them lead to the output.
 
-    def cut(state: Tensor | None) -> Tensor | None:
-        if state is None or state.ndim != 3:
-            return None
-        return (state.transpose(0, 1) if time_first else state)[:, :length]
-
-    states = [state for state in map(cut, raw) if state is not None]
-    last, blocks = states[-1], [call.module for call in reading.entries]
-    inside = {part for block in blocks for part in block.modules()}
-    # What turns the last block's states into the model's output: its final norm, or, where the
-    # output has another width, as in OPT-350m, a projection.
-    ends = [
-        call.module
-        for call in calls
-        if call.module not in inside
-        and _same(cut(call.given), last)
-        and _same(cut(call.made), output)
-        and not _same(call.given, call.made, tolerance=0)
-    ]
+    Raises
+    ------
+    _MisfitError
+        If not.
+    """
+    received = [call.input for call in reading.entries] + [reading.exits[-1].output]
+    batch = len(next(iter(inputs.values())))
+    layout = _layout(stack, received, batch, hooks.token_count(inputs))
+    states = [state for state in map(layout.states, received) if state is not None]
+    blocks = tuple(call.module for call in reading.entries)
     if reading.is_chain and not all(
-        _same(before.made, after.given)
+        _same(before.output, after.input)
         for before, after in zip(reading.exits, reading.entries[1:], strict=False)
     ):
-        return f"does not pass its states on from module to module of {reading.path!r}"
-    if not ends and not _same(last, output):
-        return (
+        raise _MisfitError(
+            f"does not pass its states on from module to module of {reading.path!r}"
+        )
+    end = _end(calls, blocks, layout, states[-1], output)
+    if end is None and not _same(states[-1], output):
+        raise _MisfitError(
             "has an output that is neither the last block's nor a norm of it, so its layers "
             "are unknown"
         )
-    has_output = output is not None and tuple(output.shape) == right
+    has_output = output is not None and output.shape == states[-1].shape
     anatomy = Anatomy(
         stack.kind,
         reading.path,
-        tuple(blocks),
+        blocks,
         reading.exits[-1].module,
         stack.hidden,
-        final_norm=ends[0] if ends and has_output else None,
-        time_first=time_first,
+        final_norm=end if has_output else None,
+        time_first=layout.time_first,
         has_output=has_output,
     )
     return anatomy, states
 
 
-def _shape(states: Tensor | None) -> tuple[int, ...]:
-    return () if states is None else tuple(states.shape)
+def _layout(
+    stack: Stack, received: list[Tensor | None], batch: int, n_tokens: int | None
+) -> Layout:
+    """The axes that the states of all blocks have.
+
+    Parameters
+    ----------
+    n_tokens : int or None
+        Tokens of each prompt; None if the model makes them.
+    """
+    shapes = {() if states is None else tuple(states.shape) for states in received}
+    first = next(iter(shapes))
+    length = n_tokens or (first[1] if len(first) > 1 else 0)
+    if shapes == {(length, batch, stack.hidden)}:
+        return Layout(True, length)
+    is_padded = len(first) == 3 and first[1] > length
+    if shapes != {(batch, first[1] if is_padded else length, stack.hidden)}:
+        raise _MisfitError(
+            f"has states of the shapes {sorted(shapes)} where {(batch, length, stack.hidden)} is "
+            "expected"
+        )
+    return Layout(False, length)
+
+
+def _end(
+    calls: list[Call],
+    blocks: tuple[nn.Module, ...],
+    layout: Layout,
+    last: Tensor,
+    output: Tensor | None,
+) -> nn.Module | None:
+    """The module that turns the last block's states into the model's output: its final norm, or,
+    where the output has another width, as in OPT-350m, a projection."""
+    inside = {module for block in blocks for module in block.modules()}
+    for call in calls:
+        if (
+            call.module not in inside
+            and _same(layout.states(call.input), last)
+            and _same(layout.states(call.output), output)
+            and not _same(call.input, call.output, tolerance=0)
+        ):
+            return call.module
+    return None
 
 
 def _same(one: Tensor | None, other: Tensor | None, tolerance: float = SAME) -> bool:
@@ -282,9 +325,9 @@ def _same(one: Tensor | None, other: Tensor | None, tolerance: float = SAME) -> 
 
 def _states(model: nn.Module, anatomy: Anatomy, inputs: Mapping[str, Tensor]) -> list[Tensor]:
     """The states of each layer."""
-    found: list[Tensor] = []
-    hooks.run(model, anatomy, inputs, lambda _, __, own: found.append(own.clone()))
-    return found
+    layers: list[Tensor] = []
+    hooks.run(model, anatomy, inputs, lambda _, __, states: layers.append(states.clone()))
+    return layers
 
 
 def _differ(both: list[Tensor], others: list[Tensor]) -> float:

@@ -16,7 +16,7 @@ def read(location: Location, name: str) -> Any:
     """A JSON file of a model, from its folder, the cache or the hub; None if there is none."""
     from transformers.utils import cached_file
 
-    found = cached_file(
+    file = cached_file(
         location.name,
         name,
         revision=location.revision,
@@ -24,7 +24,7 @@ def read(location: Location, name: str) -> Any:
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,
     )
-    return found and json.loads(Path(found).read_text(encoding="utf-8"))
+    return file and json.loads(Path(file).read_text(encoding="utf-8"))
 
 
 def module(location: Location, kind: str) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -104,13 +105,13 @@ class Location:
         Without a network we read only the cache, since huggingface_hub would try each file for
         half a minute.
         """
-        found: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         if self.folder is None:
-            found |= {"revision": self.revision, "local_files_only": not hub_answers()}
+            options |= {"revision": self.revision, "local_files_only": not hub_answers()}
         if self.gguf_file is not None:
             require("gguf", "gguf")
-            found["gguf_file"] = self.gguf_file
-        return found
+            options["gguf_file"] = self.gguf_file
+        return options
 
 
 def quiet() -> None:
@@ -204,8 +205,8 @@ def named(text: str) -> HubSource | FolderSource | PackageSource | StatesSource:
     gguf = file or None
     if where.startswith("package:"):
         package, _, path = where.removeprefix("package:").partition("/")
-        given = {"package": package, "path": path or ".", "gguf_file": gguf}
-        return parse(PackageSource, given)
+        settings = {"package": package, "path": path or ".", "gguf_file": gguf}
+        return parse(PackageSource, settings)
     if is_file(where) and Path(where).suffix in STATES:
         return StatesSource(states=where)
     if where and is_folder(where):
@@ -307,4 +308,4 @@ def _identity(source: AnySource, revision: str) -> str:
             code="missing_file",
         )
     hashes = folder_hashes(folder)
-    return sha256_text("folder", *(part for item in hashes.items() for part in item))
+    return sha256_text("folder", *chain(*hashes.items()))

@@ -206,8 +206,8 @@ class _Replay(nn.Module):
 
     def forward(self, states: Tensor) -> None:
         """Hand the states over, shape (layers, B, T, D)."""
-        for module, own in zip((*self.blocks, self.end), states, strict=True):
-            module(own)
+        for module, layer in zip((*self.blocks, self.end), states, strict=True):
+            module(layer)
 
 
 Contents = tuple[npt.NDArray[Any], list[str], npt.NDArray[Any] | None]

@@ -100,9 +100,9 @@ class Texts:
         ids: list[list[int]] = []
         n_cut: list[int] = []
         for start in range(0, len(texts), TEXTS_AT_ONCE):
-            part = list(texts[start : start + TEXTS_AT_ONCE])
-            kept = full = self._tokenized(part)["input_ids"]
-            largest = max((max(found, default=0) for found in full), default=0)
+            some = list(texts[start : start + TEXTS_AT_ONCE])
+            rows = full = self._tokenized(some)["input_ids"]
+            largest = max((max(row, default=0) for row in full), default=0)
             if largest >= self.n_embeddings:
                 raise LayerwiseError(
                     f"{self.who}: its tokenizer gives token {largest}, but it has embeddings of "
@@ -110,17 +110,17 @@ class Texts:
                     "into its folder.",
                     code="mismatch",
                 )
-            if any(len(found) > self.max_length for found in full):
-                kept = self._tokenized(part, truncation=True)["input_ids"]
-            ids += kept
-            n_cut += [len(a) - len(b) for a, b in zip(full, kept, strict=True)]
+            if any(len(row) > self.max_length for row in full):
+                rows = self._tokenized(some, truncation=True)["input_ids"]
+            ids += rows
+            n_cut += [len(a) - len(b) for a, b in zip(full, rows, strict=True)]
         return ids, n_cut
 
     def offsets(self, texts: list[str]) -> list[list[tuple[int, int]]]:
         """Character span of each token of `prompts`, as (first, after the last); (0, 0) for
         special tokens."""
-        found = self._tokenized(texts, truncation=True, return_offsets_mapping=True)
-        return [list(map(tuple, offsets)) for offsets in found["offset_mapping"]]
+        encoded = self._tokenized(texts, truncation=True, return_offsets_mapping=True)
+        return [list(map(tuple, offsets)) for offsets in encoded["offset_mapping"]]
 
     def _tokenized(self, texts: list[str], *, truncation: bool = False, **options: Any) -> Any:
         return self.tokenizer(

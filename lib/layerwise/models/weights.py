@@ -111,8 +111,8 @@ def check_weights(who: str, network: Any, body: nn.Module, info: Any) -> None:
     # Other unexpected weights may be of a head, or buffers of an older transformers.
     stack = dissect(body)
     block = re.compile(rf"(?:^|\.){re.escape(stack.path or '?')}\.(\d+)\.")
-    found = ((name, block.search(name)) for name in info["unexpected_keys"])
-    further = [name for name, at in found if at and int(at[1]) >= stack.depth]
+    matches = ((name, block.search(name)) for name in info["unexpected_keys"])
+    further = [name for name, at in matches if at and int(at[1]) >= stack.depth]
     unfit = [*lacking, *further, *(name for name, *_ in info["mismatched_keys"])]
     if unfit:
         raise LayerwiseError(
