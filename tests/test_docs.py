@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from helpers import tiny
+from helpers import metric_lists, tiny
 from PIL import Image
 
 import layerwise.metrics
@@ -28,7 +28,7 @@ from layerwise.config.settings import ExtractSettings, MetricsSettings, ScoringS
 from layerwise.config.studies import Study
 from layerwise.config.tasks import ChoiceEntry, LabelledEntry, MtebEntry
 from layerwise.io import tables
-from layerwise.metrics import lists, registry
+from layerwise.metrics import registry
 from layerwise.metrics.table import compute
 from layerwise.models.load import load
 from layerwise.project import ROOT
@@ -154,8 +154,8 @@ def test_notebooks_run(path: Path, results: Path, monkeypatch: pytest.MonkeyPatc
 def test_metrics_page_lists_every_metric() -> None:
     page = ROOT / "docs" / "metrics.md"
     text = page.read_text(encoding="utf-8")
-    assert lists.of_metrics() in text
-    assert lists.of_settings() in text
+    assert metric_lists.of_metrics() in text
+    assert metric_lists.of_settings() in text
     assert set(registry.all_metrics()) <= anchors(page)
 
 

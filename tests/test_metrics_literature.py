@@ -16,12 +16,11 @@ from layerwise.config.settings import MetricsSettings
 from layerwise.metrics import errors
 from layerwise.metrics.catalog import alpha_req
 from layerwise.metrics.catalog.cka import cka
+from layerwise.metrics.catalog.cosines import self_cluster
 from layerwise.metrics.catalog.curvature import curvature, turning_angles
 from layerwise.metrics.catalog.effective_rank import effective_rank
-from layerwise.metrics.catalog.self_cluster import self_cluster
 from layerwise.metrics.catalog.two_nn import distances, two_nn
-from layerwise.metrics.formulas import spectra
-from layerwise.metrics.formulas.arrays import UndefinedMetricError
+from layerwise.metrics.formulas import UndefinedMetricError, spectra
 from layerwise.metrics.formulas.entropy import entropy
 from layerwise.metrics.formulas.spectra import covariance_spectrum, unit_centred
 from layerwise.metrics.layer import Layer

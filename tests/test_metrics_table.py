@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from helpers import tiny
+from helpers import metric_lists, tiny
 from helpers.in_memory import Arrays
 from helpers.kept_states import States, states_of
 from helpers.refused import refused
@@ -25,9 +25,9 @@ from layerwise import metrics
 from layerwise.activations import store as layout
 from layerwise.config.settings import MetricsSettings
 from layerwise.errors import Code
-from layerwise.metrics import lists, registry, table
+from layerwise.metrics import registry, table
 from layerwise.metrics.catalog import alpha_req
-from layerwise.metrics.formulas.arrays import UndefinedMetricError
+from layerwise.metrics.formulas import UndefinedMetricError
 from layerwise.metrics.formulas.entropy import entropy
 from layerwise.metrics.formulas.spectra import gram_spectrum
 from layerwise.metrics.layer import Layer
@@ -358,7 +358,7 @@ def test_every_metric_declares_itself() -> None:
         assert metric.source
         assert metric.range
         assert metric.compute.__doc__, f"{name} says nothing of itself"
-        assert f"(#{name}) | {metric.axis} |" in lists.of_metrics()
+        assert f"(#{name}) | {metric.axis} |" in metric_lists.of_metrics()
     directions = registry.directions()
     assert directions["infonce"] == -1
     assert directions["lidar"] == 1
@@ -397,7 +397,7 @@ def test_a_new_metric_is_one_decorated_function(
     row = dropped[(dropped["prompt_id"] == "p5") & (dropped["layer"] == 1)]
     value = row.loc[row["protocol"] == "paper", "value"].item()
     assert value == pytest.approx(np.linalg.norm(own))
-    assert "Mean norm (activation)" in lists.of_metrics()
+    assert "Mean norm (activation)" in metric_lists.of_metrics()
     with pytest.raises(ValueError, match="entropies"):
         declare(monkeypatch, norms, inputs=("entropies",))
 
@@ -410,7 +410,7 @@ def test_a_new_metric_that_cannot_be_right(
         (PerPrompt([[1.0] * N]), "wrong_shape"),  # type: ignore[arg-type]
         (PerPrompt([[1.0], [1.0, 2.0]]), "wrong_shape"),  # type: ignore[arg-type]
         (1.0, "wrong_type"),
-        (Overall(1.0, N), "mismatch"),
+        (Overall(1.0, N), "wrong_type"),
     ]
     for result, code in wrong:
         declare(monkeypatch, lambda _, result=result: [result])

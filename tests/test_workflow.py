@@ -93,7 +93,7 @@ def test_files_of_other_code_are_kept_and_named_once(done: Project) -> None:
 
 
 def test_a_changed_formula_reruns_the_metrics(done: Project) -> None:
-    formula = done.folder / "lib/layerwise/metrics/catalog/prompt_entropy.py"
+    formula = done.folder / "lib/layerwise/metrics/catalog/entropy.py"
     formula.write_text(formula.read_text() + "\n_UNUSED = 2\n")
     found = done.jobs()
     assert found["metrics"] == 3

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.metrics.formulas.arrays import as_numpy
+from layerwise.metrics.formulas import as_numpy
 
 Floats = npt.NDArray[Any]
 

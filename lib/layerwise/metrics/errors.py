@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.metrics.formulas.arrays import Array, Mask
+from layerwise.metrics.formulas import Array, Mask
 from layerwise.metrics.layer import Layer
 
 PARTS = 10

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.metrics.formulas.arrays import Array, Mask, UndefinedMetricError, check_matrix
+from layerwise.metrics.formulas import Array, Mask, UndefinedMetricError, check_matrix
 from layerwise.metrics.formulas.spectra import (
     centred,
     covariance_spectrum,

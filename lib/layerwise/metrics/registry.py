@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pydantic.dataclasses
 
-from layerwise.errors import LayerwiseError, closest
+from layerwise.errors import LayerwiseError, check_name
 from layerwise.io.files import cached, sha256_bytes, sha256_text
-from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
+from layerwise.metrics.formulas import Array, UndefinedMetricError
 from layerwise.metrics.source import essence, texts
 from layerwise.section import Section
 from layerwise.vocabulary import Normalization, Protocol, Tokens
@@ -208,40 +208,30 @@ class Metric:
             raise UndefinedMetricError(
                 f"it needs {self.min_prompts} prompts, the activations hold {len(layer.prompts)}."
             )
-        given = () if self.settings is None else (layer.settings.of(self.section, self.settings),)
-        for result in self.compute(layer, *given):
+        settings = self.settings and layer.settings.of(self.section, self.settings)
+        for result in self.compute(layer, settings) if settings else self.compute(layer):
             yield self._checked(result, layer)
 
     def _checked(self, result: Any, layer: Layer) -> Result:
         """A result whose values are an array with a number for each prompt, or each kept one."""
-        if isinstance(result, PerPrompt | Overall) and (
-            isinstance(result, PerPrompt) is not self.per_prompt
-        ):
-            raise LayerwiseError(
-                f"The metric {self.name} yields {type(result).__name__}; declare "
-                f"per_prompt={not self.per_prompt}.",
-                code="mismatch",
-            )
-        if isinstance(result, Overall):
-            return result
-        if not isinstance(result, PerPrompt):
+        if not isinstance(result, PerPrompt if self.per_prompt else Overall):
             raise LayerwiseError(
                 f"The metric {self.name} yields {type(result).__name__}; yield PerPrompt(values) "
-                "or Overall(value, n).",
+                "and declare per_prompt=True, or yield Overall(value, n).",
                 code="wrong_type",
             )
-        n, kept = len(layer.prompts), int(layer.kept.sum())
+        if not isinstance(result, PerPrompt):
+            return result
+        n, n_kept = len(layer.prompts), int(layer.kept.sum())
         try:
             values = np.asarray(result.values, dtype=np.float64)
         except (TypeError, ValueError):
-            shape = "that are no array of numbers"
-        else:
-            if values.shape in ((n,), (kept,)):
-                return replace(result, values=values)
-            shape = f"of shape {values.shape}"
+            values = np.empty((0, 0))
+        if values.shape in ((n,), (n_kept,)):
+            return replace(result, values=values)
         raise LayerwiseError(
-            f"The metric {self.name} yields values {shape} for {n} prompts, {kept} of them with "
-            "tokens that count; yield PerPrompt(values) of one number a prompt.",
+            f"The metric {self.name} yields values that are not {n} numbers, one for each prompt, "
+            f"nor {n_kept}, one for each prompt with tokens that count.",
             code="wrong_shape",
         )
 
@@ -287,13 +277,8 @@ def get(name: str) -> Metric:
     LayerwiseError
         If it does not exist; the message names the closest.
     """
-    known = all_metrics()
-    if name not in known:
-        raise LayerwiseError(
-            f"There is no metric {name!r}{closest(name, known)}; known are {', '.join(known)}.",
-            code="unknown_name",
-        )
-    return known[name]
+    check_name("metric", name, metrics := all_metrics())
+    return metrics[name]
 
 
 def functions() -> dict[str, Callable[..., float]]:
@@ -303,13 +288,13 @@ def functions() -> dict[str, Callable[..., float]]:
 
 def sections() -> dict[str, type[Section]]:
     """The settings of single metrics, by their key in the config's ``metrics.settings``."""
-    found: dict[str, type[Section]] = {}
+    by_section: dict[str, type[Section]] = {}
     for each in all_metrics().values():
-        if each.settings is not None and found.setdefault(each.section, each.settings) is not (
-            each.settings
-        ):
+        if each.settings is None:
+            continue
+        if by_section.setdefault(each.section, each.settings) is not each.settings:
             raise ValueError(f"{each.name}: the section {each.section!r} is another metric's")
-    return found
+    return by_section
 
 
 def directions() -> dict[str, int]:

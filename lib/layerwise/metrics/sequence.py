@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from layerwise.metrics import errors
-from layerwise.metrics.formulas.arrays import Array
+from layerwise.metrics.formulas import Array
 from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues, normalise
 from layerwise.vocabulary import Normalization
 
@@ -84,42 +84,46 @@ def compute(activations: Activations, settings: MetricsSettings) -> pd.DataFrame
     # Imported here, because every job reads the names above and pandas takes 0.4 s.
     import pandas as pd
 
-    from layerwise.activations.store import grid
     from layerwise.metrics.table import tidy
 
     rows: list[dict[str, Any]] = []
-    choices = activations.tokens
     for layer in activations.layers:
-        place = {
+        about = {
+            "model": activations.model,
+            "revision": activations.revision,
+            "corpus": activations.corpus,
             "sublayer": activations.sublayer,
             "layer": layer,
             "protocol": "paper",
             "depth": layer / max(1, activations.n_layers - 1),
         }
         if activations.has_prefixes:
-            for tokens in choices:
-                rows += [
-                    {**place, "tokens": tokens, **row}
-                    for row in _entropies(activations, settings, tokens, layer)
-                ]
-        if "all" in choices:
-            norms = activations.norms(layer).astype(np.float64)
-            for t in grid(norms.shape[1]):
-                there = norms[~np.isnan(norms[:, t - 1]), t - 1]
-                found = {"metric": "token_norm", "normalization": "raw", "position": t}
-                rows += [{**place, "tokens": "all", **found, **_summary(there, len(norms))}]
-    about = {k: getattr(activations, k) for k in ("model", "revision", "corpus")}
-    return tidy(pd.DataFrame(rows).assign(**about), COLUMNS)
+            for tokens in activations.tokens:
+                entropies = _entropies(activations, settings, tokens, layer)
+                rows += [{**about, "tokens": tokens, **row} for row in entropies]
+        if "all" in activations.tokens:
+            rows += [{**about, "tokens": "all", **row} for row in _norms(activations, layer)]
+    return tidy(pd.DataFrame(rows), COLUMNS)
+
+
+def _norms(activations: Activations, layer: int) -> Iterator[dict[str, Any]]:
+    from layerwise.activations.store import grid
+
+    norms = activations.norms(layer).astype(np.float64)
+    for t in grid(norms.shape[1]):
+        values = norms[~np.isnan(norms[:, t - 1]), t - 1]
+        about = {"metric": "token_norm", "normalization": "raw", "position": t}
+        yield {**about, **_summary(values, len(norms))}
 
 
 def _entropies(
     activations: Activations, settings: MetricsSettings, tokens: str, layer: int
 ) -> Iterator[dict[str, Any]]:
     for t, spectra in activations.prefixes(tokens, layer).items():
-        there = spectra[spectra[:, 0] > 0]
+        spectra, total = spectra[spectra[:, 0] > 0], len(spectra)
         size = t - (tokens == "drop_first")
-        for alpha in settings.alphas if len(there) else ():
-            values = entropy_from_eigenvalues(there, alpha)
+        for alpha in settings.alphas if len(spectra) else ():
+            values = entropy_from_eigenvalues(spectra, alpha)
             for name in QUANTITIES["prefix_entropy"].normalizations:
                 # log 1 is 0 and cannot divide.
                 if name != "raw" and (name not in settings.normalizations or size < 2):
@@ -130,7 +134,7 @@ def _entropies(
                     "alpha": alpha,
                     "normalization": name,
                     "position": t,
-                    **_summary(np.asarray(shown), len(spectra)),
+                    **_summary(np.asarray(shown), total),
                 }
 
 

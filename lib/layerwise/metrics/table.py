@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from layerwise.activations.store import Activations
 from layerwise.metrics import errors
-from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
+from layerwise.metrics.formulas import Array, UndefinedMetricError
 from layerwise.metrics.formulas.entropy import normalise
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import RAW, Metric, PerPrompt, Result, all_metrics

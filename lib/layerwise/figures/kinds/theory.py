@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -14,8 +17,53 @@ from layerwise.figures.labels import axis_label
 from layerwise.figures.marks import depth_axis, entry, facets, line
 from layerwise.figures.registry import Look, draws
 from layerwise.figures.select import POINT, Data, by_layer, matrices
-from layerwise.metrics.powerlaw import power_law_curves
+from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
 from layerwise.stats import mean_ci
+
+
+def power_law_curves(
+    betas: Sequence[float] = tuple(np.linspace(0, 3, 61)),
+    alphas: Sequence[float] = (0.5, 1.0, 1.5, 2.0, 4.0, math.inf),
+    n: int = 1000,
+) -> pd.DataFrame:
+    """Matrix-based entropy of power-law spectra, for exponents β and orders α (Skean et al. 2025,
+    Figure 7).
+
+    Eigenvalues ``λ_i = i^-β``, i = 1 … n: flat at β = 0, where every order gives log n, and the
+    more concentrated the larger β. Larger orders weigh the larger eigenvalues more and so fall
+    faster (the printed caption says the opposite).
+
+    Parameters
+    ----------
+    betas : sequence of float
+        Exponents, 0 or above.
+    alphas : sequence of float
+        Orders, above 0, infinity included.
+    n : int
+        Number of eigenvalues, 2 or more.
+
+    Returns
+    -------
+    DataFrame
+        One row per pair: ``beta``; ``alpha``; ``n``; ``entropy`` in nats, 0 to log n;
+        ``share``, entropy over log n, 0 to 1.
+    """
+    ranks = np.arange(1, n + 1, dtype=np.float64)
+    spectra = ranks ** -np.asarray(betas, dtype=np.float64)[:, None]
+    curves = [
+        pd.DataFrame(
+            {
+                "beta": betas,
+                "alpha": alpha,
+                "n": n,
+                "entropy": entropy_from_eigenvalues(spectra, alpha),
+            }
+        )
+        for alpha in alphas
+    ]
+    return pd.concat(curves, ignore_index=True).assign(
+        share=lambda table: table["entropy"] / math.log(n)
+    )
 
 
 def power_law(_data: Data) -> pd.DataFrame:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import field_validator
 
-from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
+from layerwise.metrics.formulas import Array, UndefinedMetricError
 from layerwise.metrics.formulas.spectra import covariance_spectrum
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric

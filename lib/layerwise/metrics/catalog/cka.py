@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layerwise.errors import LayerwiseError
-from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, check_matrix
+from layerwise.metrics.formulas import Array, UndefinedMetricError, check_matrix
 from layerwise.metrics.formulas.spectra import centred, cross_gram
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric

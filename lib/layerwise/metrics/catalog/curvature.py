@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, as_numpy, check_matrix
+from layerwise.metrics.formulas import Array, UndefinedMetricError, as_numpy, check_matrix
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import PerPrompt, metric
 
@@ -20,7 +20,7 @@ def turning_angles(Z: npt.ArrayLike) -> Array:
 
     Differences are taken first: from inner products of the states, small steps between large
     states would be lost. All is float64; the extraction has the same in float32 where that
-    suffices (`layerwise.activations.curvature.angles`).
+    suffices (`layerwise.activations.eigen`).
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layerwise.metrics import errors
-from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
+from layerwise.metrics.formulas import Array, UndefinedMetricError
 from layerwise.metrics.formulas.entropy import collision_entropy, entropy_from_eigenvalues
 from layerwise.metrics.formulas.spectra import unit_pair
 from layerwise.metrics.layer import Layer

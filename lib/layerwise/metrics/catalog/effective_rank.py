@@ -1,4 +1,4 @@
-"""Effective rank of a set of vectors: number of directions they fill, as a real number."""
+"""Effective rank: number of directions that vectors fill, as a real number."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, check_matrix
+from layerwise.metrics.formulas import Array, UndefinedMetricError, check_matrix
 from layerwise.metrics.formulas.entropy import effective_ranks, entropy_from_eigenvalues
+from layerwise.metrics.formulas.spectra import embedding_spectrum
 from layerwise.metrics.layer import Layer
-from layerwise.metrics.registry import PerPrompt, metric
+from layerwise.metrics.registry import Overall, PerPrompt, metric
 
 
 def effective_rank(Z: npt.ArrayLike) -> float:
@@ -53,6 +54,55 @@ def effective_rank(Z: npt.ArrayLike) -> float:
     note="The mean over prompts; of the pooled embeddings it is RankMe. The released code has "
     "none, and its clamped spectra have no singular values.",
 )
-def compute(layer: Layer) -> Iterator[PerPrompt]:
+def compute_of_prompts(layer: Layer) -> Iterator[PerPrompt]:
     """Effective rank of each prompt's token states."""
     yield PerPrompt(effective_ranks(layer.spectra))
+
+
+def rankme(X: npt.ArrayLike) -> float:
+    """``exp(H(σ / Σσ))`` over the singular values σ of pooled embeddings (Garrido et al. 2023).
+
+    Without the 1e-7 that they add to each share.
+
+    Parameters
+    ----------
+    X : array, shape (N, D)
+        Pooled embeddings of N prompts. Computed in float64.
+
+    Returns
+    -------
+    float
+        1 to min(N, D).
+
+    Raises
+    ------
+    UndefinedMetricError
+        If every embedding is zero.
+
+    Examples
+    --------
+    >>> round(rankme([[1, 0], [0, 1]]), 6)  # two orthogonal prompts
+    2.0
+    """
+    return _of_spectrum(embedding_spectrum(X))
+
+
+def _of_spectrum(values: Array) -> float:
+    if not values.any():
+        raise UndefinedMetricError("Every pooled embedding is zero.")
+    return float(effective_ranks(values))
+
+
+@metric(
+    label="RankMe",
+    direction=1,
+    range="1 to min(N, D)",
+    source="Garrido et al. 2023; Roy & Vetterli 2007",
+    inputs=("pooled",),
+    function=rankme,
+    min_prompts=2,
+    note="Without the 1e-7 that Garrido et al. add to each share.",
+)
+def compute_rankme(layer: Layer) -> Iterator[Overall]:
+    """``exp(H(σ / Σσ))`` over the singular values of the N x D pooled embeddings."""
+    yield Overall(_of_spectrum(layer.pooled_spectrum), len(layer.pooled))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from layerwise.metrics import errors
-from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
+from layerwise.metrics.formulas import Array, UndefinedMetricError
 from layerwise.metrics.formulas.spectra import unit_pair
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import OnParts, Overall, PerPrompt, metric

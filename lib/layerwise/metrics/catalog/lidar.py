@@ -11,7 +11,7 @@ from pydantic import Field
 
 from layerwise.errors import LayerwiseError
 from layerwise.metrics import errors
-from layerwise.metrics.formulas.arrays import Array, Mask, UndefinedMetricError, as_numpy
+from layerwise.metrics.formulas import Array, Mask, UndefinedMetricError, as_numpy
 from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
 from layerwise.metrics.formulas.spectra import centred, gram, row_blocks, significant
 from layerwise.metrics.layer import Layer

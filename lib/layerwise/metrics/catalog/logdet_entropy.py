@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
+from layerwise.metrics.formulas import Array, UndefinedMetricError
 from layerwise.metrics.formulas.spectra import embedding_spectrum
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from layerwise.metrics.formulas.arrays import (
+from layerwise.metrics.formulas import (
     Array,
     UndefinedMetricError,
     as_numpy,

@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, check_matrix
+from layerwise.metrics.formulas import Array, UndefinedMetricError, check_matrix
 from layerwise.metrics.formulas.spectra import gram_spectrum, significant
 
 # So near to 1, log(Σ p^α) / (1 - α) is mostly rounding, and S_1 with its slope in α,

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layerwise.errors import LayerwiseError
-from layerwise.metrics.formulas.arrays import Array, Mask, UndefinedMetricError, check_matrix
+from layerwise.metrics.formulas import Array, Mask, UndefinedMetricError, check_matrix
 
 EPSILON = float(np.finfo(np.float64).eps)
 SINGLE = float(np.finfo(np.float32).eps)

@@ -1,4 +1,4 @@
-"""Dataset entropy: spread of the prompts' embeddings."""
+"""Matrix-based entropy of a prompt's token states, and of the prompts' embeddings."""
 
 from __future__ import annotations
 
@@ -7,14 +7,60 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.metrics.formulas.arrays import UndefinedMetricError
-from layerwise.metrics.formulas.entropy import (
-    entropy,
-    entropy_from_eigenvalues,
-)
+from layerwise.metrics.formulas import UndefinedMetricError
+from layerwise.metrics.formulas.entropy import entropy, entropy_from_eigenvalues
 from layerwise.metrics.formulas.spectra import gram
 from layerwise.metrics.layer import Layer
-from layerwise.metrics.registry import NORMALIZATIONS, Overall, metric
+from layerwise.metrics.registry import NORMALIZATIONS, Overall, PerPrompt, metric
+
+
+def prompt_entropy(Z: npt.ArrayLike, alpha: float = 1.0) -> float:
+    """Matrix-based entropy ``S_α`` of one prompt's token states (Skean et al. 2025, equation 1).
+
+    Parameters
+    ----------
+    Z : array, shape (T, D)
+        One token a row. Computed in float64.
+    alpha : float
+        Order: above 0; 1, 2 and ``math.inf`` included.
+
+    Returns
+    -------
+    float
+        In nats, 0 (all tokens along one direction) to log min(T, D).
+
+    Raises
+    ------
+    UndefinedMetricError
+        If every state is zero.
+
+    Examples
+    --------
+    >>> Z = [[1, 0, 0], [0, 1, 0], [0, 1, 0]]
+    >>> round(prompt_entropy(Z), 4), round(prompt_entropy(Z, alpha=2), 4)
+    (0.6365, 0.5878)
+    """
+    return entropy(Z, alpha)
+
+
+@metric(
+    label="Prompt entropy",
+    unit="nats",
+    direction=-1,
+    range="0 to log min(T, D)",
+    source="Skean et al. 2025, equation 1; Wei et al. 2024",
+    inputs=("spectra",),
+    orders=True,
+    per_prompt=True,
+    function=prompt_entropy,
+    normalizations={"paper": NORMALIZATIONS, "reference": NORMALIZATIONS},
+    note="The direction is the paper's, for decoders: they score best where entropy dips. Under "
+    "``reference`` of the centred unit rows' inner products, those below 0 set to 0.",
+)
+def compute_of_prompts(layer: Layer) -> Iterator[PerPrompt]:
+    """``S_α`` of each prompt's token states; the layer's value is the mean over prompts."""
+    for alpha in layer.settings.alphas:
+        yield PerPrompt(entropy_from_eigenvalues(layer.spectra, alpha), alpha)
 
 
 def dataset_entropy(X: npt.ArrayLike, alpha: float = 1.0) -> float:
@@ -59,7 +105,7 @@ def dataset_entropy(X: npt.ArrayLike, alpha: float = 1.0) -> float:
     note="Higher is better as for RankMe; the paper's own layer choice (appendix E) takes the "
     "lowest.",
 )
-def compute(layer: Layer) -> Iterator[Overall]:
+def compute_of_embeddings(layer: Layer) -> Iterator[Overall]:
     """``S_α`` of the N x D matrix of pooled embeddings.
 
     Under ``reference`` the matrix is the Gram matrix, or the D x D one where N > D, with negative

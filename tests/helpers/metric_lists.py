@@ -1,4 +1,4 @@
-"""Markdown lists for ``docs/metrics.md``; ``python -m layerwise.metrics.lists`` prints them."""
+"""Markdown lists for ``docs/metrics.md``; running this file prints them."""
 
 from __future__ import annotations
 
