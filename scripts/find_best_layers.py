@@ -18,7 +18,6 @@ def main(arguments: script.Arguments) -> None:
         results.read(files, "scores"),
         Order.of(config),
         config.association.seed,
-        results.read(files, "combinations"),
     )
     tables.write_csv(arguments.output, found)
 

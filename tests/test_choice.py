@@ -91,10 +91,9 @@ def test_a_model_that_cannot_be_asked_has_rows_with_the_reason(tmp_path: Path) -
     loaded = load("m", entry, "main", device="cpu")
     task = ChoiceEntry(questions=FileQuestions(file=str(tmp_path / "q.jsonl")), forms=("letter",))
     taken: list[TaskScores] = []
-    setup = set_up(loaded, ExtractSettings(), ScoringSettings(layers=((1, 2),)))
+    setup = set_up(loaded, ExtractSettings(), ScoringSettings())
     score(setup, {"asked": ChoiceTask(task)}, taken.append)
     scores = [one for found in taken[0].scores.values() for one in found]
-    assert not taken[0].together  # of vectors alone
     assert len(scores) == 4 and all(one.main_score is None for one in scores)
     assert "next token" in str(scores[0].why)
 

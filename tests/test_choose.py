@@ -28,8 +28,8 @@ from layerwise.errors import Code, LayerwiseError
 from layerwise.models.load import load
 from layerwise.section import parse
 from layerwise.tasks import labelled, probes, several
-from layerwise.tasks.results import Combination, Score
-from layerwise.tasks.task import combined, normalized
+from layerwise.tasks.results import Score
+from layerwise.tasks.task import Combination, combined, normalized
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,6 @@ from mteb.models.abs_encoder import AbsEncoder
 import layerwise as lw
 from layerwise.activations import embedding
 from layerwise.activations.representation import Representation
-from layerwise.association import compare
 from layerwise.config.settings import ExtractSettings, ScoringSettings
 from layerwise.config.tasks import LabelledEntry
 from layerwise.export.mteb_results import export_scores
@@ -36,7 +35,7 @@ from layerwise.models.load import LoadedModel, load
 from layerwise.tasks import catalog
 from layerwise.tasks import evaluate as module
 from layerwise.tasks.evaluate import evaluate
-from layerwise.tasks.labelled import LabelledTask, layer_score
+from layerwise.tasks.labelled import LabelledTask
 from layerwise.tasks.mteb_task import MODEL, MtebTask
 from layerwise.tasks.names import QUICKSTART
 from layerwise.tasks.results import join_tables
@@ -181,53 +180,6 @@ def test_processes_and_divided_tasks_change_nothing(
     keys = dict.fromkeys(tasks, "3")
     pd.testing.assert_frame_equal(whole, run(tasks, keys=keys, threads=2))
     assert whole["control"].notna().sum() == (whole["task"] == "mine").sum() == 4
-
-
-def test_layers_together_are_scored_from_the_same_pass(
-    run: Any,
-    model: LoadedModel,
-    folders: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    """Single layers keep their table; combinations are rows of their own."""
-    tasks = {**quickstart(folders, "WikipediaArticleClustering"), "mine": own_task(tmp_path)}
-    single = run(tasks)
-    n_passes: list[int] = []
-    embed_into = embedding.embed_into
-    monkeypatch.setattr(
-        embedding, "embed_into", lambda *a, **k: n_passes.append(1) or embed_into(*a, **k)
-    )
-    layers = ((0, 2, 3), (1, 3))
-    run(tasks, keys=dict.fromkeys(tasks, "2"), layers=layers, normalize=True)
-    assert len(n_passes) == 1
-    (tmp_path / "r/scores/m").mkdir(parents=True)
-    shutil.copy(tmp_path / "main.parquet", tmp_path / "r/scores/m")
-    results = lw.open(tmp_path / "r")
-    found = results.table("combinations", task="mine").set_index(["layers", "combine"])
-    assert len(results.table("combinations")) == 2 * len(found) == 8
-    data = tasks["mine"].data
-    vectors = embedding.embed(model, data.texts[0], [Representation(readout="final_norm")])[0]
-    for chosen in layers:
-        units = [vectors[layer] for layer in chosen]
-        units = [unit / np.linalg.norm(unit, axis=1, keepdims=True) for unit in units]
-        mean = np.mean(units, axis=0)
-        for way, wanted in (("mean", mean), ("concat", np.hstack(units))):
-            wanted = wanted / np.linalg.norm(wanted, axis=1, keepdims=True)
-            score = layer_score(data, [wanted]).main_score
-            name = " ".join(map(str, chosen))
-            assert found.loc[(name, way), "main_score"] == pytest.approx(score, abs=1e-6)
-    run(tasks, keys=dict.fromkeys(tasks, "3"), layers=layers)
-    shutil.copy(tmp_path / "main.parquet", tmp_path / "r/scores/m")
-    alone = lw.open(tmp_path / "r").scores().drop(columns="text_source")
-    pd.testing.assert_frame_equal(alone, single)
-    assert len(compare.read_scores(str(tmp_path / "r"), "m")) == len(single)
-    with refused("out_of_range"):
-        run(tasks, keys=dict.fromkeys(tasks, "4"), layers=((1, 4),))
-    run(tasks, keys=dict.fromkeys(tasks, "5"))
-    shutil.copy(tmp_path / "main.parquet", tmp_path / "r/scores/m")
-    with refused("missing"):
-        lw.open(tmp_path / "r").table("combinations")
 
 
 def own_task(folder: Path) -> Any:

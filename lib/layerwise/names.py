@@ -42,7 +42,6 @@ PATHS = {
     "prompts": "metrics/{model}/{revision}/{corpus}.prompts.parquet",
     "positions": "metrics/{model}/{revision}/{corpus}.positions.parquet",
     "scores": "scores/{model}/{revision}.parquet",
-    "combinations": "scores/{model}/{revision}.parquet",
     "texts": "corpora/{corpus}.parquet",
     "associations": "associations/{study}.parquet",
     "selections": "selections/{study}.parquet",

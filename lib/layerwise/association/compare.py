@@ -11,7 +11,6 @@ from layerwise.association.curves import ONLY_SUBSET
 from layerwise.association.published import published_scores, read_table
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.io import tables
-from layerwise.tasks.results import of_layers
 from layerwise.vocabulary import FINAL_NORM, RESIDUAL
 
 PUBLISHED = "published"
@@ -49,7 +48,7 @@ def read_scores(source: str, model: str, revision: str | None = None) -> pd.Data
     """
     if Path(source).is_dir():
         files = sorted(Path(source, "scores").glob("*/*.parquet"))
-        found = of_layers(tables.read(files, "scores"))
+        found = tables.read(files, "scores")
     else:
         path = data.published("scores") if source == PUBLISHED else Path(source)
         found = published_scores(read_table(path))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerwise.tasks.results import Combination
+from layerwise.tasks.task import Combination
 from layerwise.vocabulary import COMBINES
 
 

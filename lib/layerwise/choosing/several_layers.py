@@ -12,7 +12,7 @@ from layerwise.choosing.choice import with_ends
 from layerwise.errors import LayerwiseError
 from layerwise.tasks import several
 from layerwise.tasks.labelled import Labels
-from layerwise.tasks.results import Combination
+from layerwise.tasks.task import Combination
 
 
 class Comparison(NamedTuple):

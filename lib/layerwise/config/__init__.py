@@ -125,7 +125,7 @@ class Config(Section):
 
     def scoring_of(self, model: str) -> ScoringSettings:
         """`scoring` for a model, with the overrides of its entry."""
-        return self.models[model].override(self.scoring).of(model)
+        return self.models[model].override(self.scoring)
 
 
 def read_config(file: Path) -> Config:

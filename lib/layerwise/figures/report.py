@@ -7,13 +7,12 @@ from typing import Any
 
 import pandas as pd
 
-from layerwise.association.combinations import mean_of_combinations
 from layerwise.association.order import Order, in_order
 from layerwise.association.scores import with_representation
 from layerwise.association.selection import best_layers
 from layerwise.figures.labels import representation_label
 from layerwise.stats import FEWEST_TOGETHER, task_clusters
-from layerwise.vocabulary import COMBINES, TOKENS
+from layerwise.vocabulary import TOKENS
 
 HEAD = ("Model", "Token selection", "Best layer", "Score", "Output's score", "Difference (95% CI)")
 COLUMNS = ["model", "revision", "representation", "best_layer", "last_layer", "score"]
@@ -24,19 +23,9 @@ NOTE = (
     "task clusters corrects for selecting the best of all layers and takes "
     f"{FEWEST_TOGETHER} clusters."
 )
-NOTE_TOGETHER = (
-    " Layers that stand together are those of scoring.layers, each at unit length before they are "
-    "averaged or concatenated; their intervals hold for all of a model's combinations together. "
-    "Those without a score on every task are left out."
-)
 
 
-def first_table(
-    scores: pd.DataFrame,
-    order: Order | None = None,
-    seed: int = 0,
-    combinations: pd.DataFrame | None = None,
-) -> pd.DataFrame:
+def first_table(scores: pd.DataFrame, order: Order | None = None, seed: int = 0) -> pd.DataFrame:
     """Best layer of each model, checkpoint and representation, over all tasks.
 
     Parameters
@@ -45,30 +34,20 @@ def first_table(
         Tidy scores.
     order : Order, optional
         Order of models and checkpoints.
-    combinations : DataFrame, optional
-        Tidy scores of layers together, for rows below that of the best layer.
 
     Returns
     -------
     DataFrame
-        model, revision, representation, best_layer (``output``, a layer, ``3 layers tie``, or
-        ``8, 16, 24 averaged`` for layers together), last_layer, score, output_score, difference,
-        low, high (scores in [0, 1]; null without an interval), n_tasks, n_clusters.
+        model, revision, representation, best_layer (``output``, a layer or ``3 layers tie``),
+        last_layer, score, output_score, difference, low, high (scores in [0, 1]; null without an
+        interval), n_tasks, n_clusters.
     """
     order = order or Order()
     best = best_layers(scores, seed=seed)
     best = best[best["task_type"] == "all"]
     best = best.assign(best_layer=[_best(row) for row in best.to_dict("records")])
-    together = pd.DataFrame()
-    if combinations is not None and len(combinations):
-        together = mean_of_combinations(scores, combinations, seed=seed)
-    if len(together):
-        pairs = zip(together["layers"], together["combine"], strict=True)
-        listed = [f"{layers.replace(' ', ', ')} {COMBINES[way]}" for layers, way in pairs]
-        best = pd.concat([best.assign(layers=""), together.assign(best_layer=listed)])
     keys = ["model", "revision", "representation"]
-    best = with_representation(best)
-    best = best.drop_duplicates([*keys, *({"layers", "combine"} & {*best})])
+    best = with_representation(best).drop_duplicates(keys)
     rows: list[Mapping[Any, Any]] = []
     for model in in_order(best["model"].unique(), order.models):
         mine = best[best["model"] == model]
@@ -79,12 +58,6 @@ def first_table(
     names = {"best_score": "score", "gain": "difference", "n_sources": "n_clusters"}
     names |= {"gain_low": "low", "gain_high": "high"}
     return pd.DataFrame(rows).rename(columns=names)[COLUMNS]
-
-
-def note(table: pd.DataFrame) -> str:
-    """Explanation of the columns of the first table."""
-    together = table["best_layer"].astype(str).str.endswith(tuple(COMBINES.values())).any()
-    return NOTE + NOTE_TOGETHER * bool(together)
 
 
 def _best(row: Mapping[Any, Any]) -> str:
@@ -112,11 +85,8 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of_all(best: str, last: int) -> str:
-    """Layers, of how many."""
-    if best.isdigit():
-        return f"{best} of {last}"
-    layers, _, how = best.rpartition(" ")
-    return f"{layers} of {last}, {how}" if how in COMBINES.values() else best
+    """A layer, of how many."""
+    return f"{best} of {last}" if best.isdigit() else best
 
 
 def _difference(row: Mapping[Any, Any]) -> str:

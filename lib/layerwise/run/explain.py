@@ -181,7 +181,7 @@ class _Rescore:
         with script.open_model(config, self.model, self.revision, extraction) as loaded:
             poolings = tuple(name for name in POOLINGS if name != "cls" or _has_cls(loaded))
             scoring = config.scoring_of(self.model).model_copy(
-                update={"poolings": poolings, "readouts": SCORED_READOUTS, "layers": ()}
+                update={"poolings": poolings, "readouts": SCORED_READOUTS}
             )
             tokens = tuple(name for name in TOKENS if _has(loaded, name))
             setup = set_up(loaded, extraction.model_copy(update={"tokens": tokens}), scoring)

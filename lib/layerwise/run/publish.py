@@ -12,14 +12,13 @@ import yaml
 
 from layerwise.errors import LayerwiseError
 from layerwise.io import tables
-from layerwise.run.results import Results, stored
+from layerwise.run.results import Results
 
 TABLES = {
     "metrics": "metrics by layer",
     "prompts": "metrics of each prompt",
     "positions": "metrics along the prompt",
     "scores": "scores of tasks by layer",
-    "combinations": "scores of several layers together",
     "associations": "association of metrics with scores",
     "selections": "layer selected by each metric, and the score lost",
     "similarities": "CKA and RSA between layers",
@@ -87,9 +86,8 @@ def publish(results: Path, out: Path, licence: str) -> list[str]:
     versions: set[str] = set()
     for name in TABLES:
         paths = run._paths(name)
-        table = stored(paths, name) if paths else pd.DataFrame()
-        if len(table) or (paths and name != "combinations"):
-            found[name] = table
+        if paths:
+            found[name] = tables.read(paths, name)
             versions |= {tables.facts(path)["versions"] for path in paths}
     if not found:
         raise LayerwiseError(f"{results} has no tables; finish the run first.", code="too_few")

@@ -95,7 +95,7 @@ def _parts(plan: Plan, results: Path) -> Iterable[tuple[str, str]]:
     best = results / "report" / "best_layers.csv"
     if plan.scored:
         table = delimited.read(best)
-        note = f'<p class="note">{first_page.note(table)}</p>'
+        note = f'<p class="note">{first_page.NOTE}</p>'
         yield "Best layer of each model", _table(first_page.shown(table)) + note
     yield "Models", _table(_models(plan))
     yield "Corpora", _table(_corpora(plan))

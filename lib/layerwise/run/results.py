@@ -160,8 +160,7 @@ class Results:
         Parameters
         ----------
         name : str
-            metrics, prompts, positions, scores, associations, selections, similarities, or
-            combinations: scores of several layers together (``scoring.layers``).
+            metrics, prompts, positions, scores, associations, selections or similarities.
         **dimensions
             As for `metrics`.
 
@@ -293,10 +292,11 @@ class Results:
     def read(self, paths: Iterable[str | Path], table: str) -> pd.DataFrame:
         """Some files of one table, scores with the text source of each task."""
         from layerwise.association.sources import with_text_sources
+        from layerwise.io import tables
 
-        found = stored(paths, table)
+        found = tables.read(map(Path, paths), table)
         own = self.plan.config.association.text_sources if self.plan else {}
-        return with_text_sources(found, own) if table in ("scores", "combinations") else found
+        return with_text_sources(found, own) if table == "scores" else found
 
     def _planned(self, plan: Plan, name: str, choices: Mapping[str, Any]) -> PlannedStudy:
         """A study of the plan, or a kind with its defaults, with some of its keys changed."""
@@ -359,14 +359,7 @@ class Results:
                 f"{', '.join(filter(self._files, PATHS))}.",
                 code="missing_file",
             )
-        found = self.read(paths, table)
-        if table == "combinations" and found.empty:
-            raise LayerwiseError(
-                f"{self.folder} has scores of single layers alone; set scoring: {{layers: "
-                "[[8, 16, 24]]}, with layers of your model, in its config and run it again.",
-                code="missing",
-            )
-        return found
+        return self.read(paths, table)
 
     def _paths(self, table: str, **wanted: Any) -> list[Path]:
         """Files of a table whose paths have the wanted names."""
@@ -377,16 +370,6 @@ class Results:
             if wanted.get(name) is not None:
                 files = {p: n for p, n in files.items() if n[name] in several(wanted[name])}
         return list(files)
-
-
-def stored(paths: Iterable[str | Path], table: str) -> pd.DataFrame:
-    """The rows of one table in some files: those of scores hold its combinations of layers too."""
-    from layerwise.io import tables
-    from layerwise.tasks.results import of_combinations, of_layers
-
-    found = tables.read(map(Path, paths), table)
-    of_table = {"scores": of_layers, "combinations": of_combinations}
-    return of_table[table](found) if table in of_table else found
 
 
 def _of_models(study: Study, config: Config) -> Any:

@@ -19,7 +19,6 @@ from layerwise.metrics.registry import all_metrics, sections
 from layerwise.models.source import locate
 from layerwise.names import RESERVED, encode, step_of
 from layerwise.run.plan import OF_SCORES, Plan
-from layerwise.run.resources import card_of
 from layerwise.run.validate_studies import WITH_CORPORA, check_study, require_known
 from layerwise.section import Section
 from layerwise.tasks import catalog
@@ -69,7 +68,6 @@ def validate(config: Config) -> Plan:
     for study in plan.studies.values():
         check_study(study)
     _check_files(config)
-    _check_layers(plan)
     _check_association(config)
     return plan
 
@@ -123,8 +121,6 @@ def _references(config: Config) -> Iterator[tuple[str, Iterable[Any], Iterable[A
     models, tasks, metrics = config.models, config.tasks, all_metrics()
     media = [name for name, c in config.corpora.items() if isinstance(c, MediaCorpus)]
     yield "nano", config.nano, models
-    if isinstance(config.scoring.layers, dict):
-        yield "scoring.layers", config.scoring.layers, models
     for name, corpus in config.corpora.items():
         if isinstance(corpus.source, GeneratedTexts):
             where = f"corpora.{name}.source.generate.model"
@@ -194,29 +190,6 @@ def _check_tasks(config: Config) -> None:
             except LayerwiseError as error:
                 problem = str(error).removeprefix("tasks: ")
                 raise ConfigError(where, problem, code="unknown_name") from None
-
-
-def _check_layers(plan: Plan) -> None:
-    """Refuse combinations of layers that a scored model lacks, if its depth is known here."""
-    for model in dict.fromkeys(model for model, _ in plan.scored):
-        combinations = plan.config.scoring_of(model).combinations
-        last = _depth(plan.config, model) if combinations else None
-        for layers in combinations:
-            if last is not None and layers[-1] > last:
-                problem = (
-                    f"{model} has the layers 0 to {last}, not {layers[-1]}; name the layers of "
-                    "each model: {MODEL: [[…]]}."
-                )
-                raise ConfigError("scoring.layers", problem, code="out_of_range")
-
-
-def _depth(config: Config, model: str) -> int | None:
-    """Number of blocks of a model in a local folder."""
-    if model in config.nano:
-        return config.nano[model].layers
-    entry = config.models[model]
-    depth = card_of(locate(entry.source, entry.revisions[-1]).folder).get("num_hidden_layers")
-    return depth if isinstance(depth, int) else None
 
 
 def _check_prompts(config: Config) -> None:

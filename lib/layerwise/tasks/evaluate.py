@@ -1,17 +1,15 @@
 """Score every layer of a model on tasks: one function for the workflow and for models in memory.
 
-The main process reads one group of units after the other (small tasks together, some sets of a
-clustering), each distinct input of a group once, all layers in one pass. Vectors go to local
-scratch; processes score their layers while the model reads the next group. Only scores are kept.
+Each task records the inputs that it needs, in units. The model embeds a group of units (small
+tasks together, some sets of a clustering), each distinct input once, all layers in one pass. While
+it embeds the next group, processes score the layers of the last one from a file on local scratch.
+Only scores are kept.
 
 `evaluate` writes a table with its own key for each finished task: a killed job continues where it
 was.
 
 Scratch holds at most `scoring.waiting_gb` of vectors, or one unit if that is larger. A group has
 at most half of the limit.
-
-Combinations of layers (`scoring.layers`) are scored from the same vectors, averaged and
-concatenated.
 """
 
 from __future__ import annotations
@@ -44,15 +42,14 @@ from layerwise.models.load import LoadedModel
 from layerwise.names import encode
 from layerwise.progress import Progress
 from layerwise.tasks.prompts import of_model
-from layerwise.tasks.reading import Embedder, Setup
-from layerwise.tasks.results import KIND, Combination, Score, join_tables, schema
-from layerwise.tasks.task import Key, NoScoreError, Reader, Task, Unit, Vectors, combined
-from layerwise.vocabulary import COMBINES
+from layerwise.tasks.reading import Setup
+from layerwise.tasks.results import KIND, SCHEMA, Score, join_tables
+from layerwise.tasks.task import Key, NoScoreError, Reader, Task, Unit, Vectors
 
 log = logging.getLogger(__name__)
 
-Place = tuple[Combination, int]
-"""A layer or several together, and the number of a representation."""
+Cell = tuple[int, int]
+"""Numbers of a layer and of a representation."""
 
 
 def evaluate(
@@ -115,23 +112,17 @@ def _write(scored: TaskScores, setup: Setup, path: Path, key: str) -> None:
     loaded = setup.loaded
     about = {"model": loaded.name, "revision": loaded.revision, "task": scored.name}
     last = max(loaded.anatomy.n_layers - 1, 1)
-    places: list[tuple[dict[str, Any], int, Sequence[Score]]] = [
-        ({"layer": layer, "depth": layer / last}, way, found)
-        for (layer, way), found in scored.scores.items()
-    ]
-    places += [(one.columns, way, found) for (one, way), found in scored.together.items()]
     rows = [
         about
-        | {"task_type": scored.task_type}
-        | place
-        | scored.representations[way]._asdict()
-        | vars(one)
-        for place, way, found in places
-        for one in found
+        | {"task_type": scored.task_type, "layer": layer, "depth": layer / last}
+        | scored.representations[number]._asdict()
+        | vars(of_subset)
+        for (layer, number), scores in scored.scores.items()
+        for of_subset in scores
     ]
     tables.write(
         path,
-        pa.Table.from_pylist(rows, schema=schema(together=bool(scored.together))),
+        pa.Table.from_pylist(rows, schema=SCHEMA),
         kind=KIND,
         key=key,
         dtype=loaded.dtype,
@@ -162,36 +153,26 @@ class TaskScores:
     representations : list of Representation
     scores : mapping
         Scores by layer and representation, both by number: one for each split and subset.
-    together : mapping
-        The same of combinations of layers.
     """
 
     name: str
     task_type: str
     representations: list[Representation]
-    scores: Mapping[tuple[int, int], Sequence[Score]]
-    together: Mapping[Place, Sequence[Score]] = field(default_factory=dict)
+    scores: Mapping[Cell, Sequence[Score]]
 
 
 def set_up(loaded: LoadedModel, extraction: ExtractSettings, scoring: ScoringSettings) -> Setup:
-    """A model with its prompts; vectors are scaled as the model does, unless the settings say.
-
-    Raises
-    ------
-    LayerwiseError
-        If `scoring.layers` has a layer that the model lacks.
-    """
-    last = loaded.anatomy.n_layers - 1
-    for layers in scoring.combinations:
-        if layers[-1] > last:
-            raise LayerwiseError(
-                f"scoring.layers: {loaded.name} has the layers 0 to {last}, not {layers[-1]}; "
-                f"correct {list(layers)}.",
-                code="out_of_range",
-            )
+    """A model with its prompts; vectors are scaled as the model does, unless the settings say."""
     if scoring.normalize is None:
         scoring = scoring.model_copy(update={"normalize": loaded.normalizes})
     return Setup(loaded, extraction, scoring, of_model(loaded.entry, loaded.revision))
+
+
+class Pool(NamedTuple):
+    """Processes that score, and their number."""
+
+    executor: Executor
+    size: int
 
 
 def score(
@@ -217,37 +198,33 @@ def score(
         After all tasks, if one failed: the first failure.
     """
     with scratch() as folder:
-        job = _Job(setup, take, pool or Pool(_Here(), 1), folder)
+        scoring = _Scoring(setup, take, pool or Pool(_Here(), 1), folder)
         try:
-            job.run(tasks)
+            for group in scoring.record(tasks):
+                scoring.embed(group)
+            scoring.wait()
         except BrokenProcessPool as error:
             raise LayerwiseError(
                 "A scoring process was killed, most likely because memory ran out; lower "
                 "scoring.threads. Finished tasks are kept.",
                 code="no_memory",
             ) from error
-    if job.failures:
-        (first, *_), n = job.failures.values(), len(job.failures)
+    if scoring.failures:
+        (first, *_), n = scoring.failures.values(), len(scoring.failures)
         more = f" ({n} of {len(tasks)} tasks failed)" if n > 1 else ""
         raise LayerwiseError(f"{first}{more}", code=first.code) from first
 
 
-class Pool(NamedTuple):
-    """Processes that score, and their number."""
-
-    executor: Executor
-    size: int
-
-
 @dataclass(eq=False)
-class _Pending:
-    """A task that is being scored.
+class _OpenTask:
+    """A task without its scores.
 
     Attributes
     ----------
-    representations : list of Representation
+    n_units : int
+        Number of its units.
     scores : list
-        Of each unit that is read, the futures of the scores of its layers.
+        Of each unit that is embedded, the futures of the scores of its layers.
     """
 
     name: str
@@ -256,205 +233,202 @@ class _Pending:
     reader: Reader
     representations: list[Representation]
     n_units: int
-    scores: list[list[Future[dict[Place, Any]]]] = field(default_factory=list)
+    scores: list[list[Future[dict[Cell, Any]]]] = field(default_factory=list)
 
     def is_scored(self) -> bool:
         """True if all layers are scored on all units."""
-        return len(self.scores) == self.n_units and all(
-            future.done() for futures in self.scores for future in futures
-        )
+        futures = [future for unit in self.scores for future in unit]
+        return len(self.scores) == self.n_units and all(future.done() for future in futures)
 
 
-class _Part(NamedTuple):
+class _Recorded(NamedTuple):
     """A unit of a task, and the prompt and text of each of its keys."""
 
-    pending: _Pending
+    task: _OpenTask
     unit: Unit
     inputs: list[tuple[str, Any]]
 
     @property
     def sort(self) -> tuple[Any, ...]:
-        """Equal for parts that can be read together."""
-        return self.pending.reader, *self.unit.sort
+        """Equal for units that can be embedded together."""
+        return self.task.reader, *self.unit.sort
+
+
+class _EmbeddedUnit(NamedTuple):
+    """A unit of a task whose inputs are embedded: the row of each in a file of vectors."""
+
+    task: Task
+    selection: Any
+    rows: Mapping[Key, int]
+    path: Path
 
 
 @dataclass
-class _Job:
-    """The scoring of a model.
+class _Scoring:
+    """The scoring of a model: tasks are recorded, embedded and scored.
 
     Attributes
     ----------
-    pending : list
-        Tasks that are not scored yet.
+    open : dict
+        Tasks that are not scored yet, by name.
     failures : dict
         The first error of each task that failed.
-    n_read : int
-        Number of groups that were read; each has a file of vectors until it is scored.
+    n_files : int
+        Number of files of vectors that were written; only the last may still be scored.
     n_waiting : int
-        Number of inputs in the last of these files.
+        Number of inputs in that one.
     """
 
     setup: Setup
     take: Callable[[TaskScores], None]
     pool: Pool
     scratch: Path
-    pending: list[_Pending] = field(default_factory=list)
+    open: dict[str, _OpenTask] = field(default_factory=dict)
     failures: dict[str, LayerwiseError] = field(default_factory=dict)
-    n_read: int = 0
+    n_files: int = 0
     n_waiting: int = 0
 
-    def limit(self, reader: Reader) -> int:
-        """Number of inputs whose vectors may be on the scratch disk."""
-        n_ways, n_layers = len(reader.representations(self.setup)), self._n_layers
-        n_bytes = 4 * n_ways * n_layers * reader.width(self.setup)
-        return int(self.setup.scoring.waiting_gb * 1e9) // n_bytes
-
-    @property
-    def _n_layers(self) -> int:
-        return self.setup.loaded.anatomy.n_layers
-
-    def run(self, tasks: Mapping[str, Task]) -> None:
-        """Score tasks, and note the failures."""
-        for group in self._groups(tasks):
-            try:
-                self._read(group)
-            except Exception as error:
-                if _ends_all(error):
-                    raise
-                for part in group:  # Each alone: the other tasks go on.
-                    self._read_alone(part)
-        self._wait()
-
-    def _read_alone(self, part: _Part) -> None:
-        """Read a unit of a group that failed, unless its task has failed already."""
-        if part.pending not in self.pending:
-            return
-        try:
-            self._read([part])
-        except NoScoreError as error:
-            self._take(part.pending, self._without_scores(part.pending, str(error)))
-        except Exception as error:
-            self._note(part.pending.name, error)
-        else:
-            return
-        if part.pending in self.pending:
-            self.pending.remove(part.pending)
-
-    def _groups(self, tasks: Mapping[str, Task]) -> Iterator[list[_Part]]:
-        """Group the units of all tasks, in order: up to half of the limit is read together."""
-        group: list[_Part] = []
+    def record(self, tasks: Mapping[str, Task]) -> Iterator[list[_Recorded]]:
+        """Group the units of all tasks, in order: up to half of the limit is embedded together."""
+        group: list[_Recorded] = []
         inputs: set[tuple[str, Any]] = set()
-        for part in self._parts(tasks):
-            most = max(1, self.limit(part.pending.reader) // 2)
-            is_alike = group and part.sort == group[0].sort
-            if part.pending.name in self.failures:
-                continue
-            if group and not (is_alike and len(inputs.union(part.inputs)) <= most):
+        for recorded in self._units(tasks):
+            most = max(1, self._limit(recorded.task.reader) // 2)
+            fits = len(inputs.union(recorded.inputs)) <= most
+            if group and not (fits and recorded.sort == group[0].sort):
                 yield group
                 group, inputs = [], set()
-            group.append(part)
-            inputs.update(part.inputs)
+            group.append(recorded)
+            inputs.update(recorded.inputs)
         if group:
             yield group
 
-    def _parts(self, tasks: Mapping[str, Task]) -> Iterator[_Part]:
+    def _units(self, tasks: Mapping[str, Task]) -> Iterator[_Recorded]:
         """The units of all tasks, with the prompts in front of their texts."""
         for name, task in tasks.items():
             try:
                 reader = task.reader
-                ways = reader.representations(self.setup)
-                units = list(task.units(max(1, self.limit(reader) // 2)))
+                representations = reader.representations(self.setup)
+                units = list(task.units(max(1, self._limit(reader) // 2)))
                 kinds = dict.fromkeys(kind for unit in units for kind, _ in unit.keys)
                 before = {kind: task.prompt(self.setup.prompts, name, kind) for kind in kinds}
-                pending = _Pending(name, task, task.task_type, reader, ways, len(units))
+                recorded = _OpenTask(
+                    name, task, task.task_type, reader, representations, len(units)
+                )
             except Exception as error:
                 self._note(name, error)
                 continue
             for kind, prompt in before.items():
                 if prompt:
                     log.info("%s: in front of %s: %r", name, kind or "each text", prompt)
-            self.pending.append(pending)
+            self.open[name] = recorded
             for unit in units:
-                yield _Part(pending, unit, [(before[kind], text) for kind, text in unit.keys])
+                yield _Recorded(recorded, unit, [(before[kind], text) for kind, text in unit.keys])
 
-    def _read(self, group: list[_Part]) -> None:
-        """Write the vectors of units to a file, and have them scored while others are read."""
-        loaded, reader = self.setup.loaded, group[0].pending.reader
-        ways = group[0].pending.representations
-        inputs = dict.fromkeys(pair for part in group for pair in part.inputs)
-        media = {sha: one for part in group for sha, one in part.unit.media.items()}
-        if len(inputs) + self.n_waiting > self.limit(reader):
-            self._wait()
-        path = self.scratch / f"{self.n_read}.npy"
-        shape = len(ways), self._n_layers, len(inputs), reader.width(self.setup)
-        done = reader.read(
+    def _limit(self, reader: Reader) -> int:
+        """Number of inputs whose vectors may be on the scratch disk."""
+        n_vectors = len(reader.representations(self.setup)) * self.setup.loaded.anatomy.n_layers
+        n_bytes = 4 * n_vectors * reader.width(self.setup)
+        return int(self.setup.scoring.waiting_gb * 1e9) // n_bytes
+
+    def embed(self, group: Sequence[_Recorded]) -> None:
+        """Embed a group and have it scored; if that fails, each of its units alone."""
+        group = [recorded for recorded in group if recorded.task.name in self.open]
+        if not group:
+            return
+        try:
+            self._score(group, *self._embed(group))
+        except Exception as error:
+            if _ends_all(error):
+                raise
+            if len(group) > 1:
+                for recorded in group:
+                    self.embed([recorded])
+                return
+            task = self.open.pop(group[0].task.name)
+            if isinstance(error, NoScoreError):
+                no_score = [Score(None, why=str(error))]
+                self._hand_over(task, dict.fromkeys(self._cells(task), no_score))
+            else:
+                self._note(task.name, error)
+
+    def _embed(self, group: Sequence[_Recorded]) -> tuple[Path, dict[tuple[str, Any], int]]:
+        """Write the vectors of a group to a file, with the row of each input in it."""
+        loaded, reader = self.setup.loaded, group[0].task.reader
+        inputs = dict.fromkeys(pair for recorded in group for pair in recorded.inputs)
+        media = {sha: one for recorded in group for sha, one in recorded.unit.media.items()}
+        if len(inputs) + self.n_waiting > self._limit(reader):
+            self.wait()
+        path = self.scratch / f"{self.n_files}.npy"
+        n_representations = len(group[0].task.representations)
+        shape = n_representations, loaded.anatomy.n_layers, len(inputs), reader.width(self.setup)
+        n_read = reader.read(
             self.setup,
             [media.get(text, text) for _, text in inputs],
             [prompt for prompt, _ in inputs],
             _allocate(path, shape),
         )
-        names = ", ".join(dict.fromkeys(part.pending.name for part in group))
+        names = ", ".join(dict.fromkeys(recorded.task.name for recorded in group))
         with Progress(len(inputs), f"{loaded.name} {names:.60}", "text") as bar:
-            for n in done:
+            for n in n_read:
                 bar.update(n)
-                self._hand_over()
-        self._wait()
-        self.n_read, self.n_waiting = self.n_read + 1, len(inputs)
-        places = {pair: place for place, pair in enumerate(inputs)}
-        layers = self._places(group[0].pending)
-        shares = [layers[k :: self.pool.size] for k in range(self.pool.size)]
-        for part in group:
-            rows = {k: places[pair] for k, pair in zip(part.unit.keys, part.inputs, strict=True)}
-            unit = _ReadUnit(part.pending.task, part.unit.selection, rows, path)
-            score_layers = partial(_score, unit, settings=self.setup.scoring)
-            part.pending.scores.append(
-                [self.pool.executor.submit(score_layers, share) for share in shares]
+                self.finish()
+        return path, {pair: row for row, pair in enumerate(inputs)}
+
+    def _score(
+        self, group: Sequence[_Recorded], path: Path, rows: Mapping[tuple[str, Any], int]
+    ) -> None:
+        """Have the layers of a group scored, when those of the last one are."""
+        self.wait()
+        self.n_files, self.n_waiting = self.n_files + 1, len(rows)
+        for recorded in group:
+            pairs = zip(recorded.unit.keys, recorded.inputs, strict=True)
+            rows_of_keys = {key: rows[pair] for key, pair in pairs}
+            unit = _EmbeddedUnit(recorded.task.task, recorded.unit.selection, rows_of_keys, path)
+            score_cells = partial(_score, unit, settings=self.setup.scoring)
+            cells, n = self._cells(recorded.task), self.pool.size
+            shares = [cells[start::n] for start in range(n)]
+            recorded.task.scores.append(
+                [self.pool.executor.submit(score_cells, share) for share in shares]
             )
-        self._hand_over()
+        self.finish()
 
-    def _wait(self) -> None:
-        """Wait until all that is read is scored."""
-        wait(future for one in self.pending for futures in one.scores for future in futures)
-        self._hand_over()
+    def wait(self) -> None:
+        """Wait until all that is embedded is scored, and remove the vectors."""
+        wait(future for task in self.open.values() for unit in task.scores for future in unit)
+        self.finish()
         self.n_waiting = 0
-        (self.scratch / f"{self.n_read - 1}.npy").unlink(missing_ok=True)
+        (self.scratch / f"{self.n_files - 1}.npy").unlink(missing_ok=True)
 
-    def _hand_over(self) -> None:
+    def finish(self) -> None:
         """Hand over the scores of tasks that are scored by now."""
-        for one in [one for one in self.pending if one.is_scored()]:
-            self.pending.remove(one)
+        for task in [task for task in self.open.values() if task.is_scored()]:
+            del self.open[task.name]
             try:
-                units = [
-                    {place: part for future in futures for place, part in future.result().items()}
-                    for futures in one.scores
-                ]
+                units: list[dict[Cell, Any]] = []
+                for futures in task.scores:
+                    units.append({})
+                    for future in futures:
+                        units[-1] |= future.result()
                 scores = {
-                    place: one.task.scores([unit[place] for unit in units], self.setup.scoring)
-                    for place in self._places(one)
+                    cell: task.task.scores([unit[cell] for unit in units], self.setup.scoring)
+                    for cell in self._cells(task)
                 }
-                self._take(one, scores)
+                self._hand_over(task, scores)
             except Exception as error:
-                self._note(one.name, error)
+                self._note(task.name, error)
 
-    def _take(self, one: _Pending, scores: Mapping[Place, Sequence[Score]]) -> None:
-        for (layers, _), found in scores.items():
-            for each in found:
+    def _hand_over(self, task: _OpenTask, scores: Mapping[Cell, Sequence[Score]]) -> None:
+        for (layer, _), of_subsets in scores.items():
+            for each in of_subsets:
                 if each.main_score is None:
-                    log.warning("%s has no score at layer %s: %s", one.name, layers, each.why)
-        single = {(c.layers[0], way): found for (c, way), found in scores.items() if not c.combine}
-        together = {place: found for place, found in scores.items() if place[0].combine}
-        self.take(TaskScores(one.name, one.task_type, one.representations, single, together))
+                    log.warning("%s has no score at layer %s: %s", task.name, layer, each.why)
+        self.take(TaskScores(task.name, task.task_type, task.representations, scores))
 
-    def _without_scores(self, one: _Pending, why: str) -> Mapping[Place, Sequence[Score]]:
-        return {place: [Score(None, why=why)] for place in self._places(one)}
-
-    def _places(self, one: _Pending) -> list[Place]:
-        """All that is scored of a task: layers first, then several together."""
-        found = [Combination((layer,)) for layer in range(self._n_layers)]
-        if isinstance(one.reader, Embedder):
-            several = self.setup.scoring.combinations
-            found += [Combination(layers, way) for layers in several for way in COMBINES]
-        return [(each, way) for each in found for way in range(len(one.representations))]
+    def _cells(self, task: _OpenTask) -> list[Cell]:
+        """Every layer in every representation."""
+        n_layers, n = self.setup.loaded.anatomy.n_layers, len(task.representations)
+        return [(layer, number) for layer in range(n_layers) for number in range(n)]
 
     def _note(self, name: str, error: Exception) -> None:
         """Note an error that concerns one task, so that the others go on; raise any other."""
@@ -500,26 +474,16 @@ def _allocate(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
     return into
 
 
-class _ReadUnit(NamedTuple):
-    """A unit of a task whose inputs have been read: the row of each input in a file of vectors."""
-
-    task: Task
-    selection: Any
-    rows: Mapping[Key, int]
-    path: Path
-
-
 def _score(
-    unit: _ReadUnit, places: Sequence[Place], settings: ScoringSettings
-) -> dict[Place, Any]:
+    unit: _EmbeddedUnit, cells: Sequence[Cell], settings: ScoringSettings
+) -> dict[Cell, Any]:
     """Score some layers of a unit, in a process that scores."""
     file = np.load(unit.path, mmap_mode="r")
-    scores: dict[Place, Any] = {}
+    scores: dict[Cell, Any] = {}
     with one_thread():
-        for together, way in places:
-            layers = [np.array(file[way, layer]) for layer in together.layers]
-            vectors = Vectors(combined(layers, together.combine), unit.rows)
-            scores[together, way] = unit.task.score(unit.selection, vectors, settings)
+        for layer, number in cells:
+            vectors = Vectors(np.array(file[number, layer]), unit.rows)
+            scores[layer, number] = unit.task.score(unit.selection, vectors, settings)
     return scores
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
 
 from layerwise.config.settings import ScoringSettings
@@ -22,29 +21,6 @@ KIND = tables.Kind("layerwise.scores", 3)
 DECIMALS = 6
 # Of the bootstrap interval of a score with several runs.
 RESAMPLES = 1000
-
-
-class Combination(NamedTuple):
-    """Layers whose vectors become one.
-
-    Attributes
-    ----------
-    layers : tuple of int
-        Ascending.
-    combine : {'mean', 'concat'} or ''
-        Empty for a single layer.
-    """
-
-    layers: tuple[int, ...]
-    combine: str = ""
-
-    def __str__(self) -> str:
-        return " ".join(map(str, self.layers)) + (f" ({self.combine})" if self.combine else "")
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """Its columns in the table of scores."""
-        return {"layers": " ".join(map(str, self.layers)), "combine": self.combine}
 
 
 @dataclass(frozen=True)
@@ -111,29 +87,6 @@ SCHEMA = pa.schema(
     + [(f.name, _TYPES[str(f.type).split()[0]]) for f in fields(Score) if f.compare]
 )
 """Columns of the table of scores."""
-TOGETHER = pa.schema([("layers", pa.string()), ("combine", pa.string())])
-"""Further columns of a table with combinations of layers; their rows have no `layer`."""
-
-
-def schema(*, together: bool) -> pa.Schema:
-    """Columns of a table of scores with or without combinations of layers."""
-    return pa.unify_schemas([SCHEMA, TOGETHER]) if together else SCHEMA
-
-
-def of_layers(scores: pd.DataFrame) -> pd.DataFrame:
-    """The rows of single layers, in the columns of `SCHEMA`."""
-    if "combine" not in scores:
-        return scores
-    rows: pd.DataFrame = scores[scores["combine"].isna()].drop(columns=TOGETHER.names)
-    return rows.astype({"layer": "int32"}).reset_index(drop=True)
-
-
-def of_combinations(scores: pd.DataFrame) -> pd.DataFrame:
-    """The rows of combinations of layers, with their columns `layers` and `combine`."""
-    if "combine" not in scores:
-        scores = scores.assign(layers=None, combine=None)
-    rows: pd.DataFrame = scores[scores["combine"].notna()].drop(columns=["layer", "depth"])
-    return rows.reset_index(drop=True)
 
 
 def join_tables(parts: Iterable[Path], tasks: Iterable[str], *, key: str, output: Path) -> None:
@@ -163,8 +116,7 @@ def join_tables(parts: Iterable[Path], tasks: Iterable[str], *, key: str, output
         )
     rows = tables.read(paths, "scores", kind=KIND)
     rows = rows.iloc[rows["task"].map(order).argsort(kind="stable")]
-    columns = schema(together="combine" in rows)
-    scores = pa.Table.from_pandas(rows, schema=columns, preserve_index=False)
+    scores = pa.Table.from_pandas(rows, schema=SCHEMA, preserve_index=False)
     about = tables.facts(paths[0])
     facts = {name: about[name] for name in ("model", "revision", "dtype", "weights_sha256")}
     tables.write(output, scores, kind=KIND, key=key, **facts)

@@ -18,8 +18,8 @@ from sklearn.preprocessing import StandardScaler
 
 from layerwise.tasks import probes
 from layerwise.tasks.labelled import Labels, cosines, pairs_score
-from layerwise.tasks.results import Combination, Score
-from layerwise.tasks.task import Array, combined, normalized
+from layerwise.tasks.results import Score
+from layerwise.tasks.task import Array, Combination, combined, normalized
 from layerwise.vocabulary import COMBINES
 
 Columns = Sequence[Array]

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -174,6 +174,24 @@ class Task(Protocol):
     def scores(self, parts: Sequence[Any], settings: ScoringSettings) -> Sequence[Score]:  # noqa: ARG002
         """Scores of one layer in the table, from the scores of all units in order."""
         return parts
+
+
+class Combination(NamedTuple):
+    """Layers whose vectors become one.
+
+    Attributes
+    ----------
+    layers : tuple of int
+        Ascending.
+    combine : {'mean', 'concat'} or ''
+        Empty for a single layer.
+    """
+
+    layers: tuple[int, ...]
+    combine: str = ""
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self.layers)) + (f" ({self.combine})" if self.combine else "")
 
 
 def combined(layers: Sequence[Array], combine: str) -> Array:
