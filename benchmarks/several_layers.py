@@ -39,7 +39,7 @@ def main() -> None:
         for name in given.tasks:
             task = choosing.task_of(given.folder / name / "test.parquet", *TASKS[name])
             data, _ = choosing.read_labels(task, given.rows)
-            choice = choosing.choose(loaded, data, layers=given.layers)
+            choice = choosing.recommend(loaded, data, layers=given.layers)
             table = (
                 "" if choice.several is None else choice.several.round(3).to_string(index=False)
             )

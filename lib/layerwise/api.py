@@ -214,7 +214,7 @@ def choose(
     with open_model(
         what, tokenizer, max_length=max_length, revision=revision, device=device
     ) as loaded:
-        return choosing.choose(
+        return choosing.recommend(
             loaded, data, tokens=tokens, within=within, layers=layers, threads=threads
         )
 

@@ -270,14 +270,13 @@ def choose(
         data, n = choosing.read_labels(choosing.task_of(labels, text or (), label, seed), sample)
         used = f"{len(data.labels)} of {n} labelled rows"
     with _opened(model, threads, max_length, revision, device, dtype) as loaded:
-        choice = choosing.choose(
+        choice = choosing.recommend(
             loaded,
             data,
             tokens=tokens,
             within=within,
             layers=layers,
             threads=threads,
-            seed=seed,
         )
     about = [model, used, *filter(None, [choice.score]), f"tokens: {choice.tokens}"]
     _say(choice.advice, choice.reason, f"({', '.join(about)})")

@@ -1,12 +1,12 @@
 """Choose a layer by its scores on labels: the best, or the cheapest that is not worse.
 
-Layers are compared with the model's output.
+Layers, and several layers together, are compared with the model's output.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,10 @@ from scipy.stats import norm
 from layerwise import stats
 from layerwise.choosing.choice import Choice, advice, with_ends
 from layerwise.errors import LayerwiseError
+from layerwise.tasks import several
+from layerwise.tasks.labelled import Labels
 from layerwise.tasks.results import Score
+from layerwise.tasks.task import Combination
 
 ADDED_VARIANCE = {"classification": 0.8, "tags": 0.8, "regression": 1.6, "pairs": 0.8}
 """Variance added for the training rows that probes, or selections of layers, share, in units of
@@ -31,7 +34,7 @@ SCORES = {
 
 
 def choose_by_scores(
-    found: Sequence[Score], kind: str, tokens: str = "all", within: float | None = None
+    scores: Sequence[Score], kind: str, tokens: str = "all", within: float | None = None
 ) -> Choice:
     """Choose by the scores of layers 0 to L, the last of which is the output.
 
@@ -50,11 +53,11 @@ def choose_by_scores(
     LayerwiseError
         If the last layer has no score.
     """
-    known = {layer: one for layer, one in enumerate(found) if one.parts is not None}
-    if len(found) - 1 not in known:
-        why = next(one.why for one in found if one.parts is None)
+    scored = {layer: one for layer, one in enumerate(scores) if one.parts is not None}
+    if len(scores) - 1 not in scored:
+        why = next(one.why for one in scores if one.parts is None)
         raise LayerwiseError(f"These labels give no score: {why}.", code="undefined")
-    intervals = Intervals([*known.values()], kind)
+    intervals = Intervals([*scored.values()], kind)
     low, high = intervals.of_scores()
     lead = intervals.of_differences(-1)
     table = pd.DataFrame(
@@ -66,27 +69,27 @@ def choose_by_scores(
             "difference_low": lead.low,
             "difference_high": lead.high,
         },
-        index=pd.Index(known, name="layer"),
+        index=pd.Index(scored, name="layer"),
     )
-    table = table.reindex(range(len(found))).reset_index().assign(n=found[-1].n_runs)
+    table = table.reindex(range(len(scores))).reset_index().assign(n=scores[-1].n_runs)
     if within is None:
-        layer, reason = _conclusion(table, found[-1].baseline or 0.0)
+        layer, reason = _conclusion(table, scores[-1].baseline or 0.0)
     else:
         layer, reason = _cheapest(table, within)
-    return Choice(layer, advice(layer, len(found) - 1), reason, tokens, SCORES[kind], table)
+    return Choice(layer, advice(layer, len(scores) - 1), reason, tokens, SCORES[kind], table)
 
 
 class Intervals:
     """95% intervals of several scores on the same rows, which hold for all of them together."""
 
-    def __init__(self, found: Sequence[Score], kind: str) -> None:
-        self.kind, groups = kind, found[-1].groups
+    def __init__(self, scores: Sequence[Score], kind: str) -> None:
+        self.kind, groups = kind, scores[-1].groups
         # Each row's contribution times their number has the score as its mean.
-        self.rows = np.stack([np.asarray(one.parts) for one in found], axis=1)
+        self.rows = np.stack([np.asarray(one.parts) for one in scores], axis=1)
         self.rows *= len(self.rows)
         self.groups = np.arange(len(self.rows)) if groups is None else groups
         self.scores = self.rows.mean(axis=0)
-        self.factor = widening(found[-1], kind)
+        self.factor = widening(scores[-1], kind)
 
     def of_scores(self) -> tuple[Any, Any]:
         """Ends of the intervals of the scores."""
@@ -182,3 +185,84 @@ def _cheapest(table: pd.DataFrame, within: float) -> tuple[int, str]:
         f"It scores {with_ends(row)}, {100 * row['difference']:+.1f} points against the output "
         f"({100 * row['difference_low']:+.1f} to {100 * row['difference_high']:+.1f})."
     )
+
+
+class Comparison(NamedTuple):
+    """Several layers together against one layer.
+
+    Attributes
+    ----------
+    table : DataFrame
+        The columns used, layers (those that all rows select, with the number of splits that agree
+        if not all do), score, low, high, difference (from the output), gain (over the best
+        layer), and the ends of both. The 95% intervals of a column hold for all rows together.
+    reason : str
+        What the best combination gains.
+    better : Combination, optional
+        The best combination, if it scores significantly higher than the best layer, the output and
+        guessing.
+    """
+
+    table: pd.DataFrame
+    reason: str
+    better: Combination | None
+
+
+def compare_several(
+    data: Labels, layers: Sequence[several.Columns], k: int, *, normalize: bool = False
+) -> Comparison:
+    """Compare k layers together with the best layer, selected in the same way, and the output.
+
+    Parameters
+    ----------
+    layers, normalize
+        As for `layerwise.tasks.several.combinations`, which says how layers are selected.
+
+    Raises
+    ------
+    LayerwiseError
+        If the output, the best layer, or every combination has no score.
+    """
+    every = several.combinations(data, layers, k, normalize=normalize)
+    scored = [one for one in every if one.score.parts is not None]
+    if scored[:2] != every[:2] or len(scored) == 2:
+        missing = next(one for one in every if one.score.parts is None)
+        raise LayerwiseError(
+            f"These labels give no score of several layers together: of {missing.name}, "
+            f"{missing.score.why}.",
+            code="undefined",
+        )
+    intervals = Intervals([one.score for one in scored], data.kind)
+    low, high = intervals.of_scores()
+    table = pd.DataFrame(
+        {
+            "used": [one.name for one in scored],
+            "layers": [_selected(one) for one in scored],
+            "score": intervals.scores,
+            "low": low,
+            "high": high,
+        }
+    )
+    for name, against in (("difference", 0), ("gain", 1)):
+        more = intervals.of_differences(against)
+        table[name], table[f"{name}_low"], table[f"{name}_high"] = more[:3]
+    row = 2 + int(table["score"][2:].to_numpy().argmax())
+    best: Any = table.to_dict("records")[row]
+    low, high = best["gain_low"], best["gain_high"]
+    certain = "significant" if low > 0 or high < 0 else "not significant"
+    guessing = scored[row].score.baseline or 0.0
+    better = low > 0 and best["difference_low"] > 0 and best["low"] > guessing
+    return Comparison(
+        table,
+        f"Of {k} layers together, the {best['used']}, score best: {with_ends(best)}, "
+        f"{100 * best['gain']:+.1f} points against the best layer ({100 * low:+.1f} to "
+        f"{100 * high:+.1f}), which is {certain}.",
+        scored[row].layers if better else None,
+    )
+
+
+def _selected(candidate: several.Candidate) -> str:
+    layers, splits = candidate.layers.layers, candidate.of_splits
+    n = splits.count(layers)
+    agree = "" if n == len(splits) else f" ({n} of {len(splits)} splits)"
+    return " ".join(map(str, layers)) + agree
