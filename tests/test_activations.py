@@ -100,6 +100,25 @@ def test_views_are_those_texts(llama: LoadedModel, tmp_path: Path) -> None:
         assert file.n_tokens("paper", "drop_first", 1, view=2)[5] == len(states) - 1
 
 
+def test_arrays_and_dimensions_say_what_they_are(llama: LoadedModel, tmp_path: Path) -> None:
+    asked = {"token_states": True, "attention": True, "prefixes": True}
+    units = {
+        "pooled": "activation",
+        "n_tokens": "token",
+        "spectrum": "activation^2",
+        "norm": "activation",
+        "curvature": "radian",
+        "prefix_spectrum": "activation^2",
+        "token_states": "activation",
+        "first_token_attention": "",
+    }
+    with h5py.File(extracted(llama, tmp_path / "a.h5", **asked)) as file:
+        texts = {name: hdf5.attributes(item) for name, item in file.items()}
+        arrays = {name for name in texts if not file[name].is_scale}
+    assert {name: texts[name]["unit"] for name in arrays} == units
+    assert all(text["description"] for text in texts.values())
+
+
 def test_values_do_not_depend_on_the_batch(loaded: LoadedModel, tmp_path: Path) -> None:
     alone, together = (
         arrays(extracted(loaded, tmp_path / f"{n}.h5", batch_tokens=n)) for n in (1, 10_000)

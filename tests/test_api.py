@@ -472,6 +472,16 @@ def test_a_lone_surrogate_is_read_as_the_replacement_character(llama: tuple[Any,
     assert lw.choose(llama[0], odd, LABELS, llama[1]).sentence
 
 
+def test_copies_of_a_text_count_once(llama: tuple[Any, Any]) -> None:
+    """As in a workflow's corpus: copies would halve the standard errors."""
+    metrics = ["prompt_entropy", "rankme", "infonce"]
+    views = [[f"{text} again" for text in TEXTS]]
+    once = lw.analyse(llama[0], TEXTS, llama[1], metrics, views=views)
+    many = lw.analyse(llama[0], TEXTS * 4, llama[1], metrics, views=[views[0] * 4])
+    pd.testing.assert_frame_equal(many, once)
+    assert set(many["n"]) == {len(TEXTS)}
+
+
 def test_choose(llama: tuple[Any, Any]) -> None:
     choice = lw.choose(llama[0], TEXTS, LABELS, llama[1])
     assert choice.sentence
@@ -542,6 +552,23 @@ class TestCallback:
         assert trained["value"].tolist() == [
             values[-1][1][f"rankme/layer_{layer:02d}"] for layer in range(4)
         ]
+
+    def test_values_of_metrics_and_probes_are_those_of_analyse(self, folder: Path) -> None:
+        network = hf.AutoModelForCausalLM.from_pretrained(folder / "llama").train()
+        tokenizer = hf.AutoTokenizer.from_pretrained(folder / "llama")
+        callback = lw.LayerMetrics(TEXTS, metrics=["rankme"], labels=LABELS)
+        values = callback.values(network, tokenizer)
+        assert network.training
+        table = lw.analyse(network, TEXTS, tokenizer, "rankme", labels=LABELS)
+        expected = {
+            f"{metric}/layer_{layer:02d}": value
+            for metric, layer, value in table[["metric", "layer", "value"]].itertuples(index=False)
+        }
+        neighbours = {f"neighbours/layer_{layer:02d}" for layer in range(4)}
+        assert values.keys() == expected.keys() | neighbours
+        assert {name: values[name] for name in expected} == pytest.approx(expected)
+        scores = [values[name] for name in neighbours]
+        assert all(0 <= score <= 1 for score in scores)
 
     def test_another_loop_logs_to_tensorboard(self, folder: Path, tmp_path: Path) -> None:
         """Values of metrics and probes, which are those of `analyse`, from TensorBoard's file."""

@@ -421,6 +421,16 @@ def test_a_new_metric_that_cannot_be_right(
     assert len(compute(activations_file, metrics=("mean_norm",), protocol="paper")[0])
 
 
+def test_a_sample_of_many_prompts_is_drawn_by_the_seed() -> None:
+    values = np.arange(60.0).reshape(30, 2)
+
+    def sample(seed: int) -> tuple[str, ...]:
+        return Layer(Arrays(values), MetricsSettings(seed=seed)).sample(10).prompts
+
+    assert sample(0) == sample(0) != sample(1)
+    assert len(set(sample(1))) == 10
+
+
 def test_padding_reaches_no_metric(
     activations_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from layerwise.tasks.labelled import Labels
     from layerwise.tasks.results import Score
 
+log = logging.getLogger(__name__)
+
 DEFAULTS = {
     "tokens": USUAL["tokens"],
     **{f"{name}s": USUAL[name] for name in ("protocol", "alpha", "normalization")},
@@ -38,7 +41,8 @@ def measure(
     Parameters
     ----------
     views : sequence of V + 1 sequences
-        The prompts and their augmented copies.
+        The prompts and their augmented copies. Of equal prompts the first counts, as in a
+        workflow's corpus.
     threads : int
     **settings
         metrics, tokens, protocols, alphas and normalizations, one or several of each; absent ones
@@ -58,6 +62,7 @@ def measure(
     from layerwise.stats import with_intervals
 
     known, n_views = all_metrics(), len(views) - 1
+    rows = _distinct(views[0])
     lists = {name: list(several(value)) for name, value in (DEFAULTS | settings).items()}
     tokens, protocols = lists.pop("tokens"), lists.pop("protocols")
     attention = {name for name, one in known.items() if "attention" in one.inputs}
@@ -89,8 +94,8 @@ def measure(
         extract(
             loaded,
             corpus="prompts",
-            prompts=[str(n) for n in range(len(views[0]))],
-            views=views,
+            prompts=[str(row) for row in rows],
+            views=[[view[row] for row in rows] for view in views],
             settings=extraction,
             target=path,
             attributes={},
@@ -98,6 +103,20 @@ def measure(
         with Activations(path) as activations:
             table, prompts = compute(activations, chosen, threads)
     return with_intervals(table), prompts
+
+
+def _distinct(prompts: Sequence[Any]) -> list[int]:
+    """Numbers of the prompts that differ from all before them."""
+    first: dict[Any, int] = {}
+    for row, prompt in enumerate(prompts):
+        first.setdefault(getattr(prompt, "sha256", prompt), row)
+    if len(first) < len(prompts):
+        log.warning(
+            "%d of %d prompts equal another and are left out",
+            len(prompts) - len(first),
+            len(prompts),
+        )
+    return list(first.values())
 
 
 def score_labels(

@@ -2,21 +2,7 @@
 
 ``results/activations/{model}/{revision}/{corpus}.h5``
 
-Dimensions (each a dimension scale of that name, holding its labels):
-
-========== ========================================================================
-protocol   ``paper``, ``reference``: formulas as printed, or as in the authors' code of 2025
-tokens     ``all``, ``drop_first``, …: which tokens of a prompt count
-layer      0 (embedding output) to L (last block)
-view       0 (the prompt itself), 1 … V (its augmented copies)
-prompt     the prompt's id in the corpus
-hidden     0 … D-1
-prefix     t, t times each: numbers of first tokens, see `grid`
-token      ids of all tokens of all prompts, one prompt after the other; -1 if not of text
-offset     where each prompt begins along ``token``, and where the last one ends
-head       0 … H-1: attention heads
-rank       0 … R-1, R the largest token count of any prompt
-========== ========================================================================
+Each dimension is a dimension scale of its name, which holds its labels: see `SCALES`.
 
 Arrays: see `ARRAYS` and `ATTENTION`. Views are pooled; all else is of view 0 alone. The arrays
 ``prefix_spectrum``, ``first_token_attention`` and ``token_states`` (of the layers ``token_layer``,
@@ -58,6 +44,24 @@ VERSION = 6
 GROUP = "sublayers"
 
 Array = npt.NDArray[Any]
+
+
+# Descriptions of the dimensions.
+SCALES = {
+    "protocol": "formulas: paper (as printed) or reference (as in the authors' code of 2025)",
+    "tokens": "which tokens of a prompt count",
+    "layer": "0 (embedding output) to L (last block)",
+    "view": "0 (the prompt itself), 1 to V (its augmented copies)",
+    "prompt": "id of the prompt in the corpus",
+    "hidden": "0 to D - 1: coordinates of a state",
+    "rank": "0 to R - 1, R the largest token count of any prompt",
+    "prefix_tokens": "tokens whose prefixes have spectra",
+    "prefix": "t, t times each: numbers of first tokens",
+    "token_layer": "layers whose token states are kept",
+    "token": "ids of all tokens of all prompts, one prompt after the other; -1 if not of text",
+    "offset": "where each prompt begins along token, and where the last one ends",
+    "head": "0 to H - 1: attention heads",
+}
 
 
 @dataclass(frozen=True)
@@ -160,10 +164,15 @@ class TokenStates:
 
     def add_to(self, file: h5py.File) -> None:
         """Add the array ``token_states``, and its labels."""
-        hdf5.add_scale(file, "token_layer", self.layers)
-        hdf5.add_scale(file, "token", self.ids)
-        hdf5.add_scale(file, "offset", self.offsets)
+        add_scale(file, "token_layer", self.layers)
+        add_scale(file, "token", self.ids)
+        add_scale(file, "offset", self.offsets)
         replace(TOKEN_STATES, dtype=self.dtype).add_to(file, "token_states")
+
+
+def add_scale(file: h5py.File, name: str, values: Any) -> None:
+    """Add a dimension of `SCALES` with its labels."""
+    hdf5.add_scale(file, name, values, SCALES[name])
 
 
 def grid(longest: int) -> list[int]:
@@ -248,7 +257,7 @@ def create(
     """
     with hdf5.create(path, SCHEMA, VERSION, attributes) as file:
         for scale, values in labels.items():
-            hdf5.add_scale(file, scale, values)
+            add_scale(file, scale, values)
         for sublayer, name in array_names(labels, sublayers):
             group = file if sublayer == BLOCK else file.require_group(f"{GROUP}/{sublayer}")
             for scale in ARRAYS[name].dims:
@@ -261,7 +270,7 @@ def create(
 
 def add_attention(file: h5py.File, values: Array) -> None:
     """Add ``first_token_attention``, shape (layers, prompts, heads)."""
-    hdf5.add_scale(file, "head", np.arange(values.shape[-1]))
+    add_scale(file, "head", np.arange(values.shape[-1]))
     ATTENTION.add_to(file, "first_token_attention")[...] = values
 
 

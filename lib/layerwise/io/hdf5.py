@@ -104,7 +104,12 @@ def _fixed(texts: Sequence[str]) -> npt.NDArray[Any]:
     return np.array(encoded, h5py.string_dtype("utf-8", max([1, *map(len, encoded)])))
 
 
-def add_scale(file: h5py.Group, name: str, values: Sequence[Any] | npt.NDArray[Any]) -> None:
+def add_scale(
+    file: h5py.Group,
+    name: str,
+    values: Sequence[Any] | npt.NDArray[Any],
+    description: str = "",
+) -> None:
     """Add the dimension scale `name` with its labels."""
     data = np.asarray(values)
     is_text = data.dtype.kind in "US"
@@ -114,6 +119,8 @@ def add_scale(file: h5py.Group, name: str, values: Sequence[Any] | npt.NDArray[A
     if is_text:
         set_attribute(scale, "_Encoding", "utf-8")  # xarray makes str of it
     scale.make_scale(name)
+    if description:
+        set_attribute(scale, "description", description)
 
 
 def add_array(
