@@ -12,6 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from conftest import ROOT
 from helpers.association_tables import tidy_metrics, tidy_scores
 from helpers.refused import refused
@@ -20,8 +21,10 @@ from scipy import stats
 
 from layerwise.association.order import Order
 from layerwise.association.selection import best_layers, select_layers
+from layerwise.config.kinds import KINDS, Kind
 from layerwise.config.studies import Study
-from layerwise.figures import registry, report, select
+from layerwise.figures import report
+from layerwise.figures.kinds import DRAWINGS
 from layerwise.figures.render import Drawn, draw, plain, with_labels
 from layerwise.metrics.registry import directions
 
@@ -157,16 +160,22 @@ def test_scores_of_models_are_compared_task_by_task() -> None:
 
 
 def test_the_example_of_a_kind_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_DRAWINGS", {})
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    example = page.split("## Add a kind of figure")[1].split("```python\n")[1].split("```")[0]
-    found: dict[str, Any] = {}
-    exec(compile(example, "CONTRIBUTING.md", "exec"), found)
-    (figures,) = registry._DRAWINGS.values()
+    section = page.split("## Add a kind of figure")[1]
+    declared, example = (
+        section.split(f"```{language}\n")[1].split("```")[0] for language in ("yaml", "python")
+    )
+    ((name, declaration),) = yaml.safe_load(declared).items()
+    functions: dict[str, Any] = {}
+    exec(compile(example, "CONTRIBUTING.md", "exec"), functions)
+    monkeypatch.setitem(KINDS, name, Kind(name=name, **declaration))
+    monkeypatch.setitem(DRAWINGS, name, (functions["histogram"], functions["plot_histogram"]))
+    # The schema of the config knows the shipped kinds alone.
     study = Study(kind="bimodality", models=("nano-1m",), tokens=("all",))
-    table = figures.table(select.Data(study, tables(), ORDER))
-    figure = figures.plot(table, registry.Look(found["HISTOGRAM"].roles, ORDER.models))
-    assert sum(bar.get_height() for bar in figure.axes[0].patches) == len(table) == 24
+    drawn = draw(study.model_copy(update={"kind": name}), tables(), ORDER)
+    bars = [bar for ax in drawn.figure.axes for bar in ax.patches]
+    assert sum(bar.get_height() for bar in bars) == len(drawn.table) == 24
+    assert drawn.caption.startswith("Metric on 24 prompts of ")
 
 
 @pytest.mark.parametrize("kind", ["score_by_depth", "checkpoint_heatmap", "task_heatmap"])

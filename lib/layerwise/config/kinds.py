@@ -1,8 +1,7 @@
 """Kinds of studies: what each reads and requires, and how it shows dimensions.
 
-A kind is declared in one file of `layerwise.figures.kinds`, with the functions that draw it. The
-declarations are read here without running these files, because every job reads the config and only
-drawing needs matplotlib.
+They are declared in ``kinds.yaml``, because every job reads the config and only drawing needs
+matplotlib. `layerwise.figures.kinds` has the functions that draw them.
 
 A *role* is a way in which a figure shows the values of a dimension: ``row`` and ``column`` of
 panels, ``colour`` and ``dashes`` of lines. A study may give each role another dimension. A
@@ -11,13 +10,13 @@ dimension without a role must have one value: a figure averages over tasks only.
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Literal
 
 import pydantic.dataclasses
+import yaml
 
 from layerwise.vocabulary import LABELS
 
@@ -60,12 +59,14 @@ Roles = Mapping[str, tuple[str, ...]]
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True)
 class Kind:
-    """Declaration of a kind of study; its arguments are literals.
+    """Declaration of a kind of study.
 
     Attributes
     ----------
     name : str
-        What `kind` of a study names.
+        Name of the kind, as `kind` of a study.
+    preset_of : str
+        The kind that draws it, if it differs from that in its declaration alone.
     about : str
         One line for the docs and the schema.
     title : str
@@ -110,6 +111,7 @@ class Kind:
     about: str
     title: str
     caption: str
+    preset_of: str = ""
     reads: tuple[Table, ...] = ()
     published: tuple[Table, ...] = ()
     roles: Roles = field(default_factory=dict)
@@ -127,19 +129,9 @@ class Kind:
     orders: bool = False
 
 
-def _declarations() -> Iterator[Kind]:
-    """Every ``NAME = Kind(...)`` of the files in `layerwise.figures.kinds`."""
-    for file in files("layerwise.figures").joinpath("kinds").iterdir():
-        if file.name.endswith(".py"):
-            for statement in ast.parse(file.read_text(encoding="utf-8")).body:
-                match statement:
-                    case ast.Assign(value=ast.Call(func=ast.Name(id="Kind"), keywords=given)):
-                        arguments: Any = {k.arg: ast.literal_eval(k.value) for k in given}
-                        yield Kind(**arguments)
-
-
+DECLARED = yaml.safe_load(files(__package__).joinpath("kinds.yaml").read_text(encoding="utf-8"))
 KINDS: Mapping[str, Kind] = {
-    kind.name: kind for kind in sorted(_declarations(), key=lambda kind: kind.name)
+    name: Kind(name=name, **declaration) for name, declaration in sorted(DECLARED.items())
 }
 
 
@@ -156,8 +148,11 @@ def without_role(values: Mapping[str, int], roles: Roles) -> list[str]:
     values : mapping of dimension to number of values
     """
     shown = set(placed(roles))
-    shown |= {part for d in shown for part in PARTS.get(d, ())}
-    shown |= {d for d, parts in PARTS.items() if shown.issuperset(parts)}
+    for whole, determined in PARTS.items():
+        if whole in shown:
+            shown.update(determined)
+        elif shown.issuperset(determined):
+            shown.add(whole)
     return [d for d, n in values.items() if n > 1 and d not in shown and d not in POOLED]
 
 

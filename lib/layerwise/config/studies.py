@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
-from layerwise.config.kinds import KINDS, NAMES, ROLES, TOGETHER, Kind, Roles, placed
+from layerwise.config.kinds import KINDS, NAMES, ROLES, TOGETHER, Kind, placed
 from layerwise.config.settings import Measure, Over
 from layerwise.errors import LayerwiseError
 from layerwise.section import Alpha, Name, Section, SomeOf
@@ -119,13 +120,30 @@ class Study(Section):
     @property
     def roles(self) -> dict[str, tuple[str, ...]]:
         """The roles that the study assigns, each with its dimensions."""
-        given = {role: getattr(self, role) for role in ROLES}
-        return {r: several(v) for r, v in given.items() if v is not None}
+        assigned = {role: several(getattr(self, role)) for role in ROLES}
+        return {role: dimensions for role, dimensions in assigned.items() if dimensions}
+
+    @model_validator(mode="after")
+    def _takes_roles(self) -> Self:
+        """Refuse a role that the kind lacks, and scores and metrics on one axis."""
+        takes = self.declaration.takes
+        for role, dimensions in self.roles.items():
+            problem = ""
+            if role not in takes:
+                problem = f"cannot choose its {role}; it takes {', '.join(takes) or 'no roles'}"
+            elif role in ("colour", "dashes") and "y" in dimensions:
+                problem = (
+                    f"cannot have y as {role}, as units differ; make it the row or the column"
+                )
+            if problem:
+                words = {"problem": f"A study of kind {self.kind} {problem}."}
+                raise PydanticCustomError("unsupported", "{problem}", words)
+        return self
 
     def all_roles(
         self, *, several_checkpoints: bool, n_models: int = 1
     ) -> dict[str, tuple[str, ...]]:
-        """The dimensions of each role: the study's own, and the kind's for the rest.
+        """The dimensions of each role: those that the study assigns, else the kind's.
 
         A dimension that the study moves to another role leaves the one it has by default.
 
@@ -139,27 +157,11 @@ class Study(Section):
         Raises
         ------
         LayerwiseError
-            If the study uses a role that its kind lacks, or has no role for several checkpoints.
+            If there is no role for several checkpoints.
         """
-        kind, own = self.declaration, self.roles
-        for role in own:
-            if role not in kind.takes:
-                raise LayerwiseError(
-                    f"A study of kind {self.kind} cannot choose its {role}; it takes "
-                    f"{', '.join(kind.takes) or 'no roles'}.",
-                    code="unsupported",
-                )
-        for role in ("colour", "dashes"):
-            if "y" in own.get(role, ()):
-                raise LayerwiseError(
-                    f"y cannot be the {role}, as scores and metrics differ in units; make it the "
-                    "row or the column.",
-                    code="unsupported",
-                )
-        default: Roles = kind.roles
-        if kind.apart and (n_models > TOGETHER or "colour" in own):
-            default = kind.apart
-        if several_checkpoints and "revision" not in placed(own):
+        kind, assigned = self.declaration, set(placed(self.roles))
+        default = kind.roles
+        if several_checkpoints and "revision" not in assigned:
             default = kind.over or kind.roles
             if "revision" not in placed(default):
                 others = [k for k, v in KINDS.items() if "revision" in placed(v.over or v.roles)]
@@ -170,13 +172,10 @@ class Study(Section):
                     f"{', '.join(others)}.",
                     code="ambiguous",
                 )
-        moved = set(placed(own))
-        rest = {
-            role: tuple(d for d in dimensions if d not in moved)
-            for role, dimensions in default.items()
-            if role not in own
-        }
-        return {**rest, **own}
+        elif kind.apart and (n_models > TOGETHER or "colour" in self.roles):
+            default = kind.apart
+        rest = {r: tuple(d for d in ds if d not in assigned) for r, ds in default.items()}
+        return rest | self.roles
 
     def ambiguity(self, dimension: str, values: object) -> LayerwiseError:
         """The error for a dimension with several values and no role, to be raised."""
@@ -198,15 +197,15 @@ class Study(Section):
 
     def variants(self, names: Iterable[str | MetricChoice]) -> tuple[MetricChoice, ...]:
         """Metrics in the study's protocols, alphas and normalisations where they name none."""
-        found: list[MetricChoice] = []
+        variants = []
         for name in names:
-            one = MetricChoice(metric=name) if isinstance(name, str) else name
-            given = [several(getattr(one, k) or getattr(self, k)) or (None,) for k in VARIANT]
-            found += (
-                one.model_copy(update=dict(zip(VARIANT, variant, strict=True)))
-                for variant in itertools.product(*given)
-            )
-        return tuple(found)
+            metric = MetricChoice(metric=name) if isinstance(name, str) else name
+            options = [several(getattr(metric, k) or getattr(self, k)) or (None,) for k in VARIANT]
+            variants += [
+                metric.model_copy(update=dict(zip(VARIANT, values, strict=True)))
+                for values in itertools.product(*options)
+            ]
+        return tuple(variants)
 
 
 def several(value: Any) -> tuple[Any, ...]:

@@ -24,9 +24,9 @@ from layerwise.config.kinds import ROLES
 from layerwise.errors import LayerwiseError
 from layerwise.figures import theme
 from layerwise.figures.labels import axis_label, value_labels
-from layerwise.figures.registry import Look
 from layerwise.names import step_of
 from layerwise.stats import FEW
+from layerwise.vocabulary import LABELS
 
 WIDTH, HEIGHT = 2.45, 1.9  # of a panel, in inches
 NARROWEST = 5.0  # of a figure
@@ -39,6 +39,39 @@ BAR = 9  # so many checkpoints get a colour bar in place of a legend
 NAMED = {"model", "what", "part"}  # dimensions that have a label even if they have one value
 UNNAMED = {"y", "what", "part"}  # dimensions of rows that the labels of their axes explain
 Label = str | Mapping[str, str] | Callable[[pd.DataFrame], str]
+
+
+@dataclass(frozen=True)
+class Look:
+    """Roles and colours that a plot needs in addition to its table.
+
+    Attributes
+    ----------
+    roles : mapping of role to dimensions
+        Dimensions of rows and columns of panels, of colours and of dashes.
+    models : sequence of str
+        All models of the config, which fixes their colours.
+    ordered : bool
+        True if the colours are steps of one quantity.
+    ax : Axes, optional
+        Axes to draw a single panel on, in place of a new figure.
+    """
+
+    roles: Mapping[str, Sequence[str]]
+    models: Sequence[str]
+    ordered: bool = False
+    ax: Axes | None = None
+
+    def only(self, ordered: bool = False, **roles: Sequence[str]) -> Look:
+        """The same look with these roles."""
+        return replace(self, roles=roles, ordered=ordered)
+
+    @property
+    def sequential(self) -> bool:
+        """True if the values of the role ``colour`` have an order."""
+        return self.ordered or bool(
+            {*self.roles.get("colour", ())} & {"revision", "alpha", *LABELS}
+        )
 
 
 @dataclass(frozen=True)

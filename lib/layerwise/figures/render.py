@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
@@ -16,7 +17,8 @@ from layerwise.association.table import ALL_MODELS
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError, printable
 from layerwise.figures import theme
-from layerwise.figures.registry import Look, drawing
+from layerwise.figures.kinds import drawing
+from layerwise.figures.marks import Look
 from layerwise.figures.select import Data
 from layerwise.io.files import replacing
 from layerwise.io.tables import write_csv
@@ -101,8 +103,6 @@ def draw(
         If a table is missing or lacks what the study asks for, or values of a dimension without a
         role would be mixed.
     """
-    import matplotlib.pyplot as plt
-
     read = {name: tables[name] for name in study.reads if tables.get(name) is not None}
     missing = set(study.reads) - {*read, *OPTIONAL}
     if missing:
@@ -122,11 +122,11 @@ def draw(
     there = {str(m) for t in read.values() if "model" in t for m in t["model"].unique()}
     models = [*order.models, *in_order(there - {*order.models, ALL_MODELS}, ())]
     data = Data(study, read, Order(models, order.revisions), better, own_texts)
-    figures = drawing(study.kind)
-    table = figures.table(data)
+    make_table, plot = drawing(study.kind)
+    table = make_table(data)
     title = study.declaration.title if study.title == "" else study.title
     with theme.theme():
-        figure = figures.plot(table, Look(data.roles(table), models, study.ordered, ax))
+        figure = plot(table, Look(data.roles(table), models, study.ordered, ax))
         if ax is None:
             figure.suptitle(title or "", x=0.01, ha="left")
             plt.close(figure)  # out of pyplot's list; the figure itself can still be saved

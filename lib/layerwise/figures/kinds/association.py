@@ -1,4 +1,4 @@
-"""Metrics against scores over layers."""
+"""Metrics against scores: their association over layers, and the layers that metrics select."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from layerwise.association.by_task import HIGHEST, LOWEST, gains_by_task
 from layerwise.association.curves import (
     BASELINE,
     KEYS,
@@ -18,15 +19,14 @@ from layerwise.association.curves import (
     usable,
 )
 from layerwise.association.scores import with_representation
+from layerwise.association.selection import ORACLE
 from layerwise.association.table import ALL_MODELS, MATCH
-from layerwise.config.kinds import Kind
 from layerwise.config.settings import OWN_TEXTS
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
 from layerwise.figures.labels import MEASURES, RULES, SCORE_AXIS, metric_label
-from layerwise.figures.marks import dot, entry, facets
-from layerwise.figures.registry import Look, draws
+from layerwise.figures.marks import Look, dot, entry, facets
 from layerwise.figures.select import Data, only, task_type_of
 from layerwise.stats import FEW
 
@@ -135,26 +135,6 @@ def _with_associations(table: pd.DataFrame, data: Data) -> pd.DataFrame:
     return table
 
 
-METRIC_VS_SCORE = Kind(
-    name="metric_vs_score",
-    about="metric against score, a point per layer",
-    title="Metric against task score, by layer",
-    reads=("metrics", "scores", "associations"),
-    roles={"row": ("model",), "column": ("tokens", "pooling", "y")},
-    over={"row": ("model", "revision"), "column": ("tokens", "pooling", "y")},
-    takes=("row", "column"),
-    metrics=("prompt_entropy", "curvature", "infonce"),
-    single=("task_types",),
-    caption=(
-        "Metric on {corpora} against the mean main score over {n_tasks} tasks ({n_clusters} task "
-        "clusters), a point per layer, joined in order of depth. Null 95%: the level that 95% of "
-        "unrelated curves as smooth as the score's stay below; for a distance correlation, of "
-        "random walks. The layers of a model are one curve, so there is no p-value."
-    ),
-)
-
-
-@draws(METRIC_VS_SCORE, points)
 def plot_points(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a point per layer, joined in order of depth and coloured by it."""
     grid = facets(table, look, height=2.3, columns=6, width=2.2)
@@ -222,25 +202,6 @@ def strength(data: Data) -> pd.DataFrame:
     return table
 
 
-ASSOCIATION_STRENGTH = Kind(
-    name="association_strength",
-    about="association of each metric with the task score, and of baselines",
-    title="Association of metrics with task scores",
-    reads=("associations",),
-    roles={"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
-    metrics=None,
-    single=("task_types",),
-    caption=(
-        "Association over layers of each metric on {n_prompts} prompts of {corpora} with the mean "
-        "main score over {n_tasks} tasks ({n_clusters} task clusters). Ticks: the level that 95% "
-        "of unrelated curves as smooth as the score's stay below; for distance correlations, of "
-        "random walks. Lines: 95% CI over task clusters, of slopes. Over models, filled: adjusted "
-        "p ≤ .05. Bold: baselines that use no activations."
-    ),
-)
-
-
-@draws(ASSOCIATION_STRENGTH, strength)
 def plot_strength(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a row per metric, a dot per model; open where no more than unrelated curves."""
     size = table["value"].abs().groupby(table["metric"]).mean().sort_values(ascending=False)
@@ -299,3 +260,94 @@ def rows_of_rules(table: pd.DataFrame, look: Look, rules: list[str]) -> marks.Fa
         ax.grid(axis="x")
         ax.grid(axis="y", visible=False)
     return grid
+
+
+def selections(data: Data) -> pd.DataFrame:
+    """Layer selected by each rule in each model, and its regret against the best layer.
+
+    `unreliable` says why a metric is decided by its regulariser or by the number of prompts; its
+    layer is not to be used.
+    """
+    return data.results(data.tables["selections"])
+
+
+def plot_selections(table: pd.DataFrame, look: Look) -> Figure:
+    """Draw a row per rule, a dot per model, the mean over models as a bar."""
+    table = table[table["metric"] != ORACLE]  # It loses nothing by definition.
+    bad = set(table.loc[table["unreliable"] != "", "metric"])
+    mean = table.groupby("metric")["regret"].mean().sort_values()
+    # Rules that need no metric first, then metrics by their mean regret, unreliable ones last.
+    rules = sorted(mean.index, key=lambda r: (r not in RULES, r in bad))
+    grid = rows_of_rules(table, look, rules)
+    top = 1.15 * max(100 * float(table["regret"].max()), 1.0)
+    for panel in grid.panels:
+        for style, part in grid.curves(panel):
+            low, high = (100 * part[["regret_low", "regret_high"]].clip(0, top / 100)).to_numpy().T
+            reliable = part["unreliable"] == ""
+            x, y = 100 * part["regret"], part["place"]
+            marks.dots(panel.ax, x, y, low, high, reliable, **style)
+        means = panel.table[~panel.table["metric"].isin(bad)].groupby("metric")["regret"].mean()
+        panel.ax.plot(100 * means, [rules.index(r) for r in means.index], **MEAN)
+        panel.ax.set_xlim(0, top)
+        panel.ax.set_xlabel("Score lost against the best layer (points)")
+    handles = [entry("mean over models", **MEAN)]
+    handles += [entry("unreliable metric", **OPEN)] if bad else []
+    return grid.legend(handles, linestyle="none", markersize=5).figure
+
+
+MEAN = dot(marker="|", markersize=11, markeredgewidth=2, clip_on=True)
+
+
+INKS = {LOWEST: theme.PALETTE[0], HIGHEST: theme.PALETTE[1]}
+
+
+def gains(data: Data) -> pd.DataFrame:
+    """Mean gain of each metric's lowest and highest layer, selected for each task.
+
+    Raises
+    ------
+    LayerwiseError
+        If no model has metrics on the texts of a task that has scores.
+    """
+    shown = data.checkpoints(data.tables["metrics"], data.tables["scores"])
+    metrics = data.metrics(data.tables["metrics"], shown)
+    metrics = metrics[metrics["corpus"].isin(list(data.own_texts))]
+    frames = []
+    for curves in score_curves(data.scores(shown)):
+        if curves.omitted:
+            data.omit([curves.omitted], "scores are missing")
+        variants, values, *_ = metric_curves(metrics, curves, data.own_texts)
+        for variant, value in zip(variants.to_dict("records"), values, strict=True):
+            if variant["corpus"] == OWN_TEXTS:
+                about = pd.DataFrame([variant]).assign(**curves.about)
+                frames.append(gains_by_task(value, curves).merge(about, how="cross"))
+    if not any(map(len, frames)):
+        raise LayerwiseError(
+            "No model of this study has metrics on the texts of a task that it has scores of; "
+            "name each task's corpus under association.own_texts.",
+            code="missing",
+        )
+    y_of = metrics[["metric", "protocol", "alpha", "normalization", "y"]].drop_duplicates()
+    return pd.concat(frames, ignore_index=True).merge(y_of)
+
+
+def plot_gains(table: pd.DataFrame, look: Look) -> Figure:
+    """Draw a row per metric, a panel per model, a colour per end of the metric."""
+    rows = list(dict.fromkeys(table["y"]))
+    height = 0.3 * len(rows) + 1
+    grid = facets(table, look.only(column=("model",)), height=height, width=3.2, columns=3)
+    for panel in grid.panels:
+        ax = panel.ax
+        for end, part in panel.table.groupby("end", sort=False):
+            place = part["y"].map(rows.index) + (0.14 if end == HIGHEST else -0.14)
+            low, high = 100 * part["low"], 100 * part["high"]
+            marks.dots(ax, 100 * part["gain"], place, low, high, color=INKS[str(end)])
+        ax.axvline(0, color=theme.GREY, linewidth=0.8)
+        ax.set_yticks(range(len(rows)), [metric_label(row) for row in rows])
+        ax.tick_params(axis="y", length=0, labelleft=panel.left)
+        ax.set_ylim(len(rows) - 0.4, -0.6)
+        ax.grid(axis="x")
+        ax.grid(axis="y", visible=False)
+    grid.label("Gain over the output (points)")
+    handles = [entry(f"layer of the {end} value", **dot(color=INKS[end])) for end in INKS]
+    return grid.legend(handles, linestyle="none", markersize=5).figure

@@ -1,7 +1,9 @@
-"""Scores, metrics, sublayers and probes by depth."""
+"""Scores, metrics, entropies of every order, sublayers and probes by depth."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +14,11 @@ from matplotlib.figure import Figure
 
 from layerwise.association.curves import name_readouts, score_curves
 from layerwise.association.scores import with_representation
-from layerwise.config.kinds import DIMENSIONS, Kind
+from layerwise.config.kinds import DIMENSIONS
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
 from layerwise.figures.labels import SCORE, axis_label, with_unit
-from layerwise.figures.marks import dot, entry, facets, line
-from layerwise.figures.registry import Look, draws
+from layerwise.figures.marks import Look, depth_axis, dot, entry, facets, line
 from layerwise.figures.select import (
     DIFFERENCE,
     POINT,
@@ -25,11 +26,13 @@ from layerwise.figures.select import (
     Data,
     at_checkpoints,
     by_layer,
+    matrices,
     matrix,
     score_change,
     shared,
     with_dimensions,
 )
+from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
 from layerwise.stats import ALPHA, holm, mean_ci, paired_difference
 from layerwise.vocabulary import BLOCK, LABELS, SUBLAYERS
 
@@ -83,111 +86,6 @@ def token_selection(data: Data) -> pd.DataFrame:
     return with_dimensions(pd.concat(parts, ignore_index=True))
 
 
-CURVES = Kind(
-    name="curves",
-    about="scores, metrics or both by depth, with roles that the study chooses",
-    title="Curves by depth",
-    reads=("metrics",),
-    roles={"column": ("y",), "colour": ("model",), "dashes": ("representation",)},
-    takes=("row", "column", "colour", "dashes"),
-    metrics=("prompt_entropy", "curvature", "infonce"),
-    caption=(
-        "Scores and metrics by depth. Metrics on {n_prompts} prompts of {corpora}; bands: 95% CI "
-        "from standard errors over prompts. Scores: bands are 95% CI over task clusters, for each "
-        "layer. Filled: best layer, or best by the metric unless the first token decides it. "
-        "Open: model output, or last layer."
-    ),
-)
-
-SCORE_BY_DEPTH = Kind(
-    name="score_by_depth",
-    about="mean task score by depth, models as colours, or a panel each if they are many",
-    title="Mean task score by depth",
-    reads=("scores",),
-    roles={"colour": ("model",), "dashes": ("representation",)},
-    apart={"column": ("model",), "dashes": ("representation",)},
-    over={"column": ("model", "representation"), "colour": ("revision",)},
-    takes=("row", "column", "colour", "dashes"),
-    caption=(
-        "Mean main score over {n_tasks} tasks ({n_clusters} task clusters) by depth. Bands: 95% "
-        "CI over task clusters for each layer, without differences in level between tasks; of a "
-        "single task, the evaluator's own. Filled: best layer. Open: the model's output, its last "
-        "layer after its last norm.{chance}"
-    ),
-)
-
-METRICS_BY_DEPTH = Kind(
-    name="metrics_by_depth",
-    about="metrics by depth, models compared",
-    title="Metrics by depth",
-    reads=("metrics",),
-    roles={"column": ("y",), "row": ("representation",), "colour": ("model",)},
-    over={"row": ("y",), "column": ("model", "representation"), "colour": ("revision",)},
-    takes=("row", "column", "colour", "dashes"),
-    metrics=("prompt_entropy", "curvature", "infonce"),
-    caption=(
-        "Metrics by depth on {n_prompts} prompts of {corpora}. Bands: 95% CI from standard errors "
-        "over prompts. Filled: best layer by the metric's direction, unless the first token "
-        "decides it. Open: last layer."
-    ),
-)
-
-METRICS_OVER_CHECKPOINTS = Kind(
-    name="metrics_over_checkpoints",
-    about="metrics by depth, a line per checkpoint",
-    title="Metrics by depth over training",
-    reads=("metrics",),
-    roles={"row": ("y",), "column": ("model", "representation"), "colour": ("revision",)},
-    takes=("row", "column", "colour", "dashes"),
-    revisions="all",
-    metrics=("prompt_entropy", "curvature", "infonce"),
-    checkpoints=True,
-    caption=(
-        "Metrics by depth at each checkpoint, on {n_prompts} prompts of {corpora}. Bands: 95% CI "
-        "from standard errors over prompts. Filled: best layer by the metric's direction, unless "
-        "the first token decides it. Open: last layer."
-    ),
-)
-
-MODEL_OVERVIEW = Kind(
-    name="model_overview",
-    about="score and all metrics of one model by depth",
-    title="Score and metrics by depth",
-    reads=("metrics", "scores"),
-    roles={"column": ("y",), "dashes": ("representation",)},
-    takes=("row", "column", "colour", "dashes"),
-    metrics=None,
-    caption=(
-        "Mean main score over {n_tasks} tasks ({n_clusters} task clusters) and metrics on "
-        "{n_prompts} prompts of {corpora}, by depth. Bands: 95% CI over task clusters (scores) "
-        "and over prompts (metrics), for each layer. Filled: best layer, or best by the metric "
-        "unless the first token decides it. Open: model output, or last layer."
-    ),
-)
-
-TOKEN_SELECTION = Kind(
-    name="token_selection",
-    about="metrics and scores by depth for each token selection, with paired score differences",
-    title="Effect of the token selection",
-    reads=("metrics", "scores"),
-    roles={"row": ("y",), "column": ("model",), "dashes": ("representation",)},
-    takes=("row", "column", "colour", "dashes"),
-    compares=("tokens",),
-    caption=(
-        "Metrics on {n_prompts} prompts of {corpora} and mean main score over {n_tasks} tasks "
-        "({n_clusters} task clusters) by depth, for each token selection; and the score of each "
-        "selection less that of all tokens, paired by task. Bands: 95% CI over prompts (metrics) "
-        "and over task clusters, for each layer."
-    ),
-)
-
-
-@draws(CURVES, curves)
-@draws(SCORE_BY_DEPTH, curves)
-@draws(METRICS_BY_DEPTH, curves)
-@draws(METRICS_OVER_CHECKPOINTS, curves)
-@draws(MODEL_OVERVIEW, curves)
-@draws(TOKEN_SELECTION, token_selection)
 def plot_curves(table: pd.DataFrame, look: Look) -> Figure:
     """Draw lines with bands by depth; best layers filled, outputs or last layers open."""
     only_score = set(table["y"]) == {SCORE}
@@ -264,23 +162,6 @@ def sublayers(data: Data) -> pd.DataFrame:
     return pd.concat(rows, ignore_index=True)
 
 
-INSIDE_BLOCKS = Kind(
-    name="sublayers",
-    about="a metric at each sublayer, and the change that mixer and MLP make in each block",
-    title="A metric inside blocks by depth",
-    reads=("prompts",),
-    roles={"column": ("model", "representation"), "colour": ("sublayer",)},
-    over={"column": ("model", "revision", "representation"), "colour": ("sublayer",)},
-    compares=("sublayer",),
-    caption=(
-        "Metric inside blocks by depth, mean over {n_prompts} prompts of {corpora}. Below, the "
-        "change of the residual stream that mixer and MLP make in each block. Bands: 95% CI over "
-        "prompts, paired."
-    ),
-)
-
-
-@draws(INSIDE_BLOCKS, sublayers)
 def plot_sublayers(table: pd.DataFrame, look: Look) -> Figure:
     """Draw each sublayer by depth; below, what mixer and MLP add to the residual stream."""
     names = [s for s in SUBLAYERS if s in set(table["sublayer"])]
@@ -338,23 +219,6 @@ def probes(data: Data) -> pd.DataFrame:
     return data.sort(table)
 
 
-PROBES_BY_DEPTH = Kind(
-    name="probes_by_depth",
-    about="linear probes of your own labels by depth, with their control and selectivity",
-    title="Linear probes by depth",
-    reads=("scores",),
-    roles={"row": ("model", "representation"), "column": ("task",)},
-    probes=True,
-    caption=(
-        "Linear probes by depth on test rows that they were not trained on. Band: 95% CI over "
-        "groups of test rows. Control: the same probe on random labels (of tags: a random tag for "
-        "each word type, Hewitt and Liang 2019). Filled: above the control, p < .05 one-sided "
-        "after Holm's correction over layers."
-    ),
-)
-
-
-@draws(PROBES_BY_DEPTH, probes)
 def plot_probes(table: pd.DataFrame, look: Look) -> Figure:
     """Draw probe, control and selectivity by depth."""
     grid = facets(table, look, height=2.1)
@@ -382,3 +246,117 @@ def plot_probes(table: pd.DataFrame, look: Look) -> Figure:
         entry("most frequent class", color=theme.GREY, linestyle="dotted"),
     ]
     return grid.legend(handles).figure
+
+
+def power_law_curves(
+    betas: Sequence[float] = tuple(np.linspace(0, 3, 61)),
+    alphas: Sequence[float] = (0.5, 1.0, 1.5, 2.0, 4.0, math.inf),
+    n: int = 1000,
+) -> pd.DataFrame:
+    """Matrix-based entropy of power-law spectra, for exponents β and orders α (Skean et al. 2025,
+    Figure 7).
+
+    Eigenvalues ``λ_i = i^-β``, i = 1 … n: flat at β = 0, where every order gives log n, and the
+    more concentrated the larger β. Larger orders weigh the larger eigenvalues more and so fall
+    faster (the printed caption says the opposite).
+
+    Parameters
+    ----------
+    betas : sequence of float
+        Exponents, 0 or above.
+    alphas : sequence of float
+        Orders, above 0, infinity included.
+    n : int
+        Number of eigenvalues, 2 or more.
+
+    Returns
+    -------
+    DataFrame
+        One row per pair: ``beta``; ``alpha``; ``n``; ``entropy`` in nats, 0 to log n;
+        ``share``, entropy over log n, 0 to 1.
+    """
+    ranks = np.arange(1, n + 1, dtype=np.float64)
+    spectra = ranks ** -np.asarray(betas, dtype=np.float64)[:, None]
+    entropies = [entropy_from_eigenvalues(spectra, alpha) for alpha in alphas]
+    curves = [
+        pd.DataFrame({"beta": betas, "alpha": alpha, "n": n, "entropy": entropy})
+        for alpha, entropy in zip(alphas, entropies, strict=True)
+    ]
+    table = pd.concat(curves, ignore_index=True)
+    return table.assign(share=table["entropy"] / math.log(n))
+
+
+def power_law(_data: Data) -> pd.DataFrame:
+    """Entropy of power-law spectra by exponent and order."""
+    return power_law_curves().assign(metric="entropy")
+
+
+def plot_power_law(table: pd.DataFrame, look: Look) -> Figure:
+    """Draw entropy against the exponent of the spectrum, a line per order."""
+    t = table.assign(alpha=table["alpha"].astype(str))
+    grid = facets(t, look.only(colour=("alpha",)), height=3.2, width=4.8)
+    ax = grid.panels[0].ax
+    for style, part in grid.curves(grid.panels[0]):
+        line(ax, part, "beta", "entropy", **style | {"marker": ""})
+    ax.set_xlabel(r"Exponent β of the spectrum, $λ_i ∝ i^{-β}$", parse_math=True)
+    ax.set_ylabel("Matrix-based entropy (nats)")
+    ax.set_ylim(bottom=0)
+    return grid.legend(marker="").figure
+
+
+def alpha_robustness(data: Data) -> pd.DataFrame:
+    """Curves of a metric at every order, and the layer that each order selects.
+
+    ``what`` is ``theory`` (power-law spectra) or ``metric`` (a row per layer): `best` is the layer
+    at the metric's better end.
+
+    Raises
+    ------
+    LayerwiseError
+        If the metric has no alpha.
+    """
+    prompts = data.tables["prompts"]
+    metric = (data.study.curves or ())[0].metric
+    alphas = prompts.loc[prompts["metric"] == metric, "alpha"].dropna()
+    if alphas.empty:
+        raise LayerwiseError(
+            f"{metric} has no alpha, and a study of kind {data.study.kind} is about alpha; name "
+            "an entropy under `metrics`, such as prompt_entropy.",
+            code="unsupported",
+        )
+    if data.study.alpha is None:
+        every = tuple(sorted(float(a) for a in alphas.unique()))
+        data = replace(data, study=data.study.model_copy(update={"alpha": every}))
+    table = data.prompts()
+    theory = power_law_curves(alphas=sorted(table["alpha"].astype(float).unique()))
+    rows = [theory.assign(what="theory", metric=metric, value=theory["share"]).drop(columns="n")]
+    better = data.directions.get(metric)
+    by = [*POINT, "corpus", "metric", "tokens", "alpha"]
+    for key, wide in matrices(table, by).items():
+        about = dict(zip(by, key, strict=True))
+        rows.append(by_layer(mean_ci(wide), wide.columns, **about, what="metric"))
+        if better is not None:
+            rows[-1]["best"] = wide.columns == (better * wide.mean()).idxmax()
+    result = pd.concat(rows, ignore_index=True)
+    return result.assign(alpha=result["alpha"].astype(float))
+
+
+def plot_alphas(table: pd.DataFrame, look: Look) -> Figure:
+    """Draw power-law spectra, then the metric by depth for each model, a line per order."""
+    t = table.assign(alpha=table["alpha"].astype(str))
+    t["model"] = t["model"].fillna("power-law spectra")
+    grid = facets(t, look.only(column=look.roles["column"], colour=("alpha",)), height=2.2)
+    for panel in grid.panels:
+        ax, theory = panel.ax, (panel.table["what"] == "theory").all()
+        for style, part in grid.curves(panel):
+            x = "beta" if theory else "depth"
+            line(ax, part, x, shade=0.1, **style | {"marker": ""})
+            best = part[part["best"].eq(True)] if "best" in part else part[:0]
+            if len(best):  # an unclipped line without points would claim the page's corner
+                ax.plot(best["depth"], best["value"], **marks.best(style["color"]))
+        if theory:
+            ax.set(xlabel="Exponent β of the spectrum", ylabel="Entropy / log n")
+        else:
+            depth_axis(ax)
+            ax.set(xlabel=marks.DEPTH, ylabel=axis_label(str(panel.table["metric"].iloc[0])))
+    return grid.legend([entry("selected layer", **marks.best())], marker="").figure

@@ -11,13 +11,11 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from layerwise.config.kinds import Kind
 from layerwise.corpora.properties import LABELS, properties
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
 from layerwise.figures.labels import axis_label
-from layerwise.figures.marks import dot, entry, facets, line
-from layerwise.figures.registry import Look, draws
+from layerwise.figures.marks import Look, dot, entry, facets, line
 from layerwise.figures.select import POINT, Data
 from layerwise.stats import ALPHA, dip_test, group_effect, holm, two_groups
 
@@ -84,25 +82,6 @@ def _effects(part: pd.DataFrame, have: pd.DataFrame) -> Iterator[dict[str, Any]]
                 yield {"what": name, **ends, "p": found.p, "n": found.n}
 
 
-BIMODALITY = Kind(
-    name="bimodality",
-    about="a metric over prompts by depth: one mode or two, and how two groups of prompts differ",
-    title="Distribution over prompts by depth",
-    reads=("prompts", "texts"),
-    roles={"column": ("model", "representation")},
-    over={"column": ("model", "revision", "representation")},
-    takes=("column",),
-    caption=(
-        "Density over {n_prompts} prompts of {corpora} by depth, each layer scaled to its peak. "
-        "Triangles: p < .05 of Hartigan's dip test, adjusted (Holm) for all layers and panels. "
-        "Below, at the layer with the largest dip: Cliff's delta between the two groups in "
-        "properties of the prompts, with 95% bootstrap CI over prompts; filled: p < .05, adjusted "
-        "(Holm)."
-    ),
-)
-
-
-@draws(BIMODALITY, bimodality)
 def plot_bimodality(table: pd.DataFrame, look: Look) -> Figure:
     """Draw the density over prompts by depth; below, how the two groups differ."""
     names = [p for p in PROPERTIES if p in set(table["what"])]
@@ -182,24 +161,6 @@ def along_sequence(data: Data) -> pd.DataFrame:
     return table[table["n"] >= LONG_ENOUGH * full].reset_index(drop=True)
 
 
-ALONG_SEQUENCE = Kind(
-    name="along_sequence",
-    about="entropy of a prompt's first t tokens, or norm of its t-th token, by t",
-    title="Metric along the sequence, by layer",
-    reads=("positions",),
-    roles={"row": ("y",), "column": ("model", "representation"), "x": ("position",)},
-    over={"row": ("y",), "column": ("model", "revision", "representation"), "x": ("position",)},
-    takes=("row", "column"),
-    metrics=("prefix_entropy",),
-    caption=(
-        "Mean over the prompts of {corpora} that are long enough ({n_prompts}), by number of "
-        "tokens or position, for some layers. Bands: quartiles over prompts. A prompt counts up "
-        "to its own length; a line ends where half of the prompts are shorter."
-    ),
-)
-
-
-@draws(ALONG_SEQUENCE, along_sequence)
 def plot_sequence(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a line with the quartiles over prompts for some layers."""
     grid = facets(table, look, height=2.2)

@@ -12,13 +12,11 @@ from matplotlib.ticker import NullLocator
 
 from layerwise.association.scores import mean_scores
 from layerwise.association.selection import best_layers
-from layerwise.config.kinds import Kind
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
 from layerwise.figures.labels import SCORE_AXIS, axis_label, with_unit
-from layerwise.figures.marks import depth_axis, dot, entry, facets, line
-from layerwise.figures.registry import Look, draws
+from layerwise.figures.marks import Look, depth_axis, dot, entry, facets, line
 from layerwise.figures.select import Data, by_checkpoint, by_layer, matrices, shared
 from layerwise.names import UNITS, size_of
 from layerwise.stats import (
@@ -106,24 +104,6 @@ def attention_sink(data: Data) -> pd.DataFrame:
     return pd.concat(rows, ignore_index=True)
 
 
-ATTENTION_SINK = Kind(
-    name="attention_sink",
-    about="a metric by depth with and without sink tokens, and their share of its valley",
-    title="Compression valley by token selection",
-    reads=("prompts",),
-    roles={"column": ("model",), "dashes": ("tokens",)},
-    over={"column": ("model",), "x": ("revision",), "dashes": ("tokens",)},
-    compares=("tokens",),
-    caption=(
-        "Metric on {n_prompts} prompts of {corpora} for each token selection. A valley's depth is "
-        "the difference of its lowest layer from the lower of the highest layers before and after "
-        "it. The table has the share of the valley that goes without some tokens. Bands: 95% CI "
-        "over prompts; over checkpoints, without differences in level between prompts."
-    ),
-)
-
-
-@draws(ATTENTION_SINK, attention_sink)
 def plot_sink(table: pd.DataFrame, look: Look) -> Figure:
     """Draw the metric by depth, or the valley's depth by checkpoint, for each token selection."""
     is_sweep = table.groupby("model")["revision"].nunique().max() > 1
@@ -219,24 +199,6 @@ def _short(size: float) -> str:
     return f"{size / UNITS.get(unit, 1):.3g}{unit.upper()}"
 
 
-SIZE_SCALING = Kind(
-    name="size_scaling",
-    about="depth and place of the compression valley by number of parameters",
-    title="Compression valley by model size",
-    reads=("prompts",),
-    published=("metrics",),
-    roles={"row": ("y",), "column": ("representation",), "colour": ("model",)},
-    sizes=True,
-    caption=(
-        "Metric by depth for each model size, mean over {n_prompts} prompts of {corpora} (of "
-        "published tables: over data sets in place of prompts); then depth of the valley (95% CI "
-        "over prompts, cross-fitted) and its place (95% bootstrap CI). Filled: deeper than 0, p < "
-        ".05 adjusted (Holm). Each size is one training run."
-    ),
-)
-
-
-@draws(SIZE_SCALING, size_scaling)
 def plot_sizes(table: pd.DataFrame, look: Look) -> Figure:
     """Draw all sizes by depth; below, depth and place of the valley against size."""
     valleys = table[table["what"] == "valley"].assign(what="depth")
@@ -345,27 +307,6 @@ def _course(
     return pd.concat([*parts, pd.DataFrame(rows)], ignore_index=True)
 
 
-TRAINING_DYNAMICS = Kind(
-    name="training_dynamics",
-    about="change of each layer between checkpoints, with valley, sink and scores",
-    title="Layers, valley, sink and scores over training",
-    reads=("prompts", "scores"),
-    roles={"column": ("model", "representation"), "x": ("revision",)},
-    revisions="all",
-    checkpoints=True,
-    single=("pooling",),
-    caption=(
-        "Change of the metric of each layer from the checkpoint before, on {n_prompts} prompts of "
-        "{corpora}, paired by prompt; coloured where p < .05, adjusted (Holm). Then depth of the "
-        "valley, and the largest increase over layers without the first token (sink). Then mean "
-        "main score over {n_tasks} tasks ({n_clusters} task clusters). Bands: 95% CI over prompts "
-        "and over task clusters; of the best layer, that of its lead over the output, corrected "
-        "for selecting the layer."
-    ),
-)
-
-
-@draws(TRAINING_DYNAMICS, training_dynamics)
 def plot_training(table: pd.DataFrame, look: Look) -> Figure:
     """Draw significant changes as a heat map; below, valley and sink; below, scores."""
     rows = {"sink": "valley", "best layer": "score", "last layer": "score"}
