@@ -267,7 +267,7 @@ def _sentence(error: Any) -> tuple[str, Code]:
     match kind:
         case "missing":
             return "this key is missing", kind
-        case "unknown_key" | "bad_name" | "duplicate":
+        case "unknown_key" | "bad_name" | "duplicate" | "unsupported":
             return message, kind
         case "one_of":
             known = context["keys"].split(", ")

@@ -136,7 +136,7 @@ class Study(Section):
                     f"cannot have y as {role}, as units differ; make it the row or the column"
                 )
             if problem:
-                words = {"problem": f"A study of kind {self.kind} {problem}."}
+                words = {"problem": f"{self.kind} {problem}"}
                 raise PydanticCustomError("unsupported", "{problem}", words)
         return self
 
