@@ -31,7 +31,7 @@ from layerwise.activations.extract import extract
 from layerwise.activations.store import Activations
 from layerwise.cli import app
 from layerwise.config.settings import ExtractSettings, MetricsSettings
-from layerwise.errors import LayerwiseError
+from layerwise.errors import LayerwiseError, in_any_case
 from layerwise.extras import require
 from layerwise.io import tables
 from layerwise.metrics.table import compute
@@ -656,3 +656,38 @@ def test_examples(
     space = {"model": llama[0], "tokenizer": llama[1], "texts": TEXTS, "labels": LABELS}
     result = doctest.testmod(importlib.import_module(name), extraglobs=space)
     assert result.attempted and not result.failed
+
+
+def test_names_of_the_package() -> None:
+    assert dir(lw) == sorted([*lw.__all__, "__version__"])
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert lw.__version__ == stated
+    code = "import layerwise as lw; print(lw.metrics.rankme([[1.0, 0.0], [0.0, 1.0]]))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(said.stdout) == pytest.approx(2, abs=1e-3)
+
+
+def test_checkpoints_are_in_training_order(tmp_path: Path) -> None:
+    for revision in ("main", "step16", "step128", "step2"):
+        path = tmp_path / f"scores/m/{revision}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tables.write(path, scores("m").assign(revision=revision))
+    table = lw.open(tmp_path).table("scores", readout=None)
+    assert list(table["revision"].unique()) == ["step2", "step16", "step128", "main"]
+    assert list(table["step"].dropna().unique()) == [2, 16, 128]
+    assert "<td>m</td>" in lw.open(tmp_path)._repr_html_()
+
+
+def test_names_in_any_case_prefer_the_exact_one() -> None:
+    assert in_any_case("pythia", ["Pythia", "pythia"]) == "pythia"
+    assert in_any_case("PYTHIA", ["bert", "Pythia"]) == "Pythia"
+    assert in_any_case("gpt", ["bert"]) == "gpt"
+
+
+def test_layers_from_the_end(llama: tuple[Any, Any]) -> None:
+    texts = tiny.texts(6)
+    last = lw.embed(llama[0], texts, llama[1], layers=[-1, 0])
+    assert last["layer"].to_numpy().tolist() == [3, 0]
+    np.testing.assert_array_equal(last, lw.embed(llama[0], texts, llama[1], layers=[3, 0]))
+    with refused("unknown_name"):
+        lw.embed(llama[0], texts, llama[1], layers=-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, get_args
@@ -193,6 +194,17 @@ def test_a_key_given_twice_is_found_in_the_files(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("models: {}\nmodels: {}\n")
     with refused("unreadable"):
         read_valid(config().plain(), [tmp_path / "c.yaml"])
+
+
+def test_numbers_of_the_command_line_are_numbers(tmp_path: Path) -> None:
+    document = config().plain()
+    (tmp_path / "c.json").write_text(json.dumps(document))
+    document["extract"] |= {"threads": "4", "tokens": ["all"], "attention": "false"}
+    plan = read_valid(document, [tmp_path / "c.json"])
+    assert (plan.config.extract.threads, plan.config.extract.attention) == (4, False)
+    document["extract"]["device"] = "gpu"
+    with refused("out_of_range"):
+        read_valid(document, [tmp_path / "c.json"])
 
 
 @pytest.mark.parametrize("path", [ROOT / "config.yaml", *PRESETS], ids=lambda path: path.stem)

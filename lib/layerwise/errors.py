@@ -117,6 +117,14 @@ def closest(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
+def in_any_case(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is equal, else one that differs in case only, else `name`."""
+    names = list(known)
+    if name in names:
+        return name
+    return next((each for each in names if each.casefold() == name.casefold()), name)
+
+
 def causes(error: BaseException) -> Iterator[BaseException]:
     """An error and the errors that led to it."""
     link: BaseException | None = error

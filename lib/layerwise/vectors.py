@@ -51,7 +51,8 @@ def embed(
     readout : str
         final_norm (of models that have one) or residual.
     layers : int or sequence of int, optional
-        Layers to keep, from 0 (the embedding output) to the number of blocks; by default all.
+        Layers to keep, from 0 (the embedding output) to the number of blocks, or from the
+        end (-1 is the output); by default all.
     batch_tokens : int, optional
         Tokens in a batch, pads included; by default what suits the device.
     out : path, optional
@@ -89,9 +90,12 @@ def embed(
     with open_model(model, tokenizer, revision=revision, device=device) as loaded:
         ways = representations_of(loaded, [tokens], [pooling], [readout])
         n_layers, hidden = loaded.anatomy.n_layers, loaded.anatomy.hidden
-        kept = list(range(n_layers) if layers is None else several(layers))
-        for layer in kept:
-            check_name("layer", layer, range(n_layers))
+        numbers = range(-n_layers, n_layers)
+        for layer in several(layers):
+            check_name("layer", layer, numbers)
+        selected = [layer % n_layers for layer in several(layers)]
+        if layers is None:
+            selected = list(range(n_layers))
         of_text = n_layers * hidden * np.dtype(np.float32).itemsize
         size = int(np.clip(BLOCK_BYTES // of_text, 1, len(prompts)))
 
@@ -104,9 +108,9 @@ def embed(
                     options: Any = {"budget": batch_tokens, "sink_ratio": SINK_RATIO}
                     for n in embed_into(loaded, part, block, ways, **options):
                         bar.update(n)
-                    target[:, start : start + len(part)] = block[0, kept]
+                    target[:, start : start + len(part)] = block[0, selected]
 
-        depth = np.array(kept) / max(1, n_layers - 1)
+        depth = np.array(selected) / max(1, n_layers - 1)
         about = {
             "model": loaded.name,
             "revision": loaded.revision,
@@ -114,9 +118,9 @@ def embed(
             "pooling": pooling,
             "readout": readout,
         }
-        scales: dict[str, Any] = {"layer": kept, "text": range(len(prompts))}
+        scales: dict[str, Any] = {"layer": selected, "text": range(len(prompts))}
         if out is None:
-            values = np.empty((len(kept), len(prompts), hidden), np.float32)
+            values = np.empty((len(selected), len(prompts), hidden), np.float32)
             fill(values)
             coordinates = {**scales, "depth": ("layer", depth)}
             return xr.DataArray(values, coordinates, (*scales, "hidden"), NAME, about)

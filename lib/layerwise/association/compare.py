@@ -9,7 +9,7 @@ import pandas as pd
 from layerwise import data
 from layerwise.association.curves import ONLY_SUBSET
 from layerwise.association.published import published_scores, read_table
-from layerwise.errors import LayerwiseError, check_name
+from layerwise.errors import LayerwiseError, check_name, in_any_case
 from layerwise.io import tables
 from layerwise.vocabulary import FINAL_NORM, RESIDUAL
 
@@ -53,7 +53,7 @@ def read_scores(source: str, model: str, revision: str | None = None) -> pd.Data
         path = data.published("scores") if source == PUBLISHED else Path(source)
         found = published_scores(read_table(path))
     names = list(found["model"].unique())
-    model = next((name for name in names if name.casefold() == model.casefold()), model)
+    model = in_any_case(model, names)
     check_name(f"model of {source}", model, names)
     found = found[found["model"] == model]
     names = list(found["revision"].unique())

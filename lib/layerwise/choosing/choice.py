@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import shlex
 from collections.abc import Mapping
@@ -69,6 +70,11 @@ class Choice:
     def sentence(self) -> str:
         """The advice and its reason."""
         return f"{self.advice} {self.reason}"
+
+    def _repr_html_(self) -> str:
+        """The advice, its reason and the table, for notebooks."""
+        table = self.whole_table.round(3).to_html(index=False, na_rep="–")
+        return f"<p><b>{html.escape(self.advice)}</b> {html.escape(self.reason)}</p>{table}"
 
     def export_command(self, model: str, **options: object) -> str:
         """The shell command that saves a model that gives the vectors that were scored.

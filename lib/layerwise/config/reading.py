@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Hashable
 from pathlib import Path
@@ -34,6 +35,19 @@ class _Loader(yaml.SafeLoader):
         super().flatten_mapping(node)
         if len(node.value) > LARGEST:
             raise yaml.constructor.ConstructorError(None, None, TOO_LARGE, node.start_mark)
+
+
+def _number(loader: _Loader, node: yaml.ScalarNode) -> float:
+    """Refuse ``0100``, which YAML reads as 64, and ``1:30``, which it reads as 90."""
+    if re.match(r"[-+]?0[0-7_]|.*:", node.value):
+        problem = f"{node.value} is not a decimal number; put it in quotes, or write it as one"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+    is_whole = node.tag == "tag:yaml.org,2002:int"
+    return loader.construct_yaml_int(node) if is_whole else loader.construct_yaml_float(node)
+
+
+for _kind in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _number)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from joblib.externals.loky import get_reusable_executor  # type: ignore[import-u
 
 from layerwise.activations.extract import set_threads
 from layerwise.association.compare import MAIN, differences
-from layerwise.errors import LayerwiseError, check_name
+from layerwise.errors import LayerwiseError, check_name, in_any_case
 from layerwise.models.load import LoadedModel
 from layerwise.models.states import States
 from layerwise.models.texts import Texts
@@ -107,7 +107,7 @@ def explain(
         task; or if the run's own settings fail.
     """
     models = plan.config.models
-    model = next((name for name in models if name.casefold() == model.casefold()), model)
+    model = in_any_case(model, models)
     check_name("model of the run's config", model, models)
     revisions = models[model].revisions
     if revision is None:

@@ -17,7 +17,7 @@ from layerwise.association.order import in_order
 from layerwise.config.kinds import KINDS
 from layerwise.config.studies import several
 from layerwise.errors import LayerwiseError, check_name, listed
-from layerwise.names import PATHS, RESERVED, decode
+from layerwise.names import PATHS, RESERVED, decode, order_key, step_of
 from layerwise.run.plan import OF_STUDY
 from layerwise.vocabulary import USUAL
 
@@ -90,6 +90,12 @@ class Results:
     def __repr__(self) -> str:
         return f"Results({str(self.folder)!r}: models {', '.join(self.models) or 'none'})"
 
+    def _repr_html_(self) -> str:
+        """The folder, and the names to ask for, for notebooks."""
+        names = {"models": self.models, "corpora": self.corpora, "studies": self.studies}
+        rows = {what: ", ".join(each) or "none" for what, each in names.items()}
+        return pd.DataFrame({str(self.folder): rows}).to_html()
+
     @cached_property
     def plan(self) -> Plan | None:
         """The plan of the config that the run was started with, if its snapshot is there."""
@@ -161,6 +167,7 @@ class Results:
         ----------
         name : str
             metrics, prompts, positions, scores, associations, selections or similarities.
+            Checkpoints are in training order, and ``step`` is the number in their names.
         **dimensions
             As for `metrics`.
 
@@ -170,7 +177,10 @@ class Results:
             If there is no such table, column or value; the message names those that exist.
         """
         check_name("table", name, PATHS)
-        return select(self._read(name, **dimensions), **dimensions)
+        table = self._read(name, **dimensions)
+        if "revision" in table:
+            table = table.assign(step=table["revision"].map(step_of).astype("Int64"))
+        return select(table, **dimensions)
 
     def activations(
         self,
@@ -341,14 +351,14 @@ class Results:
         return in_order(dict.fromkeys(found), order)
 
     def _files(self, table: str) -> dict[Path, dict[str, str]]:
-        """Files of a table, with the names in their paths."""
+        """Files of a table, with the names in their paths, checkpoints in training order."""
         pattern = re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(PATHS[table])))
-        found = {}
+        files = {}
         for path in sorted(self.folder.glob(re.sub(r"{\w+}", "*", PATHS[table]))):
             match = pattern.fullmatch(path.relative_to(self.folder).as_posix())
             if match and not match.groupdict().get("corpus", "").endswith(RESERVED):
-                found[path] = {k: decode(v) for k, v in match.groupdict().items()}
-        return found
+                files[path] = {k: decode(v) for k, v in match.groupdict().items()}
+        return dict(sorted(files.items(), key=_training_order))
 
     def _read(self, table: str, **wanted: Any) -> pd.DataFrame:
         """A table from all files that fit."""
@@ -370,6 +380,11 @@ class Results:
             if wanted.get(name) is not None:
                 files = {p: n for p, n in files.items() if n[name] in several(wanted[name])}
         return list(files)
+
+
+def _training_order(file: tuple[Path, dict[str, str]]) -> tuple[Any, ...]:
+    path, names = file
+    return names.get("model", ""), order_key(names.get("revision", "")), path
 
 
 def _of_models(study: Study, config: Config) -> Any:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from layerwise.config import Config
 from layerwise.config.corpora import GeneratedTexts, MediaCorpus, data_of
@@ -55,12 +58,26 @@ def read_valid(given: Any, files: Sequence[str | Path]) -> Plan:
     ConfigError
         In one sentence: the files, the key, what is wrong, and how to fix it.
     """
-    for file in files:
-        read_yaml(Path(file))  # refuses a key given twice, of which Snakemake keeps the last
+    # Refuses a key given twice, of which Snakemake keeps the last.
+    documents = [read_yaml(Path(file)) for file in files]
     try:
-        return validate(Config.of(given))
+        return validate(Config.of(_with_numbers(given, documents)))
     except ConfigError as error:
         raise error.in_file(", ".join(map(str, files))) from None
+
+
+def _with_numbers(value: Any, in_files: Sequence[Any]) -> Any:
+    """Read the values of ``--config 'extract={threads: 4}'``, which Snakemake leaves as text."""
+    if isinstance(value, Mapping):
+        mappings = [each for each in in_files if isinstance(each, Mapping)]
+        return {k: _with_numbers(v, [m[k] for m in mappings if k in m]) for k, v in value.items()}
+    if isinstance(value, list):
+        items = [item for each in in_files if isinstance(each, list) for item in each]
+        return [_with_numbers(item, items) for item in value]
+    if isinstance(value, str) and value not in in_files:
+        with suppress(yaml.YAMLError):
+            return yaml.safe_load(value)
+    return value
 
 
 def validate(config: Config) -> Plan:
