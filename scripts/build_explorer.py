@@ -11,7 +11,7 @@ from layerwise.run import script
 def main(arguments: script.Arguments) -> None:
     """Read, gather, write."""
     from layerwise.association.order import Order
-    from layerwise.explore.gather import Source, gather
+    from layerwise.explore import Source, gather
     from layerwise.explore.page import render
     from layerwise.run.results import Results
 

@@ -16,7 +16,7 @@ from helpers.browser import NEEDS_CHROMIUM, asked
 from scipy.stats import spearmanr
 
 from layerwise.association.order import Order
-from layerwise.explore.gather import Source, gather
+from layerwise.explore import Source, gather
 from layerwise.explore.page import pack, render
 from layerwise.stats import mean_ci, within
 

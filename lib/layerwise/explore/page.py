@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from layerwise.explore import SCRIPT, STYLE, TEMPLATE
-from layerwise.explore.gather import Curves, Explored
+from layerwise.explore import Curves, Explored
 
 CODES = ((2**8, "<u1"), (2**16, "<u2"), (2**32, "<u4"))
 
@@ -37,15 +37,15 @@ def render(explored: Explored, title: str, *, key: str = "") -> str:
     }
     # No text of a name may end the element that holds it.
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    page = TEMPLATE.read_text(encoding="utf-8")
-    for mark, part in (
-        ("/* style */", STYLE.read_text(encoding="utf-8")),
-        ("/* script */", SCRIPT.read_text(encoding="utf-8")),
-        ("/* data */", text.replace("<", "\\u003c")),
-    ):
-        before, found, after = page.partition(mark)
-        assert found, mark
-        page = before + part + after
+    template, style, script = (
+        Path(__file__).with_name(f"page.{kind}").read_text(encoding="utf-8")
+        for kind in ("html", "css", "js")
+    )
+    page = (
+        template.replace("/* style */", style, 1)
+        .replace("/* script */", script, 1)
+        .replace("/* data */", text.replace("<", "\\u003c"), 1)
+    )
     return page.replace("<!-- key -->", f'<meta name="layerwise-key" content="{key}">', 1)
 
 
@@ -84,8 +84,8 @@ def _column(column: pd.Series) -> dict[str, Any]:
 
 def _whole(column: pd.Series) -> bool:
     """True if all numbers are whole, and few."""
-    known = column.dropna()
-    return bool((known % 1 == 0).all()) and known.nunique() <= CODES[1][0]
+    numbers = column.dropna()
+    return bool((numbers % 1 == 0).all()) and numbers.nunique() <= CODES[1][0]
 
 
 def _text(array: np.ndarray) -> str:
