@@ -13,9 +13,11 @@ from layerwise.config.kinds import KINDS, NAMES, ROLES, TOGETHER, Kind, placed
 from layerwise.config.settings import Measure, Over
 from layerwise.errors import LayerwiseError
 from layerwise.section import Alpha, Name, Section, SomeOf
-from layerwise.vocabulary import Normalization, PublishedProtocol, Sublayer, Tokens
+from layerwise.vocabulary import USUAL, Normalization, PublishedProtocol, Sublayer, Tokens
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     KindName: TypeAlias = str
 else:
     KindName = Literal[tuple(KINDS)]
@@ -213,3 +215,17 @@ def several(value: Any) -> tuple[Any, ...]:
     if value is None:
         return ()
     return (value,) if isinstance(value, str | float | int) else tuple(value)
+
+
+def of_usual(table: pd.DataFrame, dimensions: Iterable[str]) -> pd.DataFrame:
+    """The rows of the usual variant in some dimensions (`layerwise.vocabulary.USUAL`).
+
+    A metric or task that does not have a dimension's usual value keeps all of its rows.
+    """
+    by = next((column for column in ("metric", "task") if column in table), None)
+    for name in dimensions:
+        if name in table:
+            is_usual = table[name] == USUAL[name]
+            has_usual = is_usual if by is None else is_usual.groupby(table[by]).transform("any")
+            table = table[is_usual | table[name].isna() | ~has_usual]
+    return table

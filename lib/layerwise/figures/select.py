@@ -18,6 +18,7 @@ n_tasks, n_clusters       tasks, and clusters of tasks that share texts
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,11 +40,11 @@ from layerwise.association.selection import CONSENSUS, NESTED
 from layerwise.association.table import ALL_MODELS
 from layerwise.config.kinds import DIMENSIONS, NAMES, POOLED, Roles, placed, without_role
 from layerwise.config.settings import OWN_TEXTS
-from layerwise.config.studies import MetricChoice, Study, several
+from layerwise.config.studies import MetricChoice, Study, of_usual, several
 from layerwise.errors import LayerwiseError, closest
 from layerwise.figures.labels import SCORE
 from layerwise.stats import FEW, Estimate, paired_difference, with_intervals
-from layerwise.vocabulary import BLOCK, LABELS, SUBLAYERS, TOKENS, USUAL
+from layerwise.vocabulary import BLOCK, LABELS, SUBLAYERS, TOKENS
 
 log = logging.getLogger(__name__)
 
@@ -91,35 +92,26 @@ class Data:
         n_models = table["model"].nunique() if "model" in table else 1
         return self.study.all_roles(several_checkpoints=bool(many), n_models=n_models)
 
-    def placed(self, table: pd.DataFrame) -> set[str]:
-        """The dimensions that have a role."""
-        return set(placed(self.roles(table)))
-
     def curves(self, name: str = "metrics") -> pd.DataFrame:
-        """Scores, metrics (of the named table) or both by layer, as the module says.
-
-        Raises
-        ------
-        LayerwiseError
-            If something asked for is not there, or a dimension without a role has several values.
-        """
+        """Scores, metrics (of the named table) or both by layer, as the module says."""
         scores, metrics = self.tables.get("scores"), self.tables.get(name)
         shown = self.checkpoints(*(t for t in (metrics, scores) if t is not None))
-        parts = []
+        tables = []
         if scores is not None:
-            kept, own = self.scores(shown), self.placed(shown)
-            scored = shown["model"].isin(kept["model"])
+            scores = self.scores(shown)
+            scored = shown["model"].isin(scores["model"])
             pooling = " or ".join(several(self.study.pooling))
             self.omit(list(shown.loc[~scored, "model"].unique()), f"not scored by {pooling}")
-            shown = shown[scored]
-            gaps = dict.fromkeys(c.omitted for c in score_curves(kept) if c.omitted)
-            self.omit(list(gaps), "scores are missing")
             # The mean is over what has no role; a task has a type as well.
-            groups = [d for d in POOLED[::-1] if own & {d, "task"}]
-            parts.append(mean_scores(kept, groups).assign(y=SCORE, metric=SCORE))
+            with_role = placed(self.roles(shown))
+            groups = [d for d in POOLED[::-1] if d in with_role or "task" in with_role]
+            shown = shown[scored]
+            gaps = dict.fromkeys(c.omitted for c in score_curves(scores) if c.omitted)
+            self.omit(list(gaps), "scores are missing")
+            tables.append(mean_scores(scores, groups).assign(y=SCORE, metric=SCORE))
         if metrics is not None:
-            parts.append(with_intervals(self.metrics(metrics, shown)))
-        return self.tidy(pd.concat(parts, ignore_index=True))
+            tables.append(with_intervals(self.metrics(metrics, shown)))
+        return self.tidy(pd.concat(tables, ignore_index=True))
 
     def prompts(self) -> pd.DataFrame:
         """Values of each prompt, of the study's metrics; errors as for `curves`."""
@@ -139,37 +131,26 @@ class Data:
         return self.sort(table)
 
     def rows(self, table: pd.DataFrame, *dimensions: str) -> pd.DataFrame:
-        """The rows with the values that the study names, if it names any, of some dimensions.
-
-        Raises
-        ------
-        LayerwiseError
-            If a value is not there.
-        """
+        """The rows with the values that the study names, if it names any, of some dimensions."""
         for dimension in dimensions:
             wanted = several(getattr(self.study, NAMES[dimension]))
             table = only(table, dimension, wanted) if wanted else table
         return table
 
     def checkpoints(self, *tables: pd.DataFrame) -> pd.DataFrame:
-        """The models and checkpoints that a study shows, in order: those that all tables have.
-
-        Raises
-        ------
-        LayerwiseError
-            If there are none, or no model has several in a study of checkpoints.
-        """
+        """The models and checkpoints that a study shows, in order: those that all tables have."""
         kind = self.study.declaration
         wanted = self.study.revisions or kind.revisions
         named = wanted if isinstance(wanted, tuple) else ()
         for table in tables:
             only(self.rows(table, "model"), "revision", named)
-        there = self.rows(tables[0][POINT[:2]].drop_duplicates(), "model")
+        common = self.rows(tables[0][POINT[:2]].drop_duplicates(), "model")
         for table in tables[1:]:
-            there = at_checkpoints(there, table)
+            common = at_checkpoints(common, table)
         shown = []
-        for model in in_order(there["model"].unique(), self.study.models or self.order.models):
-            names = self.order.checkpoints(model, there.loc[there["model"] == model, "revision"])
+        for model in in_order(common["model"].unique(), self.study.models or self.order.models):
+            revisions = common.loc[common["model"] == model, "revision"]
+            names = self.order.checkpoints(model, revisions)
             names = [n for n in names if n in named] if named else names
             shown += [(model, name) for name in (names[-1:] if wanted == "last" else names)]
         if not shown:
@@ -178,27 +159,21 @@ class Data:
                 "under `models` or `revisions`.",
                 code="too_few",
             )
-        found = pd.DataFrame(shown, columns=POINT[:2])
+        points = pd.DataFrame(shown, columns=POINT[:2])
         if not kind.checkpoints:
-            return found
-        single = found.groupby("model")["revision"].transform("size") < 2
+            return points
+        single = points.groupby("model")["revision"].transform("size") < 2
         if single.all():
             raise LayerwiseError(
                 f"A study of kind {self.study.kind} needs a model with two or more checkpoints; "
-                f"these tables have one of {', '.join(found['model'])}.",
+                f"these tables have one of {', '.join(points['model'])}.",
                 code="too_few",
             )
-        self.omit(list(found.loc[single, "model"]), "one checkpoint")
-        return found[~single]
+        self.omit(list(points.loc[single, "model"]), "one checkpoint")
+        return points[~single]
 
     def scores(self, shown: pd.DataFrame) -> pd.DataFrame:
-        """The scores that a study is about, at some checkpoints.
-
-        Raises
-        ------
-        LayerwiseError
-            If a task, pooling or token selection asked for is not there.
-        """
+        """The scores that a study is about, at some checkpoints."""
         scores = at_checkpoints(with_output(self.tables["scores"]), shown)
         return self.rows(self.of_pooling(scores), "task", "task_type", "tokens")
 
@@ -210,27 +185,21 @@ class Data:
         return self.rows(table, "pooling")
 
     def metrics(self, table: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:
-        """The metrics that a study is about, at some checkpoints, each in its variant.
-
-        Raises
-        ------
-        LayerwiseError
-            If a corpus, sublayer, token selection or variant asked for is not there.
-        """
+        """The metrics that a study is about, at some checkpoints, each in its variant."""
         require_columns(table, METRIC_COLUMNS, "metrics")
         block = table["sublayer"].fillna(BLOCK) if "sublayer" in table else BLOCK
-        kept = at_checkpoints(table.assign(sublayer=block), shown)
-        if "sublayer" not in self.placed(shown) and not self.study.sublayers:
-            kept = kept[kept["sublayer"] == BLOCK]
-        elif kept["sublayer"].nunique() < 2:
+        rows = at_checkpoints(table.assign(sublayer=block), shown)
+        if "sublayer" not in placed(self.roles(shown)) and not self.study.sublayers:
+            rows = rows[rows["sublayer"] == BLOCK]
+        elif rows["sublayer"].nunique() < 2:
             raise LayerwiseError(
                 "These metrics hold no sublayers to compare; name some in extract.sublayers.",
                 code="missing",
             )
         if OWN_TEXTS not in (self.study.corpora or ()):
-            kept = self.rows(kept, "corpus")
-        kept = self.variants(self.rows(kept, "sublayer", "tokens"))
-        return kept.assign(representation=kept["tokens"])
+            rows = self.rows(rows, "corpus")
+        rows = self.variants(self.rows(rows, "sublayer", "tokens"))
+        return rows.assign(representation=rows["tokens"])
 
     def variants(self, metrics: pd.DataFrame) -> pd.DataFrame:
         """The study's metrics, each in its variant; `y` names metric and variant.
@@ -242,71 +211,69 @@ class Data:
             choices = study.variants(sorted(of_variant(metrics, study)["metric"].unique()))
         fixed = [n for n in VARIANT if len(several(getattr(study, n))) < 2]
         names = {(c.metric, *(getattr(c, n) for n in fixed)) for c in choices}
-        parts = []
+        n_variants = Counter(metric for metric, *_ in names)
+        tables = []
         for choice in choices:
-            mine = only(metrics, "metric", [choice.metric])
-            part, y = of_variant(mine, choice), choice.metric
-            if part.empty:
+            of_metric = only(metrics, "metric", [choice.metric])
+            table, y = of_variant(of_metric, choice), choice.metric
+            if table.empty:
                 asked = choice.model_dump(include=set(VARIANT), exclude_none=True)
-                has = mine[VARIANT].drop_duplicates().to_numpy()[:6]
+                has = of_metric[VARIANT].drop_duplicates().to_numpy()[:6]
                 raise LayerwiseError(
-                    f"{y} is not there with {_words(asked) or 'its usual variant'}; there is "
+                    f"{y} is not there with {_words(asked)}; there is "
                     f"{'; '.join('/'.join(map(str, row)) for row in has)}.",
                     code="unknown_name",
                 )
-            if sum(name[0] == y for name in names) > 1:
-                y = f"{y}, {_words(part[fixed].iloc[0].dropna().to_dict())}"
-            parts.append(part.assign(y=y))
-        return pd.concat(parts, ignore_index=True).drop_duplicates(ignore_index=True)
+            if n_variants[y] > 1:
+                y = f"{y}, {_words(table[fixed].iloc[0].dropna().to_dict())}"
+            tables.append(table.assign(y=y))
+        return pd.concat(tables, ignore_index=True).drop_duplicates(ignore_index=True)
 
     def require_roles(self, table: pd.DataFrame) -> None:
-        """Refuse to draw two curves as one.
-
-        Raises
-        ------
-        LayerwiseError
-            Naming the dimension that has several values and no role.
-        """
+        """Refuse to draw two curves as one."""
         roles = self.roles(table)
-        every = [c for c in (*DIMENSIONS, *LABELS) if c in table]
-        shown = [d for d in every if d in self.placed(table)]
-        other = [d for d in every if d not in shown]
-        counts = table.groupby(["y", *shown], dropna=False)[other].nunique().max()
-        mixed = without_role({d: int(counts[d]) for d in other}, roles)
-        mixed = [d for d in mixed if d != "representation" or len(mixed) == 1]
-        mixed += ["y"] if "y" not in shown and table["y"].nunique() > 1 else []
+        dimensions = [d for d in (*DIMENSIONS, *LABELS) if d in table]
+        shown = [d for d in dimensions if d in placed(roles)]
+        others = [d for d in dimensions if d not in shown]
+        counts = table.groupby(["y", *shown], dropna=False)[others].nunique().max()
+        mixed = without_role({d: int(counts[d]) for d in others}, roles)
+        if "representation" in mixed and len(mixed) > 1:
+            mixed.remove("representation")  # its tokens or pooling say what differs
+        if "y" not in shown and table["y"].nunique() > 1:
+            mixed.append("y")
         for dimension in mixed:
-            there = ", ".join(v for v in self.values(table, dimension) if v)
-            raise self.study.ambiguity(dimension, there)
+            values = ", ".join(filter(None, self.values(table, dimension)))
+            raise self.study.ambiguity(dimension, values)
 
     def values(self, table: pd.DataFrame, dimension: str) -> list[str]:
         """Values of a dimension in the order of the study, of the config, or their own."""
-        study, there = self.study, [str(v) for v in table[dimension].unique()]
-        if dimension == "revision":
-            courses = table.groupby("model", sort=False)["revision"].unique()
-            return self.order.shared({str(m): map(str, r) for m, r in courses.items()})
-        if dimension == "alpha" or dimension in LABELS:
-            return sorted(there, key=lambda v: (v != "", float(v or 0)))
+        study = self.study
+        present = [str(value) for value in table[dimension].unique()]
         selections = study.tokens or list(TOKENS)
-        orders: dict[str, Iterable[str] | None] = {
-            # A metric that is shown in several variants has several `y`.
-            "y": [
-                SCORE,
-                *(y for c in study.curves or () for y in there if y.split(",")[0] == c.metric),
-            ],
-            "model": study.models or self.order.models,
-            "representation": [
-                representation(t, p) for p in several(study.pooling) for t in selections
-            ],
-            "corpus": study.corpora,
-            "tokens": selections,
-            "task": study.tasks,
-            "pooling": several(study.pooling),
-            "sublayer": study.sublayers or list(SUBLAYERS),
-            "task_type": study.task_types,
-            "normalization": ["raw"],
-        }
-        return in_order(there, orders.get(dimension))
+        order: Iterable[str] | None
+        match dimension:
+            case "revision":
+                courses = table.groupby("model", sort=False)["revision"].unique()
+                return self.order.shared({str(m): map(str, r) for m, r in courses.items()})
+            case _ if dimension == "alpha" or dimension in LABELS:
+                return sorted(present, key=lambda v: (v != "", float(v or 0)))
+            case "y":
+                # A metric that is shown in several variants has several `y`.
+                metrics = [choice.metric for choice in study.curves or ()]
+                order = [SCORE, *(y for m in metrics for y in present if y.split(",")[0] == m)]
+            case "model":
+                order = study.models or self.order.models
+            case "tokens":
+                order = selections
+            case "representation":
+                order = [representation(t, p) for p in several(study.pooling) for t in selections]
+            case "sublayer":
+                order = study.sublayers or list(SUBLAYERS)
+            case "normalization":
+                order = ["raw"]
+            case _:
+                order = several(getattr(study, NAMES.get(dimension, dimension)))
+        return in_order(present, order)
 
     def sort(self, table: pd.DataFrame) -> pd.DataFrame:
         """Rows in the order in which values are shown, then by layer."""
@@ -318,28 +285,23 @@ class Data:
 
         return table.sort_values([*keys, "layer"], key=rank, kind="stable", ignore_index=True)
 
-    def results(self, found: pd.DataFrame) -> pd.DataFrame:
-        """The part of a table of associations or selections that a study shows.
+    def results(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The rows of a table of associations or selections that a study shows.
 
-        Baselines, and rows over all models, are kept with the metrics.
-
-        Raises
-        ------
-        LayerwiseError
-            If it is of several corpora, or several variants of a metric.
+        Baselines, and rows over all models, are shown with the metrics.
         """
-        over_models = found["model"] == ALL_MODELS
-        shown = at_checkpoints(found, self.checkpoints(found[~over_models]))
-        kept = pd.concat([shown, found[over_models]], ignore_index=True)
-        kept = kept[kept["task_type"] == task_type_of(self.study, kept)]
-        kept = with_representation(self.rows(kept, "pooling", "tokens"))
-        kept = kept.assign(y=kept["metric"]).rename(columns={"n_sources": "n_clusters"})
-        base, rules = kept["protocol"] == BASELINE, kept["metric"].isin([CONSENSUS, NESTED])
-        chosen = self.variants(self.rows(kept[~base & ~rules], "corpus"))
-        chosen["y"] = chosen["metric"]  # one row, whatever the variant
-        self.require_roles(chosen)
-        like = kept["corpus"].isin(chosen["corpus"]) & kept["protocol"].isin(chosen["protocol"])
-        return pd.concat([chosen, kept[base | (rules & like)]], ignore_index=True)
+        over_models = table["model"] == ALL_MODELS
+        shown = at_checkpoints(table, self.checkpoints(table[~over_models]))
+        rows = pd.concat([shown, table[over_models]], ignore_index=True)
+        rows = rows[rows["task_type"] == task_type_of(self.study, rows)]
+        rows = with_representation(self.rows(rows, "pooling", "tokens"))
+        rows = rows.assign(y=rows["metric"]).rename(columns={"n_sources": "n_clusters"})
+        base, rules = rows["protocol"] == BASELINE, rows["metric"].isin([CONSENSUS, NESTED])
+        metrics = self.variants(self.rows(rows[~base & ~rules], "corpus"))
+        metrics["y"] = metrics["metric"]  # one row, whatever the variant
+        self.require_roles(metrics)
+        like = rows["corpus"].isin(metrics["corpus"]) & rows["protocol"].isin(metrics["protocol"])
+        return pd.concat([metrics, rows[base | (rules & like)]], ignore_index=True)
 
 
 def task_type_of(study: Study, table: pd.DataFrame) -> str:
@@ -356,13 +318,7 @@ def matrices(table: pd.DataFrame, by: Sequence[str]) -> dict[tuple[str, ...], pd
 
 
 def matrix(part: pd.DataFrame) -> pd.DataFrame:
-    """Values of one curve by prompt and layer: prompts that have a value at every layer.
-
-    Raises
-    ------
-    LayerwiseError
-        If there is no such prompt.
-    """
+    """Values of one curve by prompt and layer: prompts that have a value at every layer."""
     whole = part.pivot(index="prompt_id", columns="layer", values="value").sort_index()
     wide = whole.dropna()
     row = part.iloc[0]
@@ -385,13 +341,7 @@ def by_checkpoint(part: pd.DataFrame) -> pd.DataFrame:
 
 
 def shared(*wide: pd.DataFrame) -> list[pd.DataFrame]:
-    """Matrices on the prompts that all have.
-
-    Raises
-    ------
-    LayerwiseError
-        If they share fewer than two prompts.
-    """
+    """Matrices on the prompts that all have."""
     prompts = sorted(set.intersection(*(set(w.index) for w in wide)))
     if len(prompts) < 2:
         raise LayerwiseError(
@@ -402,36 +352,31 @@ def shared(*wide: pd.DataFrame) -> list[pd.DataFrame]:
     return [w.loc[prompts] for w in wide]
 
 
-def by_layer(found: Estimate, layers: pd.Index, **about: Any) -> pd.DataFrame:
+def by_layer(estimate: Estimate, layers: pd.Index, **about: Any) -> pd.DataFrame:
     """Estimates at several layers as rows: layer, depth, value, low, high, n."""
-    ends = {"value": found.estimate, "low": found.low, "high": found.high}
+    ends = {"value": estimate.estimate, "low": estimate.low, "high": estimate.high}
     at = {"layer": layers, "depth": layers / max(1, layers[-1])}
-    return pd.DataFrame({**about, **at, **ends, "n": found.n})
+    return pd.DataFrame({**about, **at, **ends, "n": estimate.n})
 
 
-def score_change(own: ScoreCurves, base: ScoreCurves) -> pd.DataFrame:
+def score_change(curves: ScoreCurves, base: ScoreCurves) -> pd.DataFrame:
     """Mean score of one curve less that of another by layer, paired by task, as rows.
 
-    They have the columns of `by_layer`, the point of `own`, p, n_tasks and n_clusters, at the
+    They have the columns of `by_layer`, the point of `curves`, p, n_tasks and n_clusters, at the
     layers and on the tasks that both have. Tasks of one cluster count as one draw.
-
-    Raises
-    ------
-    LayerwiseError
-        If they share no task or no layer.
     """
-    here, there = (pd.DataFrame(c.values, c.tasks, c.layers) for c in (own, base))
+    here, there = (pd.DataFrame(c.values, c.tasks, c.layers) for c in (curves, base))
     here, there = here.align(there, join="inner")
     if here.empty:
         raise LayerwiseError(
-            f"{own} and {base} share no task and layer with a score, and this study pairs them by "
-            "task; show models that were scored on the same tasks.",
+            f"{curves} and {base} share no task and layer with a score, and this study pairs them "
+            "by task; show models that were scored on the same tasks.",
             code="too_few",
         )
-    clusters = dict(zip(own.tasks, own.sources, strict=True))
+    clusters = dict(zip(curves.tasks, curves.sources, strict=True))
     change = paired_difference(here, there, [clusters[task] for task in here.index])
     counts = {"n_tasks": len(here), "n_clusters": change.n}
-    rows = by_layer(change, here.columns, **own.about, **counts, p=change.p)
+    rows = by_layer(change, here.columns, **curves.about, **counts, p=change.p)
     return with_representation(rows.assign(y=DIFFERENCE, metric=DIFFERENCE, n=float("nan")))
 
 
@@ -441,13 +386,7 @@ def at_checkpoints(frame: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:
 
 
 def only(frame: pd.DataFrame, column: str, wanted: Sequence[str]) -> pd.DataFrame:
-    """The rows with these values of a column.
-
-    Raises
-    ------
-    LayerwiseError
-        If a value is not there.
-    """
+    """The rows with these values of a column."""
     there = frame[column].unique()
     for name in wanted:
         if name not in there:
@@ -469,16 +408,15 @@ def with_dimensions(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def of_variant(table: pd.DataFrame, asked: Study | MetricChoice) -> pd.DataFrame:
-    """The rows of a variant: the one asked for, else the usual one, else the only one there is.
+    """The rows of the variant asked for, and of the usual one where none is.
 
     A metric without an alpha has one curve, whatever alpha is asked for.
     """
-    for name in VARIANT:
-        there = table[name].dropna().unique()
-        usual = [USUAL[name]] if USUAL[name] in there or len(there) != 1 else list(there)
-        wanted = several(getattr(asked, name)) or usual
-        table = table[table[name].isin(wanted) | table[name].isna()]
-    return table
+    values = {name: several(getattr(asked, name)) for name in VARIANT}
+    for name, wanted in values.items():
+        if wanted:
+            table = table[table[name].isin(wanted) | table[name].isna()]
+    return of_usual(table, [name for name, wanted in values.items() if not wanted])
 
 
 def _words(variant: Mapping[Any, object]) -> str:

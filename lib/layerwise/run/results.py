@@ -15,7 +15,7 @@ import pandas as pd
 
 from layerwise.association.order import in_order
 from layerwise.config.kinds import KINDS
-from layerwise.config.studies import several
+from layerwise.config.studies import of_usual, several
 from layerwise.errors import LayerwiseError, check_name, listed
 from layerwise.names import PATHS, RESERVED, decode, order_key, step_of
 from layerwise.run.plan import OF_STUDY
@@ -421,10 +421,5 @@ def select(table: pd.DataFrame, **dimensions: Any) -> pd.DataFrame:
             for each in several(value):
                 check_name(name, each, known)
             table = table[table[name].isin(several(value))]
-    each = next((c for c in ("metric", "task") if c in table), None)
-    for name, usual in USUAL.items():
-        if name in table and name not in dimensions:
-            fits = table[name] == usual
-            there = fits if each is None else fits.groupby(table[each]).transform("any")
-            table = table[fits | table[name].isna() | ~there]
+    table = of_usual(table, [name for name in USUAL if name not in dimensions])
     return table.reset_index(drop=True)
