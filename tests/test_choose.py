@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import shlex
 from dataclasses import replace
 from importlib.metadata import version
@@ -93,7 +94,7 @@ def test_another_layer_than_the_output_needs_significant_evidence(
     monkeypatch.setattr(evidence, "losses", lambda: losses_of(output).assign(kind="encoder"))
     alone = choose.recommend(loaded, tiny.texts(60))
     assert alone.layer == 3 and alone.reason.startswith("There are no published scores")
-    assert alone.reason in alone._repr_html_() and "<table" in alone._repr_html_()
+    assert html.escape(alone.reason) in alone._repr_html_()
 
 
 def test_kinds_of_models(folder: Path, tmp_path: Path) -> None:
