@@ -31,9 +31,9 @@ from layerwise.activations.embedding import embed
 from layerwise.activations.representation import Representation
 from layerwise.config.models import Model
 from layerwise.config.settings import ExtractSettings
-from layerwise.models import nano
 from layerwise.models.load import LoadedModel, load
 from layerwise.section import parse
+from quickstart import nano
 
 # Layers, width, heads, width of the MLP, vocabulary.
 SHAPES = {"pythia-410m": (24, 1024, 16, 4096, 50304), "tiny": (3, 64, 4, 256, 2000)}

@@ -1,6 +1,6 @@
 """Time the scoring of one layer with mteb's main scores alone, and with all of its scores.
 
-python benchmarks/bench_scoring.py results/tasks        a folder of the quickstart's tasks
+python benchmarks/bench_scoring.py results/quickstart/tasks  folder of the quickstart's tasks
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 from layerwise.config.settings import ScoringSettings
 from layerwise.tasks.evaluate import one_thread
 from layerwise.tasks.mteb_task import MtebTask
-from layerwise.tasks.names import QUICKSTART
 from layerwise.tasks.task import Vectors
+from quickstart.tasks import TYPES
 
 WIDTH, LAYERS = 576, 3
 
@@ -29,8 +29,8 @@ def main() -> None:
     folder = parser.parse_args().tasks
     warnings.simplefilter("ignore")
     rng, totals = np.random.default_rng(0), np.zeros(2)
-    for name in QUICKSTART:
-        task = MtebTask(name, str(folder / name))
+    for name, kind in TYPES.items():
+        task = MtebTask(name, str(folder / name), kind)
         (unit,) = task.units(10**9)
         values = rng.normal(size=(len(unit.keys), WIDTH)).astype(np.float32)
         vectors = Vectors(values, {key: row for row, key in enumerate(unit.keys)})

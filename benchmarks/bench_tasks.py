@@ -27,12 +27,12 @@ from sentence_transformers import SentenceTransformer
 
 from layerwise.config.models import Model, PackageSource
 from layerwise.config.settings import ExtractSettings, ScoringSettings
-from layerwise.corpora.wikipedia import read_paragraphs
 from layerwise.models.load import load
-from layerwise.tasks import catalog, quickstart
+from layerwise.tasks import catalog
 from layerwise.tasks.evaluate import evaluate
 from layerwise.tasks.mteb_task import MtebTask
-from layerwise.tasks.names import QUICKSTART
+from quickstart.tasks import TYPES, make_task, passages_of
+from quickstart.wikipedia import read_paragraphs
 
 MIRRORED = {
     "STS12": "STS12",
@@ -91,15 +91,16 @@ def main(given: argparse.Namespace) -> None:
     loaded = load("minilm", ENTRY, "main", device="cpu")
     n_layers = loaded.anatomy.n_layers
     with tempfile.TemporaryDirectory() as temporary:
-        folders = {name: str(Path(temporary, name)) for name in QUICKSTART}
-        quickstart.make_tasks(read_paragraphs(given.texts), Path(temporary))
+        folders = {name: str(Path(temporary, name)) for name in TYPES}
+        for folder in folders.values():
+            make_task(Path(folder), passages_of(read_paragraphs(given.texts)))
         folders |= {name: str(given.tasks.resolve() / f) for name, f in MIRRORED.items()}
         sys.stdout.write(f"{'':28s} processor: mteb  all  here ratios      clock ratios\n")
         for name in given.only or folders:
-            data = catalog.load(catalog.get_task(name, folders[name]))
+            data = catalog.load(catalog.get_task(name, folders[name], TYPES.get(name)))
             if data.metadata.type == "Clustering":
                 data.dataset["test"] = data.dataset["test"].select(range(given.sets))
-            MtebTask(name, folders[name]).task.dataset = data.dataset
+            MtebTask(name, folders[name], TYPES.get(name)).task.dataset = data.dataset
             models = [cut(n) for n in range(n_layers)]
             here = timed(by_layerwise, loaded, name, folders[name])
             each = [timed(by_mteb, model, data) for model in models]

@@ -58,7 +58,7 @@ def run_workflow(folder: Path, tasks: dict[str, str], cores: int) -> Path:
             }
         },
         # A config names a corpus; nothing here asks for it.
-        "corpora": {"wikipedia": {"source": {"package": "wikipedia"}}},
+        "corpora": {"texts": {"source": {"hub": "x/texts"}}},
         "tasks": {task: {"folder": folder} for task, folder in tasks.items()},
         "extract": {"tokens": ["all"]},
         "studies": {"score_by_depth": {"kind": "score_by_depth"}},

@@ -21,6 +21,6 @@ def main(arguments: script.Arguments) -> None:
 
 if __name__ == "__main__":
     options = script.parser(__doc__, "corpus", stage="corpus", output="corpus to write")
-    about = "files that the texts come from: paragraphs, generated texts, or a user's"
+    about = "files that the texts come from: generated texts, or a user's"
     options.add_argument("--texts", type=Path, nargs="*", default=[], help=about)
     script.run(main, options)

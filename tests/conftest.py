@@ -54,10 +54,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     import datasets
     from helpers.articles import wikipedia
 
-    from layerwise.tasks import names, quickstart
+    from quickstart import tasks
 
     root = tmp_path_factory.mktemp("tasks")
-    quickstart.make_tasks(wikipedia(), root)
+    for task in tasks.TYPES:
+        tasks.make_task(root / task, tasks.passages_of(wikipedia()))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("datasets"))
-        yield {task: str(root / task) for task in names.QUICKSTART}
+        yield {task: str(root / task) for task in tasks.TYPES}

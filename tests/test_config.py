@@ -61,16 +61,17 @@ models/minilm-l6/source | {hub: 3} | wrong_type | models.minilm-l6.source.hub
 models/minilm-l6/source | {package: a b} | out_of_range | models.minilm-l6.source.package
 models/x | {} | missing | models.x.source
 models | {../../x: {source: {hub: a/b}}} | bad_name | models.../../x
-nano/pythia-nano/layers | six | wrong_type
-nano/pythia-nano/hidden | 40 | out_of_range
-nano/pythia-nano/architecture | gpt-neox | unknown_value
+recipes | {made: make it} | out_of_range | recipes.made
+recipes | {../made: quickstart} | bad_name | recipes.../made
+tasks | {a: {type: STS}} | invalid | tasks.a
+tasks | {a: {folder: b, type: Sts}} | unknown_value | tasks.a.type
 corpora/c | {} | one_of
 corpora/c | {source: {fil: a.txt}} | one_of | corpora.c.source
 corpora/c | {source: {file: a.doc}} | invalid | corpora.c.source.file
 corpora/c | {source: {hub: a, template: '{x'}} | invalid | corpora.c.source.template
 corpora/c | {source: {hub: a, template: x}} | invalid | corpora.c.source.template
-corpora/c | {source: {package: lee}, perturb: {length: 4}} | invalid
-corpora/c | {source: {package: lee}, perturb: {repetition: [0, 2]}} | out_of_range | corpora.c.perturb.repetition[1]
+corpora/c | {source: {file: a.txt}, perturb: {length: 4}} | invalid
+corpora/c | {source: {file: a.txt}, perturb: {repetition: [0, 2]}} | out_of_range | corpora.c.perturb.repetition[1]
 corpora/c | {images: {folder: 1}} | wrong_type | corpora.c.images.folder
 corpora/wikipedia/filters/min_token | 3 | unknown_key | corpora.wikipedia.filters
 corpora/wikipedia/views/n | -2 | out_of_range
@@ -124,8 +125,8 @@ extract/tokens | all | extract.tokens: must be a valid list, got 'all'; write [a
 extract/dtype | float23 | extract.dtype: unknown value 'float23' (did you mean 'float32'?).
 models/x | {} | models.x.source: this key is missing.
 models/x | {source: {hub: 3}} | models.x.source.hub: must be a valid string, got 3; put it in quotes.
-nano/pythia-nano/learning_rate | '1e-3' | nano.pythia-nano.learning_rate: must be a valid number, got '1e-3'; write 0.001.
-corpora/c | {source: {fil: a}} | corpora.c.source: expected a mapping with one of the keys hub, file, package, task, generate, got {"fil": "a"} (did you mean 'file'?).
+corpora/wikipedia/views/p | '1e-1' | corpora.wikipedia.views.p: must be a valid number, got '1e-1'; write 0.1.
+corpora/c | {source: {fil: a}} | corpora.c.source: expected a mapping with one of the keys hub, file, task, generate, got {"fil": "a"} (did you mean 'file'?).
 studies/a | {kind: score_by_dept} | studies.a.kind: unknown value 'score_by_dept' (did you mean 'score_by_depth'?).
 extract/threads | 0 | extract.threads: must be greater than or equal to 1, got 0.
 """
@@ -155,7 +156,7 @@ def test_the_quickstart_and_its_defaults() -> None:
 
 
 def test_a_saved_config_is_the_same(tmp_path: Path) -> None:
-    config = Config.of(change("nano/pythia-nano/learning_rate", 0.00001))
+    config = Config.of(change("corpora/wikipedia/views/p", 0.00001))
     (tmp_path / "config.json").write_text(json.dumps(config.plain()))
     assert read_config(tmp_path / "config.json") == config
 
@@ -282,13 +283,13 @@ def test_checkpoints_of_any_suite_are_named_by_a_pattern_of_branches(
     ],
 )
 def test_perturbed_corpora_do_not_replace_each_other(corpora: dict[str, Any]) -> None:
-    entry = {"source": {"package": "lee"}, "views": {"n": 0}}
+    entry = {"source": {"file": "a.txt"}, "views": {"n": 0}}
     given = {name: {**entry, "perturb": perturb} for name, perturb in corpora.items()}
     with refused("duplicate"):
         Config.of({**QUICKSTART, "corpora": given})
 
 
-SECTIONS = "models|nano|corpora|tasks|extract|metrics|scoring|association|studies|published"
+SECTIONS = "models|recipes|corpora|tasks|extract|metrics|scoring|association|studies|published"
 KEY = re.compile(rf"(?<![\w./-])(?:{SECTIONS})(?:\.(?:[a-z_]+|\*))+")
 
 
@@ -339,12 +340,10 @@ def test_errors_name_keys_that_there_are() -> None:
 
 
 def test_the_plan_counts_token_states() -> None:
-    nano = next(name for name in QUICKSTART["nano"])
-
     def size(**settings: Any) -> int:
         given = change("extract", {**QUICKSTART["extract"], **settings})
-        return Requests(Plan(Config.of(given))).extract_mb(nano, "wikipedia")
+        return Requests(Plan(Config.of(given))).extract_mb("minilm-l6", "wikipedia")
 
-    n, hidden = Config.of(QUICKSTART).corpora["wikipedia"].sample.n, 64
+    n, hidden = Config.of(QUICKSTART).corpora["wikipedia"].sample.n, 384
     expected = 2 * n * TOKENS * 2 * hidden / 1e6
     assert abs(size(token_states="float16", layers=[0, 2]) - size() - expected) <= 1

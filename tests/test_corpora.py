@@ -21,12 +21,13 @@ from hypothesis import strategies as st
 
 from layerwise.association import published
 from layerwise.config.corpora import CorpusSettings, FileTexts, Filters, HubTexts, Sample
-from layerwise.corpora import prompts, wikipedia
+from layerwise.corpora import prompts
 from layerwise.corpora.make import make_corpus, make_views
 from layerwise.corpora.select import count_tokens, cut, is_heading, select
 from layerwise.corpora.sources import of_texts, open_texts, prompt_of
 from layerwise.errors import Code
 from layerwise.section import parse
+from quickstart import wikipedia
 
 SHARED = Path(__file__).parents[2] / "shared"
 WIKITEXT = SHARED / "texts" / "wikitext-103-validation.parquet"
@@ -207,11 +208,7 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
 # Packages, tasks and the hub
 
 
-def test_packages_and_tasks() -> None:
-    news = read(package="lee")
-    assert len(news) == 50
-    assert news[0][0] == "lee-0"
-    assert sum("£3,000" in text for _, text in news) == 1
+def test_texts_of_a_task() -> None:
     assert read(["a", "b"], task="STS12") == list(of_texts(["a", "b", "a"]))
     # A text keeps its id when the list changes.
     assert dict(of_texts(["a", "b"])).items() <= dict(of_texts(["c", "b", "a"])).items()
@@ -503,7 +500,7 @@ def test_wikipedia_reads_as_clean_prose(tmp_path: Path) -> None:
         assert found.empty, (pattern, found.iloc[0])
     albedo = rows[rows["title"] == "Albedo"]["text"].iloc[0]
     assert "is the diffuse reflectivity or reflecting power of a surface." in albedo
-    pairs = read(path, package="wikipedia")
+    pairs = read(file=str(path), id="id")
     assert len(dict(pairs)) == len(rows)
     assert dict(pairs)["39-0"] == albedo
 

@@ -37,9 +37,9 @@ from layerwise.tasks import evaluate as module
 from layerwise.tasks.evaluate import evaluate
 from layerwise.tasks.labelled import LabelledTask
 from layerwise.tasks.mteb_task import MODEL, MtebTask
-from layerwise.tasks.names import QUICKSTART
 from layerwise.tasks.results import join_tables
 from layerwise.tasks.task import normalized
+from quickstart.tasks import TYPES
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def run(model: LoadedModel, tmp_path: Path) -> Callable[..., pd.DataFrame]:
 
 
 def quickstart(folders: dict[str, str], *names: str) -> dict[str, Any]:
-    return {name: MtebTask(name, folders[name]) for name in names or QUICKSTART}
+    return {name: MtebTask(name, folders[name], TYPES[name]) for name in names or TYPES}
 
 
 # What mteb writes beside scores.
@@ -111,11 +111,11 @@ def test_scores_are_those_of_mteb_run_by_itself(
     folders: dict[str, str],
     normalize: bool | None,
 ) -> None:
-    names = list(QUICKSTART) if normalize else ["PangLeePolarity"]
+    names = list(TYPES) if normalize else ["PangLeePolarity"]
     table = run(quickstart(folders, *names), normalize=normalize, sub_scores=bool(normalize))
     assert table["sub_scores"].notna().all() == bool(normalize)
     for name in names:
-        task = catalog.get_task(name, folders[name])
+        task = catalog.get_task(name, folders[name], TYPES[name])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             result = mteb.evaluate(

@@ -42,8 +42,13 @@ def test_every_rule_runs(tmp_path: Path) -> None:
             "news": {"source": {"task": "LeeNewsSimilarity"}, **small},
             "digits": {"images": {"package": "digits"}, "sample": {"n": 100}, "classes": 2},
         },
+        "recipes": {"results/quickstart": "quickstart"},
         "tasks": {
             **project.config["tasks"],
+            "LeeNewsSimilarity": {
+                "folder": "results/quickstart/tasks/LeeNewsSimilarity",
+                "type": "STS",
+            },
             "digit": {"corpus": "digits", "kind": "classification"},
         },
         "published": {"released": {"scores": "released", "metrics": "released"}},
@@ -78,7 +83,6 @@ def test_every_rule_runs(tmp_path: Path) -> None:
         "fetch",
         "fetch.log",
         "generate",
-        "train_nano",
         "weights.log",
     }
     assert logs - ran <= elsewhere

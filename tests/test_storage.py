@@ -167,9 +167,8 @@ def test_files_that_jobs_cannot_read_are_refused(
 def test_files_of_the_user_are_all_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "quotes").mkdir()
-    nano = {"little": {"architecture": "gpt_neox"}}
     models = {
-        "little": {"source": {"folder": "results/nano/little/{revision}"}},
+        "little": {"source": {"folder": "made/little/{revision}"}},
         "own": {"source": {"folder": "own"}, "adapters": [{"folder": "adapter"}]},
         "states": {"source": {"states": "states.h5"}},
         "hub": {"source": {"hub": "x/y"}},
@@ -180,7 +179,7 @@ def test_files_of_the_user_are_all_found(tmp_path: Path, monkeypatch: pytest.Mon
         "far": {"source": {"hub": "x/texts"}},
     }
     given = {
-        "nano": nano,
+        "recipes": {"made": "quickstart"},
         "models": models,
         "corpora": corpora,
         "tasks": {"topic": {"file": "topic.csv", "kind": "classification"}},

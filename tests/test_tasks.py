@@ -20,10 +20,11 @@ from layerwise.errors import Code
 from layerwise.io.files import folder_sha256
 from layerwise.models import saved
 from layerwise.models.source import locate
-from layerwise.tasks import catalog, names, prompts, quickstart, results
+from layerwise.tasks import catalog, names, prompts, results
 from layerwise.tasks.mteb_task import MtebTask
 from layerwise.tasks.prompts import Prompts
 from layerwise.tasks.task import Vectors
+from quickstart import tasks as quickstart
 
 
 def test_english_subsets_and_the_test_split() -> None:
@@ -55,7 +56,7 @@ def test_data_identify_a_task(folders: dict[str, str], tmp_path: Path) -> None:
 
 def test_units_hold_what_the_evaluators_ask_for(folders: dict[str, str]) -> None:
     def units(name: str, most: int = 10**6) -> list[Any]:
-        return list(MtebTask(name, folders[name]).units(most))
+        return list(MtebTask(name, folders[name], quickstart.TYPES[name]).units(most))
 
     (reranking,) = units("WikipediaArticleReranking")
     assert {kind for kind, _ in reranking.keys} == {"query", "document"}
@@ -70,7 +71,7 @@ def test_units_hold_what_the_evaluators_ask_for(folders: dict[str, str]) -> None
 def test_every_layer_is_scored_on_the_same_draws(
     folders: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    named = MtebTask("LeeNewsSimilarity", folders["LeeNewsSimilarity"])
+    named = MtebTask("LeeNewsSimilarity", folders["LeeNewsSimilarity"], "STS")
     task, vectors = named.task, Vectors(np.zeros((1, 2), np.float32), {})
 
     def drawn(*_: Any, **__: Any) -> dict[str, Any]:
@@ -143,7 +144,7 @@ def test_the_first_fitting_prompt_is_used(left_out: int, prompt_type: str, expec
 
 
 def test_instructions_are_mtebs(folders: dict[str, str]) -> None:
-    task = MtebTask("LeeNewsSimilarity", folders["LeeNewsSimilarity"])
+    task = MtebTask("LeeNewsSimilarity", folders["LeeNewsSimilarity"], "STS")
     prompt = Prompts({"STS": "Instruct: {instruction}\n"}).of("LeeNewsSimilarity", task, "")
     assert prompt == "Instruct: Retrieve semantically similar text.\n"
 
@@ -178,7 +179,8 @@ def test_saved_prompts_and_scaling_are_the_models(tmp_path: Path) -> None:
 
 def test_quickstart_folders_are_equal_each_time(tmp_path: Path) -> None:
     for place in ("a", "b"):
-        quickstart.make_tasks(wikipedia(), tmp_path / place)
+        for task in quickstart.TYPES:
+            quickstart.make_task(tmp_path / place / task, quickstart.passages_of(wikipedia()))
     files = [p.relative_to(tmp_path / "a") for p in (tmp_path / "a").rglob("*.parquet")]
     assert len(files) == 8
     for file in files:

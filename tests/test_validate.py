@@ -23,7 +23,7 @@ from layerwise.tasks import catalog
 
 # Abbreviations of the tables
 SHORT = {
-    "TEXTS": "{source: {package: wikipedia}, views: {n: 0}}",
+    "TEXTS": "{source: {hub: x/texts}, views: {n: 0}}",
     "TWO": "{source: {hub: x/a}, revisions: [step1, step2]}",
     "TASKS": "tasks: [STS12, BIOSSES]",
     "SCORING": "scoring: {poolings: [mean, max]}",
@@ -31,7 +31,7 @@ SHORT = {
     "RELEASED": "published: {theirs: {metrics: released, scores: released}}",
     "HUB": "{hub: x/questions}",
     "LONG": "m" * 151,
-    "REPEATED": "{source: {package: lee}, views: {n: 0}, perturb: {repetition: [0, 1]}}",
+    "REPEATED": "{source: {hub: x/texts}, views: {n: 0}, perturb: {repetition: [0, 1]}}",
 }
 DEFAULT = """
 models: {a-1m: {source: {hub: x/a}}}
@@ -64,7 +64,9 @@ PROBLEMS = """
  | models: {m: TWO, M: TWO} | bad_name | models
  | models: {LONG: TWO} | bad_name | models
  | corpora: {w: TEXTS, w.prompts: TEXTS} | bad_name | corpora
- | nano: {other: {architecture: mamba2}} | unknown_name | nano
+ | recipes: {made: no_such_package} | missing_extra | recipes.made
+ | recipes: {made: absent.smk} | missing_file | recipes.made
+ | recipes: {made: quickstart}, models: {a: {source: {folder: other/a}}} | missing_file | models.a
  | corpora: {w: {source: {generate: {model: b, prompts: HUB}}}} | unknown_name | corpora.w.source.generate.model
  | corpora: {w: {source: {generate: {model: a, prompts: HUB}}}}, models: {a: {source: {hub: x/a}, bidirectional: true}} | conflict | corpora.w.source.generate.model
  | metrics: {metrics: [prompt_entropi]} | unknown_name | metrics.metrics
@@ -82,7 +84,6 @@ published: theirs |  | unknown_name | studies.s.published
  | association: {own_texts: {mteb/banking7: STS12}}, RELEASED | unknown_name | association.own_texts
  | association: {own_texts: {mteb/banking77: STS1}}, RELEASED | unknown_name | association.own_texts
  | association: {text_sources: {STS1: sts}}, RELEASED | unknown_name | association.text_sources
- | models: {n: TWO}, nano: {n: {architecture: mamba2}} | conflict | models.n.source
  | tasks: {t: {corpus: w, kind: classification}} | unknown_name | tasks.t.corpus
  | tasks: [STS22222] | unknown_name | tasks.STS22222
  | models: {a: {source: {hub: x/a}, prompts: {qery: 'q: '}}} | unknown_name | models.a.prompts
@@ -113,7 +114,7 @@ corpora: [r], colour: model | corpora: {r: REPEATED} | ambiguous | studies.s
 y: [scores] |  | unknown_key | studies.s.y
  | corpora: {w: TEXTS, v: TEXTS} | ambiguous | studies.s
 kind: score_by_depth, task_types: [Clasification] | TASKS | unknown_name | studies.s.task_types
-kind: score_by_depth, task_types: [Clustering] | tasks: [PangLeePolarity] | unknown_name | studies.s.task_types
+kind: score_by_depth, task_types: [Clustering] | tasks: {a: {folder: tests, type: STS}} | unknown_name | studies.s.task_types
 kind: layer_selection, task_types: [STS, Clustering] | TASKS | ambiguous | studies.s.task_types
 kind: training_dynamics, pooling: [mean, max] | models: {a: TWO}, TASKS, SCORING | ambiguous | studies.s.pooling
 kind: size_scaling, tokens: [all] | models: {a: TWO} | missing | studies.s.sizes
@@ -215,7 +216,7 @@ def test_shipped_configs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     validate(found)
     assert Config.of(found.plain()) == found
     if path in PRESETS:
-        # A corpus' folder of the quickstart lies at results/corpora.
+        # A folder of the quickstart lies at results/corpora.
         assert found.results == f"results/{path.stem.replace('corpora', 'corpora_of_columns')}"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from layerwise.corpora.wikipedia import paragraphs, unpack
+from quickstart.wikipedia import paragraphs, unpack
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,5 @@ def test_redirects_and_other_namespaces_are_no_articles(tmp_path: Path) -> None:
     )
     unpack(tmp_path / "out.parquet", dump)
     rows = pd.read_parquet(tmp_path / "out.parquet").to_dict("list")
-    assert rows["article_id"] == [1, 4, 4]
-    assert rows["paragraph"] == [0, 0, 1]
+    assert rows["id"] == ["1-0", "4-0", "4-1"]
     assert rows["title"] == ["T1", "T4", "T4"]

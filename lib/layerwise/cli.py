@@ -399,7 +399,7 @@ def new(
     folder: Annotated[Path, Option(help="Folder to write config.yaml into.")] = Path(),
     texts: Annotated[
         Path | None,
-        Option(help=f"File of prompts: {TEXT_FILES} (default: the Wikipedia slice)."),
+        Option(help=f"File of prompts: {TEXT_FILES} (default: those of the quickstart)."),
     ] = None,
     task: Annotated[list[str] | None, Option(help="An MTEB task. Repeat for several.")] = None,
     labels: Annotated[

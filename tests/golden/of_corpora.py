@@ -18,17 +18,17 @@ from layerwise.config.corpora import (
     ImageCorpus,
     ImageViews,
     PackageImages,
-    PackageTexts,
     Perturb,
     Sample,
     ViewSettings,
 )
-from layerwise.corpora import audio_views, image_views, media_sources, wikipedia
+from layerwise.corpora import audio_views, image_views, media_sources
 from layerwise.corpora.perturb import perturb
 from layerwise.corpora.prompts import media_of
 from layerwise.corpora.select import select
 from layerwise.corpora.sources import open_texts
 from layerwise.corpora.views import augment
+from quickstart import wikipedia
 
 PROSE = [
     "The albedo is an important concept in climatology, astronomy, and sustainable building.",
@@ -66,7 +66,7 @@ def corpus_of_a_file(kind: str) -> pd.DataFrame:
 def corpus_of_wikipedia() -> pd.DataFrame:
     path = place("corpora") / "wikipedia.parquet"
     wikipedia.unpack(path)
-    source = (PackageTexts(package="wikipedia"), path)
+    source = [FileTexts(file=str(path), id="id")]
     return corpus_rows(source, Filters(min_tokens=30, max_tokens=60), Sample(n=20))
 
 

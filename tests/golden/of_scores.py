@@ -19,19 +19,12 @@ from of_models import entry, model
 from layerwise.config.settings import ExtractSettings, ScoringSettings
 from layerwise.config.tasks import ChoiceEntry, FileQuestions, LabelledEntry
 from layerwise.models.load import load
-from layerwise.tasks import quickstart
 from layerwise.tasks.choice import ChoiceTask
 from layerwise.tasks.evaluate import evaluate
 from layerwise.tasks.labelled import LabelledTask
 from layerwise.tasks.mteb_task import MtebTask
+from quickstart import tasks as quickstart
 
-QUICKSTART = (
-    "PangLeePolarity",
-    "WikipediaArticleClustering",
-    "WikipediaArticlePairs",
-    "WikipediaArticleReranking",
-    "LeeNewsSimilarity",
-)
 READ = ("tokens", "pooling", "readout")
 SCORE = (*READ, "layer", "subset", "split")
 # mteb rounds to six decimals.
@@ -41,9 +34,10 @@ SCORES = ("main_score", "score_low", "score_high", "n_runs")
 @cache
 def task_folder(task: str) -> Path:
     """The folder of a task's data."""
-    if task in QUICKSTART:
+    if task in quickstart.TYPES:
         root = place("tasks/quickstart")
-        quickstart.make_tasks(invented(articles=16, paragraphs=12), root)
+        chosen = quickstart.passages_of(invented(articles=16, paragraphs=12))
+        quickstart.make_task(root / task, chosen)
         return root / task
     if task == "NFCorpus":
         return task_data.retrieval(place(f"tasks/{task}"))
@@ -91,7 +85,7 @@ def mteb_scores(
     if prompt:
         of_model = of_model.model_copy(update={"prompts": prompt[0], "include_prompt": prompt[1]})
     found = evaluated(
-        MtebTask(task, str(task_folder(task))),
+        MtebTask(task, str(task_folder(task)), quickstart.TYPES.get(task)),
         model(family),
         of_model,
         readings,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from layerwise.corpora.wikipedia import Paragraph
+from quickstart.wikipedia import Paragraph
 
 WORDS = (
     "stone",
@@ -31,5 +31,7 @@ def wikipedia(articles: int = 16, paragraphs: int = 12, seed: int = 0) -> list[P
                 " ".join(rng.choices(own, k=rng.randint(6, 14))).capitalize() + "."
                 for _ in range(4)
             ]
-            rows.append(Paragraph(article, f"Article {article}", number, " ".join(sentences)))
+            rows.append(
+                Paragraph(f"{article}-{number}", f"Article {article}", " ".join(sentences))
+            )
     return rows

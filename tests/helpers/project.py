@@ -73,7 +73,7 @@ def snakemake(folder: Path, *arguments: str, check: bool = True, **environment: 
             },
             "output": output.name,
         }
-        print(json.dumps(asked), file=process.stdin, flush=True)
+        print(json.dumps(asked, default=str), file=process.stdin, flush=True)
         status = int(process.stdout.readline())
         printed = output.read()
     if check:

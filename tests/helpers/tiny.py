@@ -13,8 +13,8 @@ import transformers as hf
 from layerwise.activations.extract import extract
 from layerwise.config.models import FolderSource, Model
 from layerwise.config.settings import ExtractSettings
-from layerwise.models import nano
 from layerwise.models.load import LoadedModel, load
+from quickstart import nano
 
 SENTENCE = (
     "the quick brown fox jumps over a lazy dog while seven old sailors watch from the pier and "

@@ -28,9 +28,9 @@ from peft import LoraConfig, get_peft_model
 from layerwise.config import Config
 from layerwise.config.corpora import AudioCorpus, ImageCorpus, data_of
 from layerwise.config.tasks import ChoiceEntry, HubQuestions, MtebEntry
-from layerwise.corpora.packages import gensim_file, news
-from layerwise.models import nano
-from layerwise.tasks.names import QUICKSTART
+from quickstart import nano
+from quickstart.tasks import news
+from quickstart.wikipedia import gensim_file
 
 # The architecture behind a name on the hub; the first that fits.
 FAMILY = {
@@ -96,7 +96,7 @@ def fill(home: Path, config: Config) -> None:
         task = config.tasks.get(name, MtebEntry())
         if isinstance(task, ChoiceEntry) and isinstance(task.questions, HubQuestions):
             add_questions(home, task.questions)
-        if isinstance(task, MtebEntry) and task.folder is None and name not in QUICKSTART:
+        if isinstance(task, MtebEntry) and task.folder is None:
             add_task(home, name)
 
 

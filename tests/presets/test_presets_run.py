@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 import yaml
 from conftest import ROOT
+from helpers import tiny
 from helpers.project import assert_drawn_alike, snakemake
 from helpers.suites import suites_listed
 
@@ -32,15 +33,8 @@ PRESETS = {p.stem: p for p in sorted((ROOT / "presets").glob("*.yaml")) if p.ste
 PROMPTS, VIEWS, WORDS, QUESTIONS = 24, 4, 60, 10
 # As many as a model can be trained on.
 IMAGES = 80
-# Of models that a preset trains: steps, and what a step is on.
-TRAINING = {
-    "train_steps": 3,
-    "context": 64,
-    "batch": 2,
-    "vocabulary": 400,
-    "hidden": 32,
-    "layers": 3,
-}
+# Models that a recipe trains, and the family of random ones in their place.
+TRAINED = {"pythia-nano": "gpt_neox", "mamba2-nano": "mamba2"}
 
 SWEEP = {
     "revisions": {"pythia-410m": ["step1", "step512", "step143000"]},
@@ -72,8 +66,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "imagenet": {"models": ["vit-large", "aimv2-large", "imagegpt-medium"]},
     # Its models are in packages: the real ones, on a few prompts and tasks.
     "findings": {
-        "training": True,
-        "revisions": {m: ["step0", "step1", "step3"] for m in ("pythia-nano", "mamba2-nano")},
+        "revisions": {key: ["step0", "step1", "step256", "step512"] for key in TRAINED},
         "tasks": ["WikipediaArticlePairs"],
     },
     "as_released": {
@@ -153,10 +146,8 @@ def smaller(config: dict[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
     for entry in config["tasks"].values():
         if "sample" in (entry or {}):
             entry["sample"] = QUESTIONS
-    if "training" in sizes:
-        for model, entry in config["nano"].items():
-            config["nano"][model] = {**entry, **TRAINING}
-            config["models"][model]["revisions"] = ["step3"]
+    for model in TRAINED.keys() & config["models"].keys():
+        config["models"][model]["source"] = {"folder": f"trained/{model}/{{revision}}"}
     for model, revisions in sizes.get("revisions", {}).items():
         config["models"][model]["revisions"] = revisions
         for study in config["studies"].values():
@@ -201,6 +192,9 @@ def run(name: str, config: dict[str, Any], home: Path, folder: Path) -> None:
     place.mkdir(parents=True)
     for part in ("lib", "workflow", "scripts", "envs"):
         (place / part).symlink_to(ROOT / part)
+    for model in TRAINED.keys() & config["models"].keys():
+        for seed, revision in enumerate(config["models"][model]["revisions"]):
+            tiny.save(TRAINED[model], place / "trained" / model / revision, seed=seed)
     (place / "preset.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
     caches = {"HF_HUB_CACHE": home / "hub", "HF_DATASETS_CACHE": home / "datasets"}
     snakemake(place, "--configfile", "preset.yaml", HF_HOME=home, **caches)
@@ -228,7 +222,7 @@ def test_the_papers_panel_runs(home: Path, tmp_path_factory: pytest.TempPathFact
     run("panel", smaller(document, {}), home, tmp_path_factory.getbasetemp() / "presets")
 
 
-FROM_HUB = [n for n in PRESETS if {"models", "nano"} & read(n).keys() == {"models"}]
+FROM_HUB = [n for n in PRESETS if read(n).get("models") and "recipes" not in read(n)]
 
 
 @pytest.mark.parametrize("preset", FROM_HUB)

@@ -67,7 +67,9 @@ def quickstart(project: Project) -> None:
     config = yaml.safe_load((ROOT / "config.yaml").read_text())
     del config["models"]["smollm2-135m"]
     config["models"]["pythia-nano"]["revisions"] = ["step0", "step8"]
-    config["tasks"] = ["LeeNewsSimilarity", "PangLeePolarity", "WikipediaArticlePairs"]
+    tasks = ("LeeNewsSimilarity", "PangLeePolarity", "WikipediaArticlePairs")
+    config["tasks"] = {task: config["tasks"][task] for task in tasks}
+    del config["association"]
     config["extract"]["device"] = "auto"
     config["studies"] = {"both": {"kind": "metric_vs_score", "tokens": ["all"]}}
     project.config = config

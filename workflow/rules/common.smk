@@ -23,7 +23,7 @@ from layerwise.config import Config
 from layerwise.config.corpora import GeneratedTexts, data_of
 from layerwise.errors import LayerwiseError
 from layerwise.names import decode, encode
-from layerwise.project import ROOT, export_library
+from layerwise.project import ROOT, export_library, rules_of
 from layerwise.run.plan import Plan, model_folder
 from layerwise.run.resources import LONGEST, Requests
 from layerwise.run.stale import OTHER_CODE, is_stale, mixed_code, paths_in
@@ -137,7 +137,8 @@ def let_keys_decide():
     Keys notice changes. A touched or copied file reruns nothing, and none needs a checksum.
     """
     now = Mtime(local=time.time() - 1)
-    workflow.iocache.mtime.update(dict.fromkeys(paths_in(CONFIG.results), now))
+    for folder in (CONFIG.results, *CONFIG.recipes):
+        workflow.iocache.mtime.update(dict.fromkeys(paths_in(folder), now))
 
 
 def stale(stage, *paths, within="", copy_of=None, **given):
@@ -193,27 +194,43 @@ def always(path):
 
 
 def users(files):
-    """Files of the user as inputs. They are in no storage.
+    """Files of the user as inputs. They are in no storage, unless a recipe makes them.
 
     Where jobs do not share this machine's files, Snakemake would run all that have such an input
     here; they read the files at their absolute path instead.
     """
     if not STORAGE.is_remote:
         return files
-    return [local(file) for file in files] if STORAGE.shares_files else []
+    own = [file for file in files if not CONFIG.recipe_of(file)]
+    made = [file for file in files if CONFIG.recipe_of(file)]
+    return made + [local(file) for file in own if STORAGE.shares_files]
 
 
 def model_files(wildcards):
-    """The model's folder if the workflow makes it: trained here or converted."""
-    return (
-        model_folder(CONFIG, decode(wildcards.model), decode(wildcards.revision)) or []
-    )
+    """The files of a model that the workflow makes: converted, or by a recipe."""
+    return files_of_model(decode(wildcards.model), decode(wildcards.revision))
+
+
+def files_of_model(model, revision):
+    """The same by the config's names."""
+    converted = model_folder(CONFIG, model, revision)
+    return [converted] if converted else sources_of_model(model, revision)
+
+
+def sources_of_model(model, revision):
+    """The files of a model that recipes make."""
+    return PLAN.made_files(CONFIG.models[model], revision)
+
+
+def sources_of_corpus(wildcards):
+    """The files of a corpus that recipes make."""
+    return PLAN.made_files(CONFIG.corpora[decode(wildcards.corpus)])
 
 
 def writer_files(wildcards):
     """As `model_files`, of the model that writes a corpus."""
     model = writer(wildcards)
-    return model_folder(CONFIG, model, CONFIG.models[model].revisions[-1]) or []
+    return files_of_model(model, CONFIG.models[model].revisions[-1])
 
 
 def writer(wildcards):
@@ -334,8 +351,6 @@ def published_files(wildcards):
 def texts_of_corpus(wildcards):
     """The files that a corpus is selected from, if there are any."""
     source = CONFIG.corpora[decode(wildcards.corpus)].source
-    if getattr(source, "package", None) == "wikipedia":
-        return f"{CONFIG.results}/texts/wikipedia.parquet"
     if isinstance(source, GeneratedTexts):
         return f"{CONFIG.results}/generated/{wildcards.corpus}.parquet"
     if hasattr(source, "task"):
@@ -365,17 +380,3 @@ def task_inputs(task):
 def keep(path):
     """Activations are temporary if the config says so."""
     return path if CONFIG.extract.keep_activations else temp(path)
-
-
-def rule_name(verb, model):
-    """A name of a rule about one model, with a number if another would have the same."""
-    names = {m: re.sub(r"\W", "_", m) for m in CONFIG.nano}
-    alike = [m for m in names if names[m] == names[model]]
-    number = [str(alike.index(model) + 1)] if len(alike) > 1 else []
-    return "_".join([verb, names[model], *number])
-
-
-def nano_folders(model):
-    """The folders of the checkpoints of a model that is trained here."""
-    revisions = CONFIG.models[model].revisions
-    return [f"{CONFIG.results}/nano/{encode(model)}/{encode(r)}" for r in revisions]

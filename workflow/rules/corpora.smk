@@ -2,28 +2,6 @@
 # texts that a model writes itself need that model, and a GPU if it is large.
 
 
-localrules:
-    wikipedia,
-
-
-rule wikipedia:
-    input:
-        stale=stale("wikipedia", "<results>/texts/wikipedia.parquet"),
-    output:
-        "<results>/texts/wikipedia.parquet",
-    log:
-        "<results>/logs/wikipedia.log",
-    conda:
-        ENVIRONMENT
-    params:
-        key=key("wikipedia"),
-    message:
-        "Extracting the paragraphs of the Wikipedia slice"
-    shell:
-        script("unpack_wikipedia")
-        + " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"
-
-
 rule generate:
     input:
         prompts=prompts_of_corpus,
@@ -58,6 +36,7 @@ rule generate:
 rule corpus:
     input:
         texts=texts_of_corpus,
+        made=sources_of_corpus,
         stale=stale("corpus", "<results>/corpora/{corpus}.parquet"),
     output:
         "<results>/corpora/{corpus}.parquet",

@@ -3,32 +3,6 @@
 # is missing. With `scoring.parts`, several jobs share the tasks, and `evaluate` joins their tables.
 
 
-localrules:
-    quickstart_tasks,
-
-
-rule quickstart_tasks:
-    input:
-        texts="<results>/texts/wikipedia.parquet",
-        stale=stale("quickstart_tasks", "<results>/tasks", within="layerwise.json"),
-    output:
-        directory("<results>/tasks"),
-    log:
-        "<results>/logs/quickstart_tasks.log",
-    # The longest jobs wait for it.
-    priority: 20
-    conda:
-        ENVIRONMENT
-    params:
-        key=key("quickstart_tasks"),
-    message:
-        "Making the quickstart's tasks"
-    shell:
-        script("make_tasks")
-        + " --texts {input.texts:q} --output {output:q} --key {params.key}"
-        " --threads {threads} --log {log:q}"
-
-
 rule evaluate:
     input:
         tasks=task_data,

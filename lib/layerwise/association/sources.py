@@ -12,10 +12,6 @@ import pandas as pd
 COLUMN = "text_source"
 
 SHARED: Mapping[str, str] = {
-    # Made of the same 96 passages of Wikipedia (`layerwise.tasks.quickstart`).
-    "WikipediaArticleClustering": "wikipedia",
-    "WikipediaArticlePairs": "wikipedia",
-    "WikipediaArticleReranking": "wikipedia",
     # Of the paper's 32. STSBenchmark is a selection from STS12 to STS17.
     "MassiveIntentClassification": "massive",
     "MassiveScenarioClassification": "massive",

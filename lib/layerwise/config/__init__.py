@@ -7,6 +7,7 @@ section are in `layerwise.run.validate`.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path, PurePath
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ from pydantic import AfterValidator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from layerwise.config.corpora import AudioCorpus, CorpusSettings, ImageCorpus, TaskTexts
-from layerwise.config.models import Model, Nano
+from layerwise.config.models import Model
 from layerwise.config.reading import read_yaml
 from layerwise.config.settings import (
     AssociationSettings,
@@ -48,6 +49,9 @@ def _folder(path: str) -> str:
     return path
 
 
+Rules = Annotated[str, Field(pattern=r"^(.+\.smk|[A-Za-z_][\w.]*)$")]
+
+
 class Config(Section):
     """Everything that a run does. Only `studies` is required; their models are in `models`."""
 
@@ -55,16 +59,17 @@ class Config(Section):
     """Folder for all results."""
     models: dict[Name, Model] = {}
     """Models by name."""
-    nano: dict[Name, Nano] = {}
-    """Small models that the workflow trains; list each in `models` too."""
+    recipes: dict[Annotated[str, AfterValidator(_folder)], Rules] = {}
+    """Folders whose files the workflow makes before others read them, with the rules that make
+    them: a file of Snakemake rules (.smk), or a Python package that holds rules.smk."""
     published: dict[Name, Published] = {}
     """Published tables by name, in the schema of the authors' released results; studies draw them
     without a model."""
     corpora: dict[Name, Corpus] = {}
     """Corpora by name, of texts (source), images (images) or recordings (audio)."""
     tasks: Tasks = {}
-    """Tasks by name: empty for a task of mteb or the quickstart, {folder: …} for one with local
-    data, your own labels, or multiple choice. A list of names is accepted."""
+    """Tasks by name: empty for a task of mteb, {folder: …} for one with local data, your own
+    labels, or multiple choice. A list of names is accepted."""
     extract: ExtractSettings = ExtractSettings()
     """Extraction: how models run, and what is kept."""
     metrics: MetricsSettings = MetricsSettings()
@@ -114,6 +119,11 @@ class Config(Section):
         }
         return {**of_tasks, **self.association.own_texts}
 
+    def recipe_of(self, path: str) -> str | None:
+        """The folder of `recipes` that holds a file or folder; None for any other path."""
+        folders = (folder for folder in self.recipes if PurePath(path).is_relative_to(folder))
+        return next(folders, None)
+
     def labels(self) -> dict[str, dict[str, float]]:
         """The perturbations of each perturbed corpus: ``{corpus: {repetition: 0.5}}``."""
         return {n: c.perturb.labels for n, c in self.corpora.items() if c.perturb is not None}
@@ -128,8 +138,15 @@ class Config(Section):
         return self.models[model].override(self.scoring)
 
 
-def read_config(file: Path) -> Config:
+def read_config(file: Path, results: str | None = None) -> Config:
     """Read a config from a YAML or JSON file.
+
+    Parameters
+    ----------
+    file : Path
+    results : str, optional
+        The copy of the results folder in a storage: ``prefix/results``. Folders of recipes have
+        the same prefix.
 
     Raises
     ------
@@ -138,6 +155,23 @@ def read_config(file: Path) -> Config:
     """
     document = read_yaml(file)
     try:
-        return Config.of(document)
+        config = Config.of(document)
+        if results is None:
+            return config
+        prefix = results.removesuffix(config.results)
+        return Config.of({**_moved(document, config.recipes, prefix), "results": results})
     except ConfigError as error:
         raise error.in_file(str(file)) from None
+
+
+def _moved(value: Any, folders: Iterable[str], prefix: str) -> Any:
+    """A part of a document with a prefix before all paths in some folders."""
+    if isinstance(value, dict):
+        pairs = value.items()
+        return {_moved(k, folders, prefix): _moved(v, folders, prefix) for k, v in pairs}
+    if isinstance(value, list):
+        return [_moved(item, folders, prefix) for item in value]
+    is_inside = isinstance(value, str) and any(
+        PurePath(value).is_relative_to(folder) for folder in folders
+    )
+    return prefix + value if is_inside else value

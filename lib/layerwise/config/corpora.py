@@ -80,13 +80,6 @@ class FileTexts(Columns):
     """Column or key with a unique id; null numbers the rows from 0."""
 
 
-class PackageTexts(Section):
-    """Texts that come in a Python package."""
-
-    package: Literal["wikipedia", "lee", "lee_background"]
-    """Texts in gensim's test data: paragraphs of 102 Wikipedia articles, 50 or 300 news texts."""
-
-
 class TaskTexts(Section):
     """Texts of a task."""
 
@@ -118,10 +111,9 @@ class GeneratedTexts(Section):
 TextSource = Annotated[
     Annotated[HubTexts, Tag("{hub}")]
     | Annotated[FileTexts, Tag("{file}")]
-    | Annotated[PackageTexts, Tag("{package}")]
     | Annotated[TaskTexts, Tag("{task}")]
     | Annotated[GeneratedTexts, Tag("{generate}")],
-    one_of("hub", "file", "package", "task", "generate"),
+    one_of("hub", "file", "task", "generate"),
 ]
 """The source of a corpus of texts."""
 
@@ -226,7 +218,7 @@ class CorpusSettings(Kept):
     """Prompts and their views: ``corpora.<name>``."""
 
     source: TextSource
-    """Source of the texts: one of hub, file, package, task, generate."""
+    """Source of the texts: one of hub, file, task, generate."""
     filters: Filters = Filters()
     """Texts to drop."""
     sample: Sample = Sample()

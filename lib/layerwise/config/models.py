@@ -1,4 +1,4 @@
-"""The sections ``models`` and ``nano``: models, their checkpoints, and models to train."""
+"""The section ``models``: models and their checkpoints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pydantic import (
     field_validator,
 )
 
-from layerwise.section import Distinct, Name, Pattern, Positive, Section, Seed, SomeOf, one_of
+from layerwise.section import Distinct, Name, Pattern, Positive, Section, SomeOf, one_of
 from layerwise.vocabulary import Dtype, Pooling, ScoredReadout, Tokens
 
 # Checkpoints
@@ -353,26 +353,3 @@ class Model(Section):
         if not hub:
             raise ValueError("a pattern of branches is for models on the hub; list the revisions")
         return matching(branches, branches_of(hub))
-
-
-class Nano(Section):
-    """A small language model that the workflow trains."""
-
-    architecture: Literal["gpt_neox", "mamba2"]
-    """Kind of model."""
-    layers: int = Field(6, ge=1, le=100)
-    """Number of blocks."""
-    hidden: int = Field(128, ge=32, le=8192, multiple_of=32)
-    """Hidden width."""
-    vocabulary: int = Field(2048, ge=300, le=200_000)
-    """Size of the BPE vocabulary."""
-    context: int = Field(128, ge=16, le=16_384)
-    """Tokens in a training window."""
-    batch: int = Field(8, ge=1, le=4096)
-    """Windows in a training step."""
-    train_steps: Positive = 512
-    """Steps of the training; the learning rate's schedule ends there."""
-    learning_rate: float = Field(0.003, gt=0, le=1)
-    """Peak learning rate of AdamW."""
-    seed: Seed = 0
-    """Seed of weights and of the order of the windows."""

@@ -142,7 +142,7 @@ class AssociationSettings(Section):
     """
     text_sources: dict[str, str] = {}
     """Task clusters: tasks made of the same texts, as {task: name of the texts}. A cluster counts
-    as one draw. Those of the quickstart and of the paper are known."""
+    as one draw. Those of the paper are known."""
     seed: Seed = 0
     """Seed of permutations."""
 

@@ -3,8 +3,9 @@
 .. code-block:: yaml
 
     tasks:
-      STSBenchmark:                                       # of mteb, or of the quickstart
+      STSBenchmark:                                       # of mteb
       EmotionClassification: {folder: /data/emotion}      # its data from a local folder
+      pairs: {folder: /data/pairs, type: STS}             # your own task in mteb's schema
       reviews: {file: reviews.csv, kind: classification}  # your own labels
       mmlu: {questions: {hub: cais/mmlu, name: all}}      # multiple choice, by logit lens
 
@@ -36,11 +37,30 @@ TAGGED = (".conll", ".conllu")
 """Files of words and tags."""
 
 
+MtebType = Literal[
+    "Classification", "Clustering", "PairClassification", "Reranking", "Retrieval", "STS"
+]
+
+
 class MtebEntry(Section):
-    """A task of mteb, or one of the quickstart's."""
+    """A task of mteb, or your own in its schema."""
 
     folder: str | None = Field(None, min_length=1)
     """Local folder of the task's data in mteb's schema; null for the hub."""
+    type: MtebType | None = None
+    """For a task that mteb does not have: its type, which decides how it is scored; null to look
+    up the name in mteb. Classification with a test split alone is cross-validated in ten folds."""
+
+    @model_validator(mode="after")
+    def _has_data(self) -> Self:
+        if self.type is not None and self.folder is None:
+            raise ValueError("a task with a type of its own needs its data; add folder")
+        return self
+
+    @property
+    def task_type(self) -> str | None:
+        """Type of the task in the tables of scores, if the config says it."""
+        return self.type
 
 
 class LabelledEntry(Section):

@@ -24,11 +24,8 @@ from layerwise.config.corpora import (
     GeneratedTexts,
     HubData,
     HubTexts,
-    PackageTexts,
     TextSource,
 )
-from layerwise.corpora.packages import news
-from layerwise.corpora.wikipedia import read_paragraphs
 from layerwise.errors import LayerwiseError, check_name, closest, first_line
 from layerwise.io import delimited, tables
 from layerwise.io.files import folder_sha256, is_file, sha256_file, sha256_text
@@ -52,10 +49,9 @@ def open_texts(
 
     Parameters
     ----------
-    source : HubTexts, FileTexts, PackageTexts, TaskTexts or GeneratedTexts
+    source : HubTexts, FileTexts, TaskTexts or GeneratedTexts
     texts : Path or iterable of str, optional
-        The paragraphs of the package ``wikipedia`` or the generated texts as a file, or the texts
-        of a task. Other sources need none.
+        The file of the generated texts, or the texts of a task. Other sources need none.
 
     Raises
     ------
@@ -76,14 +72,8 @@ def open_texts(
         about = tables.facts(made)
         facts = {name: about[name] for name in ("model", "revision")}
         return frame.itertuples(index=False, name=None), facts
-    if isinstance(texts, Path):
-        paragraphs, about = read_paragraphs(texts), tables.facts(texts)
-        facts = {name: about[name] for name in ("source_sha256", "licence")}
-        return ((f"{p.article_id}-{p.paragraph}", p.text) for p in paragraphs), facts
-    if isinstance(source, PackageTexts):
-        lines = enumerate(news(source.package))
-        return ((f"{source.package}-{n}", line) for n, line in lines), {}
-    return of_texts(texts or ()), {}
+    made: Any = texts or ()
+    return of_texts(made), {}
 
 
 def of_texts(texts: Iterable[str]) -> Texts:

@@ -15,7 +15,6 @@ from layerwise.io.files import cached, sha256_bytes, sha256_text
 from layerwise.metrics.source import normalised
 
 PACKAGES = {
-    "wikipedia": ("corpora",),
     "generate": ("models",),
     "corpus": ("corpora",),
     "views": ("corpora",),

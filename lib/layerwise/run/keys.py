@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from functools import cache, cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from layerwise.config.corpora import GeneratedTexts, data_of
@@ -22,23 +22,23 @@ from layerwise.config.tasks import LabelledEntry, MtebEntry
 from layerwise.io.files import cached_sha256, folder_sha256
 from layerwise.metrics.registry import formula_hash
 from layerwise.models.source import identity
+from layerwise.project import rules_of
 
 if TYPE_CHECKING:
+    from layerwise.config.models import Model
     from layerwise.run.plan import Plan
 
 VERSIONS = {
-    "wikipedia": 2,
+    "recipe": 1,
     "generate": 1,
     "corpus": 1,
     "images": 2,
     "audio": 1,
     "views": 1,
-    "nano": 1,
     "gguf": 1,
     "pickled": 1,
     "extract": 2,
     "metrics": 6,
-    "tasks": 1,
     "evaluate": 3,
     "associate": 7,
     "select": 6,
@@ -90,11 +90,30 @@ class Keys:
         self.plan = plan
         self.config = plan.config
 
-    # Corpora
+    # Recipes
 
     @cache
-    def wikipedia(self) -> str:
-        return digest("wikipedia")
+    def recipe(self, folder: str) -> str:
+        """The key of all that a recipe makes: the hash of its rules, and of its package's code."""
+        name = self.config.recipes[folder]
+        rules = rules_of(name)
+        code = [rules] if name.endswith(".smk") else [rules, *sorted(rules.parent.rglob("*.py"))]
+        return digest("recipe", [_hash(path) for path in code])
+
+    def _made(self, path: str) -> list[str]:
+        """The identity of a file or folder that a recipe makes; empty for any other."""
+        folder = self.config.recipe_of(path)
+        if folder is None:
+            return []
+        return [self.recipe(folder), PurePath(path).relative_to(folder).as_posix()]
+
+    def _file(self, path: str) -> Any:
+        return self._made(path) or _hash(Path(path))
+
+    def _folder(self, path: str) -> Any:
+        return self._made(path) or folder_sha256(Path(path))
+
+    # Corpora
 
     @cache
     def generate(self, corpus: str) -> str:
@@ -125,14 +144,12 @@ class Keys:
         source = data_of(self.config.corpora[corpus].source)
         data: Any = None
         if getattr(source, "file", None):
-            data = _hash(Path(source.file))
+            data = self._file(source.file)
         elif getattr(source, "folder", None):
-            data = folder_sha256(Path(source.folder))
-            data = [data, _hash(Path(source.labels))] if source.labels else data
+            data = self._folder(source.folder)
+            data = [data, self._file(source.labels)] if source.labels else data
         elif getattr(source, "hub", None):
             data = _of_folder(source.hub) or self.plan.commit("corpora", corpus)
-        elif getattr(source, "package", None) == "wikipedia":
-            data = self.wikipedia()
         elif getattr(source, "task", None):
             data = self.task_data(source.task)
         return data
@@ -144,26 +161,26 @@ class Keys:
     # Models
 
     @cache
-    def nano(self, model: str) -> str:
-        revisions = self.config.models[model].revisions
-        return digest("nano", settings(self.config.nano[model]), revisions, self.wikipedia())
-
-    @cache
     def converted(self, model: str, revision: str) -> str:
         bare = self.config.models[model].model_copy(update={"adapters": ()})
         stage = "pickled" if getattr(bare.source, "pickled", None) else "gguf"
-        return digest(stage, identity(bare, revision), *self._commit(model, revision))
+        return digest(stage, self._identity(bare, revision), *self._commit(model, revision))
+
+    def _identity(self, entry: Model, revision: str) -> Any:
+        """`identity`; of a model with files that recipes make, what the config says and these."""
+        if not (made := self.plan.made_files(entry, revision)):
+            return identity(entry, revision)
+        described = entry.model_dump(mode="json", include={"adapters"})
+        return [described, [self._made(path) for path in made]]
 
     @cache
     def model(self, model: str, revision: str) -> str:
         """The identity of a model at a checkpoint: its settings and, if it is local, its files."""
-        entry = self.config.models[model]
-        made = self.nano(model) if model in self.config.nano else identity(entry, revision)
         return digest(
             "model",
             self._described(model),
             revision,
-            made,
+            self._identity(self.config.models[model], revision),
             *self._commit(model, revision),
             *self._adapter_commits(model, revision),
         )
@@ -210,22 +227,16 @@ class Keys:
         return [settings(self.config.metrics), formula_hash()]
 
     @cache
-    def quickstart_tasks(self) -> str:
-        return digest("tasks", self.wikipedia())
-
-    @cache
     def task_data(self, task: str) -> str:
         """The identity of a task: its name, settings and, if it is local, its files."""
         entry = self.config.tasks.get(task)
         data: Any = None
-        if self.plan.task_folder(task) is not None:
-            data = self.quickstart_tasks()
-        elif isinstance(entry, MtebEntry) and entry.folder is not None:
-            data = folder_sha256(Path(entry.folder))
+        if isinstance(entry, MtebEntry) and entry.folder is not None:
+            data = self._folder(entry.folder)
         elif isinstance(entry, LabelledEntry) and entry.corpus is not None:
             data = self.corpus(entry.corpus)
         else:
-            data = [_hash(Path(path)) for path in self.plan.task_files(task)]
+            data = [self._file(path) for path in self.plan.task_files(task)]
             questions = getattr(entry, "questions", None)
             of_hub = _of_folder(getattr(questions, "hub", "")) or self.plan.commit("tasks", task)
             data += [of_hub] if of_hub else []
@@ -267,7 +278,7 @@ class Keys:
     def published(self, published: str) -> str:
         entry = self.config.published[published]
         files = [getattr(entry, table) for table in ("scores", "metrics")]
-        return digest("published", [_hash(Path(f)) if f else None for f in files])
+        return digest("published", [self._file(f) if f else None for f in files])
 
     @cache
     def associate(self, study: str) -> str:

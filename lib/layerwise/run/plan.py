@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from functools import cache, cached_property
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from layerwise.config.studies import Study
 from layerwise.config.tasks import MtebEntry
 from layerwise.names import PATHS, encode, path_of
 from layerwise.run.keys import Keys
-from layerwise.tasks.names import QUICKSTART
+from layerwise.section import Section
 
 OF_STUDY = {"associations", "selections", "similarities"}
 """Tables that are made for one study."""
@@ -246,10 +246,16 @@ class Plan:
         of_corpora = [source.task for source in sources.values() if isinstance(source, TaskTexts)]
         for task in dict.fromkeys([*of_corpora, *config.tasks]):
             entry = config.tasks.get(task, MtebEntry())
-            mteb = entry == MtebEntry() and task not in QUICKSTART
+            mteb = entry == MtebEntry()
             if mteb or _of_hub(getattr(entry, "questions", None)):
                 found.append(f"tasks/{encode(task)}")
         return [f"{config.results}/fetched/{name}.json" for name in found]
+
+    def is_to_make(self, model: str) -> bool:
+        """True if a recipe makes a model and has not made its last checkpoint yet."""
+        entry = self.config.models[model]
+        paths = self.made_files(entry.source, entry.revisions[-1])
+        return not all(Path(path).exists() for path in paths)
 
     def commit(self, section: str, name: str, *revision: str) -> str | None:
         """The commit of what was fetched: of ``models``, a model and its revision, and so on.
@@ -271,13 +277,11 @@ class Plan:
         record = "/".join(map(encode, names))
         return record_of(Path(self.config.results, "fetched", f"{record}.json"))
 
-    @cache
-    def task_folder(self, task: str) -> str | None:
-        """The folder of a task that the workflow makes; None for any other task."""
-        entry = self.config.tasks.get(task)
-        if task not in QUICKSTART or entry not in (None, MtebEntry()):
-            return None
-        return f"{self.config.results}/tasks/{encode(task)}"
+    def made_files(self, entry: Section | None, revision: str = "") -> list[str]:
+        """The files and folders that recipes make among those that an entry names."""
+        named = [path for _, path in paths_of(entry)] if entry else []
+        paths = [path.replace("{revision}", revision) for path in named]
+        return [path for path in paths if self.config.recipe_of(path)]
 
     def task_files(self, task: str) -> list[str]:
         """The user's own files that a task is read from."""
@@ -289,9 +293,8 @@ class Plan:
 
     def task_results(self, task: str) -> list[str]:
         """The results of the workflow that a task is read from."""
-        entry, found = self.config.tasks.get(task), []
-        if self.task_folder(task):
-            found.append(f"{self.config.results}/tasks")
+        entry = self.config.tasks.get(task)
+        found = self.made_files(entry) if isinstance(entry, MtebEntry) else []
         if corpus := getattr(entry, "corpus", None):
             found.append(self.path("texts", corpus=corpus))
         return found
@@ -304,13 +307,24 @@ def place_of(source: Any, revision: str = "") -> str | None:
 
 
 def model_folder(config: Config, model: str, revision: str) -> str | None:
-    """The folder of a model that the workflow trains or converts; None for any other."""
-    place = f"{encode(model)}/{encode(revision)}"
-    if model in config.nano:
-        return f"{config.results}/nano/{place}"
-    if is_converted(config.models[model].source):
-        return f"{config.results}/converted/{place}"
-    return None
+    """The folder of a model that the workflow converts; None for any other."""
+    if not is_converted(config.models[model].source):
+        return None
+    return f"{config.results}/converted/{encode(model)}/{encode(revision)}"
+
+
+# Keys of files and folders.
+FILES = ("file", "folder", "states", "labels", "scores", "metrics")
+
+
+def paths_of(entry: Section, where: str = "") -> Iterator[tuple[str, str]]:
+    """The files and folders that an entry of the config names: the keys, and the paths."""
+    for key, value in entry:
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, Section):
+                yield from paths_of(item, f"{where}.{key}")
+        if key in FILES and isinstance(value, str):
+            yield f"{where}.{key}", value
 
 
 def record_of(path: Path) -> dict[str, Any]:

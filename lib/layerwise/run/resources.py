@@ -21,7 +21,6 @@ from layerwise.config.models import HubSource
 from layerwise.models.source import locate
 from layerwise.names import size_of
 from layerwise.run.plan import Plan
-from layerwise.tasks.names import QUICKSTART
 
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 # A model whose name has no number and that is not here.
@@ -47,9 +46,11 @@ TOKENS = 256
 """Tokens of a prompt of unknown length."""
 CHARACTERS = 4
 """Characters of a token."""
-# A file of text or a task that nothing is known of, and a task of the quickstart.
+# A file of text or a task that nothing is known of.
 UNKNOWN_TOKENS = 2e6
-QUICKSTART_TOKENS = 1e4
+# What a recipe makes on this machine is small: tokens of a task, parameters of a model.
+MADE_TOKENS = 1e4
+MADE_PARAMETERS = 1e6
 # For the time left, on a core: seconds of a job without its model's passes, seconds of the metrics
 # of a megabyte, operations per second.
 START_S = {
@@ -58,10 +59,8 @@ START_S = {
     "evaluate_part": 15.0,
     "associate": 10.0,
     "select": 10.0,
-    "train": 60.0,
     "convert": 10.0,
     "views": 10.0,
-    "wikipedia": 8.0,
 }
 SHORT_S = 2.0
 METRICS_S = 0.15
@@ -84,11 +83,11 @@ class Requests:
     def parameters(self, model: str) -> float:
         """Number of a model's parameters: by its name, or by the size of its local weights."""
         source = self.config.models[model].source
-        if model in self.config.nano:
-            return 12.0 * self.config.nano[model].layers * self.config.nano[model].hidden ** 2
         named = size_of(getattr(source, "hub", "").rpartition("/")[2]) or size_of(model)
         if named:
             return named
+        if self.plan.is_to_make(model):
+            return MADE_PARAMETERS
         folder = locate(source, self.config.models[model].revisions[-1]).folder
         files = folder.glob("*.safetensors") if folder else ()
         return sum(file.stat().st_size for file in files) / BYTES["float32"] or UNKNOWN
@@ -139,8 +138,7 @@ class Requests:
         names : mapping
             The job's wildcards: ``model``, ``revision``, ``corpus``, ``part``.
         """
-        kind = "train" if rule.startswith("train_") else rule  # one rule for each model
-        start, model = START_S.get(kind, SHORT_S), names.get("model", "")
+        start, model = START_S.get(rule, SHORT_S), names.get("model", "")
         if rule == "metrics":
             return start + METRICS_S * self.extract_mb(model, names["corpus"])
         if rule == "extract":
@@ -185,8 +183,8 @@ class Requests:
         """Tokens of a task's texts: of mteb's statistics, or of the user's files."""
         files = [Path(file) for file in self.plan.task_files(task)]
         length: float = sum(file.stat().st_size for file in files if file.is_file())
-        if not length and task in QUICKSTART:
-            return QUICKSTART_TOKENS
+        if not length and self.plan.task_results(task):
+            return MADE_TOKENS
         length = length or sum(_lengths(_statistics(task)))
         return length / CHARACTERS or UNKNOWN_TOKENS
 
@@ -202,10 +200,11 @@ class Requests:
     @cache
     def _shape(self, model: str) -> tuple[int, int]:
         """Number of layers, the embeddings included, and width; guessed if not known here."""
-        if model in self.config.nano:
-            return self.config.nano[model].layers + 1, self.config.nano[model].hidden
-        place = locate(self.config.models[model].source, self.config.models[model].revisions[-1])
-        given = card_of(place.folder or _cached(place.name, place.revision or "main"))
+        given: dict[str, Any] = {}
+        if not self.plan.is_to_make(model):
+            entry = self.config.models[model]
+            place = locate(entry.source, entry.revisions[-1])
+            given = card_of(place.folder or _cached(place.name, place.revision or "main"))
         given = given.get("text_config") or given.get("vision_config") or given
         layers = given.get("num_hidden_layers") or given.get("n_layer")
         width = given.get("hidden_size") or given.get("n_embd")

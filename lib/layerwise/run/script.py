@@ -165,7 +165,7 @@ def task_of(plan: Plan, name: str) -> Any:
     -------
     Task
     """
-    from layerwise.config.tasks import ChoiceEntry, LabelledEntry
+    from layerwise.config.tasks import ChoiceEntry, LabelledEntry, MtebEntry
     from layerwise.tasks.choice import ChoiceTask
     from layerwise.tasks.labelled import LabelledTask
 
@@ -179,7 +179,8 @@ def task_of(plan: Plan, name: str) -> Any:
     require("mteb", "tasks")
     from layerwise.tasks.mteb_task import MtebTask
 
-    return MtebTask(name, plan.task_folder(name) or getattr(entry, "folder", None))
+    entry = entry or MtebEntry()
+    return MtebTask(name, entry.folder, entry.type)
 
 
 def run(main: Callable[[Arguments], None], options: argparse.ArgumentParser) -> None:
@@ -196,10 +197,8 @@ def run(main: Callable[[Arguments], None], options: argparse.ArgumentParser) -> 
     from layerwise.run.plan import Plan
 
     def job() -> None:
-        arguments.config = read_config(arguments.config)
-        if arguments.results:
-            update = {"results": str(arguments.results)}
-            arguments.config = arguments.config.model_copy(update=update)
+        results = str(arguments.results) if arguments.results else None
+        arguments.config = read_config(arguments.config, results)
         arguments.plan = Plan(arguments.config)
         if arguments.stage:
             arguments.key = _checked_key(arguments)

@@ -16,6 +16,7 @@ from layerwise.config.kinds import KINDS
 from layerwise.config.tasks import LabelledEntry
 from layerwise.errors import LayerwiseError
 from layerwise.models.source import named
+from layerwise.project import ROOT
 from layerwise.run.validate import validate
 from layerwise.tasks.names import PAPER
 
@@ -43,7 +44,7 @@ def small(
     models : sequence of str
         As `layerwise.models.source.named` takes them; at least one.
     prompts : Path, optional
-        File with the prompts; without one, the Wikipedia slice of gensim's test data.
+        File with the prompts; without one, the texts of the example.
     tasks : sequence of str
         MTEB tasks.
     labels : LabelledEntry, optional
@@ -66,6 +67,11 @@ def small(
     if prompts is not None:
         source = {"file": str(prompts.absolute()), "column": column}
         document["corpora"]["prompts"]["source"] = {k: v for k, v in source.items() if v}
+    else:
+        example = yaml.safe_load((ROOT / "config.yaml").read_text(encoding="utf-8"))
+        (corpus, *_) = example["corpora"].values()
+        document["corpora"]["prompts"]["source"] = corpus["source"]
+        document["recipes"] = example["recipes"]
     document["tasks"] = {task: {} for task in tasks}
     if labels is not None:
         entry = labels.model_dump(mode="json", exclude_defaults=True)

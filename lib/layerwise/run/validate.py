@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -23,9 +24,9 @@ from layerwise.io.files import is_file, is_folder
 from layerwise.metrics.registry import all_metrics, sections
 from layerwise.metrics.sequence import QUANTITIES
 from layerwise.models.source import locate
-from layerwise.names import RESERVED, encode, size_of, step_of
-from layerwise.run.plan import OF_METRICS, OF_RESULTS, OF_SCORES, Plan, PlannedStudy
-from layerwise.section import Section
+from layerwise.names import RESERVED, encode, size_of
+from layerwise.project import rules_of
+from layerwise.run.plan import OF_METRICS, OF_RESULTS, OF_SCORES, Plan, PlannedStudy, paths_of
 from layerwise.tasks import catalog
 from layerwise.tasks.names import (
     AUDIO_TYPES,
@@ -33,7 +34,6 @@ from layerwise.tasks.names import (
     IMAGE_TYPES,
     PAPER,
     PROMPT_TYPES,
-    QUICKSTART,
     TYPES,
 )
 from layerwise.vocabulary import LABELS
@@ -45,9 +45,6 @@ Problem = tuple[str, str, Code]
 """A key of a study, or empty; what is wrong; and the error's code."""
 
 WITH_CORPORA = OF_METRICS | {"similarities"}
-
-# Keys of files and folders, of models aside.
-PATHS = ("file", "folder", "scores", "metrics")
 
 
 def read_valid(given: Any, files: Sequence[str | Path]) -> Plan:
@@ -93,14 +90,14 @@ def validate(config: Config) -> Plan:
         require_known(where, names, known)
     for name, section in sections().items():
         config.metrics.of(name, section)
-    _check_nano(config)
+    _check_recipes(config)
     _check_generation(config)
     _check_tasks(config)
     _check_prompts(config)
     plan = Plan(config)
     for study in plan.studies.values():
         check_study(study)
-    _check_files(config)
+    _check_files(plan)
     _check_association(config)
     return plan
 
@@ -147,7 +144,6 @@ def _references(config: Config) -> Iterator[tuple[str, Iterable[Any], Iterable[A
     """Each key that names things of another section, its names, and the known ones."""
     models, tasks, metrics = config.models, config.tasks, all_metrics()
     media = [name for name, c in config.corpora.items() if isinstance(c, MediaCorpus)]
-    yield "nano", config.nano, models
     for name, corpus in config.corpora.items():
         if isinstance(corpus.source, GeneratedTexts):
             where = f"corpora.{name}.source.generate.model"
@@ -172,18 +168,12 @@ def _references(config: Config) -> Iterator[tuple[str, Iterable[Any], Iterable[A
     yield "association.directions", config.association.directions, metrics
 
 
-def _check_nano(config: Config) -> None:
-    for model, nano in config.nano.items():
-        entry, where = config.models[model], f"models.{model}"
-        folder = f"{config.results}/nano/{encode(model)}/{{revision}}"
-        if getattr(entry.source, "folder", None) != folder:
-            problem = f"the workflow trains this model; write {{folder: {folder}}}."
-            raise ConfigError(f"{where}.source", problem, code="conflict")
-        for revision in entry.revisions:
-            step = step_of(revision)
-            if step is None or step > nano.train_steps:
-                problem = f"expected step0 to step{nano.train_steps}, got {revision!r}."
-                raise ConfigError(f"{where}.revisions", problem, code="unknown_name")
+def _check_recipes(config: Config) -> None:
+    for folder, recipe in config.recipes.items():
+        try:
+            rules_of(recipe)
+        except LayerwiseError as error:
+            raise ConfigError(f"recipes.{folder}", str(error), code=error.code) from None
 
 
 def _check_generation(config: Config) -> None:
@@ -205,13 +195,14 @@ def _check_generation(config: Config) -> None:
 
 def _check_tasks(config: Config) -> None:
     """Look up tasks of mteb by name, those that are the source of a corpus as well."""
-    named = {f"tasks.{n}": n for n, task in config.tasks.items() if isinstance(task, MtebEntry)}
+    entries = {n: task for n, task in config.tasks.items() if isinstance(task, MtebEntry)}
+    named = {f"tasks.{name}": name for name, entry in entries.items() if entry.type is None}
     for corpus, entry in config.corpora.items():
         task = getattr(entry.source, "task", None)
         if task is not None and task not in config.tasks:
             named[f"corpora.{corpus}.source.task"] = task
     for where, name in named.items():
-        if name not in {*QUICKSTART, *PAPER}:  # importing mteb takes seconds
+        if name not in PAPER:  # importing mteb takes seconds
             try:
                 catalog.get_task(name)
             except LayerwiseError as error:
@@ -220,7 +211,7 @@ def _check_tasks(config: Config) -> None:
 
 
 def _check_prompts(config: Config) -> None:
-    known = {*QUICKSTART, *PAPER, *TYPES, *config.tasks}
+    known = {*PAPER, *TYPES, *config.tasks}
     for model, entry in config.models.items():
         for name in entry.prompts if isinstance(entry.prompts, dict) else ():
             head, _, tail = name.rpartition("-")
@@ -235,14 +226,17 @@ def _check_prompts(config: Config) -> None:
             raise ConfigError(f"models.{model}.prompts", problem, code="unknown_name")
 
 
-def _check_files(config: Config) -> None:
+def _check_files(plan: Plan) -> None:
+    config = plan.config
     results = Path(config.results)
     for path in (results, *results.parents):
         if path.exists() and not path.is_dir():
             raise ConfigError("results", f"{path} is a file; name a folder.", code="bad_name")
     for name, model in config.models.items():
         try:
-            for revision in model.revisions if name not in config.nano else ():
+            for revision in model.revisions:
+                if plan.made_files(model.source, revision):
+                    continue
                 place = locate(model.source, revision)
                 # Before the files of the folder are hashed, which may be all of a home's.
                 if not place.folder or isinstance(model.source, StatesSource):
@@ -251,22 +245,21 @@ def _check_files(config: Config) -> None:
                     problem = f"{place.folder} has no config.json; name the folder of a model."
                     raise LayerwiseError(problem)
             for adapter in model.adapters:
-                locate(adapter)
+                if not plan.made_files(adapter):
+                    locate(adapter)
         except LayerwiseError as error:
             raise ConfigError(f"models.{name}", str(error), code="missing_file") from None
     for where, named in _data_files(config):
-        if not (is_file(named) or is_folder(named)):
+        if not (config.recipe_of(named) or is_file(named) or is_folder(named)):
             raise ConfigError(where, f"there is no {named}.", code="missing_file")
 
 
 def local_files(config: Config) -> Iterator[tuple[str, str]]:
     """The user's files and folders that a config names: the keys, and the paths."""
-    for name, model in config.models.items():
-        for source in (model.source, *model.adapters) if name not in config.nano else ():
-            for key in ("folder", "states"):
-                if path := getattr(source, key, None):
-                    yield f"models.{name}.source.{key}", path
-    yield from _data_files(config)
+    of_models = (paths_of(model, f"models.{name}") for name, model in config.models.items())
+    for where, path in (*itertools.chain(*of_models), *_data_files(config)):
+        if not config.recipe_of(path):
+            yield where, path
     for name, corpus in config.corpora.items():
         hub = getattr(data_of(corpus.source), "hub", None)
         if hub and is_folder(hub):
@@ -276,22 +269,13 @@ def local_files(config: Config) -> Iterator[tuple[str, str]]:
 def _data_files(config: Config) -> Iterator[tuple[str, str]]:
     for section in ("published", "corpora", "tasks"):
         for name, entry in getattr(config, section).items():
-            yield from _paths_of(entry, f"{section}.{name}")
-
-
-def _paths_of(section: Section, where: str) -> Iterator[tuple[str, str]]:
-    """The files and folders that a section names."""
-    for key, value in section:
-        if isinstance(value, Section):
-            yield from _paths_of(value, f"{where}.{key}")
-        elif key in PATHS and value:
-            yield f"{where}.{key}", value
+            yield from paths_of(entry, f"{section}.{name}")
 
 
 def _check_association(config: Config) -> None:
     """Refuse corpora and tasks that neither the config nor its published tables have."""
     texts, sources = config.association.own_texts, config.association.text_sources
-    corpora, tasks = [*config.corpora], [*config.tasks, *QUICKSTART, *PAPER]
+    corpora, tasks = [*config.corpora], [*config.tasks, *PAPER]
     if {*texts} - {*corpora} or {*texts.values(), *sources} - {*tasks}:
         # pandas takes a second to import; most configs do not need it here.
         from layerwise.association.published import names_in
@@ -439,7 +423,7 @@ def _task_types(planned: PlannedStudy) -> set[str]:
     """The types of a study's tasks; every type where only mteb knows a task's type."""
     types: set[str] = set()
     for task in planned.tasks:
-        declared = QUICKSTART.get(task) or getattr(planned.config.tasks[task], "task_type", None)
+        declared = getattr(planned.config.tasks[task], "task_type", None)
         types |= {declared} if declared else {*TYPES, *IMAGE_TYPES, *AUDIO_TYPES}
     return types
 

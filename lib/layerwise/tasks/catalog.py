@@ -1,21 +1,22 @@
-"""mteb's tasks and ours by name: English subsets, the test split, data from a local folder."""
+"""mteb's tasks, and a user's in its schema: English subsets, the test split, local data."""
 
 from __future__ import annotations
 
 import logging
+import sys
 from pathlib import Path
 from typing import Any, get_args
 
 from layerwise.corpora.sources import own_cache
 from layerwise.errors import Code, LayerwiseError, closest, first_line
 from layerwise.extras import require
-from layerwise.tasks.names import AUDIO_TYPES, IMAGE_TYPES, QUICKSTART, TYPES
+from layerwise.tasks.names import AUDIO_TYPES, IMAGE_TYPES, TYPES
 
 log = logging.getLogger(__name__)
 
 
-def get_task(name: str, folder: str | Path | None = None) -> Any:
-    """A task of mteb's, or one of the quickstart's, ready to load its data.
+def get_task(name: str, folder: str | Path | None = None, kind: str | None = None) -> Any:
+    """A task of mteb's, or a user's in its schema, ready to load its data.
 
     Of a multilingual task the subsets in English alone are used (STS17: en-en;
     AmazonCounterfactualClassification: en and en-ext), or all if there is none. The test split is
@@ -25,6 +26,8 @@ def get_task(name: str, folder: str | Path | None = None) -> Any:
     ----------
     folder : str, optional
         Local folder that is used in place of the hub's data set.
+    kind : str, optional
+        mteb's type of a user's task; without one, the name is looked up in mteb.
 
     Raises
     ------
@@ -32,7 +35,7 @@ def get_task(name: str, folder: str | Path | None = None) -> Any:
         If there is no such task, its type or modality cannot be scored, or its folder is not
         there.
     """
-    task = _named(name)
+    task = _of_user(name, str(folder), kind) if kind else _named(name)
     metadata = task.metadata
     known = {"text": TYPES, "image": IMAGE_TYPES, "audio": AUDIO_TYPES}
     types = known.get("/".join(metadata.modalities), ())
@@ -64,16 +67,12 @@ def get_task(name: str, folder: str | Path | None = None) -> Any:
 
 def _named(name: str) -> Any:
     mteb = require("mteb", "tasks")
-    from layerwise.tasks.classes import CLASSES
-
-    if name in CLASSES:
-        return CLASSES[name]()
     try:
         return mteb.get_task(name)
     except KeyError as error:
         raise LayerwiseError(
-            f"tasks: there is no task {name!r} in mteb{closest(name, _names())}; accepted are "
-            f"mteb's names and {', '.join(CLASSES)}.",
+            f"tasks: there is no task {name!r} in mteb{closest(name, _names())}; use one of its "
+            "names, or give your own task a folder and a type.",
             code="unknown_name",
         ) from error
 
@@ -82,7 +81,44 @@ def _names() -> list[str]:
     import mteb
 
     everything = mteb.get_tasks(exclude_superseded=False, exclude_private=False)
-    return [*QUICKSTART, *(task.metadata.name for task in everything)]
+    return [task.metadata.name for task in everything]
+
+
+def _of_user(name: str, folder: str, kind: str) -> Any:
+    """A task that mteb does not have, with the evaluator and the main score of its type."""
+    require("mteb", "tasks")
+    from mteb import abstasks
+    from mteb.abstasks.clustering_legacy import AbsTaskClusteringLegacy
+    from mteb.abstasks.task_metadata import TaskMetadata
+
+    bases: dict[str, tuple[Any, str]] = {
+        "Classification": (abstasks.AbsTaskClassification, "accuracy"),
+        "Clustering": (AbsTaskClusteringLegacy, "v_measure"),
+        "PairClassification": (abstasks.AbsTaskPairClassification, "max_ap"),
+        "Reranking": (abstasks.AbsTaskRetrieval, "map_at_1000"),
+        "Retrieval": (abstasks.AbsTaskRetrieval, "ndcg_at_10"),
+        "STS": (abstasks.AbsTaskSTS, "cosine_spearman"),
+    }
+    base, main_score = bases[kind]
+    metadata = TaskMetadata(
+        name=name,
+        type=kind,
+        description="A user's task.",
+        dataset={"path": folder, "revision": "1"},
+        eval_splits=["test"],
+        eval_langs=["eng-Latn"],
+        main_score=main_score,
+    )
+    attributes: dict[str, Any] = {"metadata": metadata}
+    if kind == "Classification" and not any(Path(folder).rglob("train*")):
+        # The classifier sees all texts outside the fold.
+        attributes |= {
+            "is_cross_validation": True,
+            "train_split": "test",
+            "n_splits": 10,
+            "samples_per_label": sys.maxsize,
+        }
+    return type(name, (base,), attributes)()
 
 
 def is_known(name: str) -> bool:

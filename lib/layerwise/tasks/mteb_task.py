@@ -60,16 +60,19 @@ MODEL = ModelMeta.create_empty(
 
 @dataclass(frozen=True)
 class MtebTask(Task):
-    """A task of mteb, or one of the quickstart's; see `layerwise.tasks.task.Task`.
+    """A task of mteb, or a user's in its schema; see `layerwise.tasks.task.Task`.
 
     Attributes
     ----------
     folder : str, optional
         Local folder of its data, in place of the hub's.
+    type : str, optional
+        mteb's type of a user's task.
     """
 
     name: str
     folder: str | None = None
+    type: str | None = None
 
     @property
     def task(self) -> Any:
@@ -204,7 +207,7 @@ class MtebTask(Task):
 @keep_data
 def _loaded(named: MtebTask) -> tuple[Any, tuple[Any, Any]]:
     """mteb's task with its data, and its random states at first."""
-    task = catalog.load(catalog.get_task(named.name, named.folder))
+    task = catalog.load(catalog.get_task(named.name, named.folder, named.type))
     return task, (task.rng_state.getstate(), task.np_rng.bit_generator.state)
 
 

@@ -35,16 +35,6 @@ AUDIO_TYPES = (
     "AudioReranking",
 )
 
-
-# The tasks made from data packages (`layerwise.tasks.quickstart`), with their types.
-QUICKSTART = {
-    "PangLeePolarity": "Classification",
-    "WikipediaArticleClustering": "Clustering",
-    "WikipediaArticlePairs": "PairClassification",
-    "WikipediaArticleReranking": "Reranking",
-    "LeeNewsSimilarity": "STS",
-}
-
 # The 32 tasks of Skean et al. 2025 (arXiv 2502.02013), by mteb's names (the v1 tasks).
 _TEMPLATE = (files("layerwise.data") / "paper.yaml").read_text(encoding="utf-8")
 PAPER: tuple[str, ...] = tuple(yaml.safe_load(_TEMPLATE)["tasks"])

@@ -15,9 +15,7 @@ slice in it: which article a passage comes from is its label. The three share th
 model reads few texts. All is chosen by hashes of the texts, not by a random state: the same
 articles give the same tasks on every machine.
 
-The folders have MTEB's own parquet schema and are scored like any mirrored MTEB task
-(`layerwise.tasks.classes`). They are plain parquet files without our metadata. The same data are
-then the same bytes, and their hash identifies them.
+The folders have MTEB's own parquet schema. The same data are the same bytes.
 """
 
 from __future__ import annotations
@@ -32,13 +30,24 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from layerwise.corpora.packages import gensim_file, news
-from layerwise.corpora.wikipedia import Paragraph, sentences_of
 from layerwise.io.files import replacing, sha256_text
+from quickstart.wikipedia import Paragraph, gensim_file, sentences_of
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+TYPES = {
+    "PangLeePolarity": "Classification",
+    "WikipediaArticleClustering": "Clustering",
+    "WikipediaArticlePairs": "PairClassification",
+    "WikipediaArticleReranking": "Reranking",
+    "LeeNewsSimilarity": "STS",
+}
+"""mteb's type of each task."""
+
+# The news texts of Lee, Pincombe and Welsh (2005), one a line. lee.cor has a Latin-1 pound sign.
+NEWS = {"lee": "latin-1", "lee_background": "utf-8"}
 
 ARTICLES = 12
 PASSAGES_PER_ARTICLE = 8
@@ -80,32 +89,36 @@ def news_similarity() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["sentence1", "sentence2", "score"])
 
 
-def make_tasks(paragraphs: Sequence[Paragraph], folder: Path) -> None:
-    """Write the folder of each task below `folder`.
+def news(name: str) -> list[str]:
+    """The texts of `lee` (50) or `lee_background` (300), in the file's order."""
+    lines = gensim_file(f"{name}.cor").read_text(encoding=NEWS[name]).split("\n")
+    return [line for line in lines if line.strip()]
+
+
+def make_task(folder: Path, passages: Sequence[Passage]) -> None:
+    """Write the folder of the task of its name.
 
     Parameters
     ----------
-    paragraphs : sequence of Paragraph
-        Of Wikipedia articles.
+    passages : sequence of Passage
+        From `passages_of`.
     """
-    chosen = passages_of(paragraphs)
     tables = {
-        "PangLeePolarity": {"": polarity()},
-        "WikipediaArticleClustering": {"": clustering(chosen)},
-        "WikipediaArticlePairs": {"": pairs(chosen)},
-        "WikipediaArticleReranking": reranking(chosen),
-        "LeeNewsSimilarity": {"": news_similarity()},
-    }
-    for task, made in tables.items():
-        for name, table in made.items():
-            with replacing(folder / task / name / "test.parquet") as partial:
-                table.to_parquet(partial, index=False)
-        if "" not in made:
-            files = {name: [{"split": "test", "path": f"{name}/test.parquet"}] for name in made}
-            configs = [{"config_name": name, "data_files": data} for name, data in files.items()]
-            with replacing(folder / task / "README.md") as partial:
-                partial.write_text(f"---\n{yaml.safe_dump({'configs': configs})}---\n", "utf-8")
-        log.info("%s: %s", task, {n or "test": len(t) for n, t in made.items()})
+        "PangLeePolarity": lambda _: {"": polarity()},
+        "WikipediaArticleClustering": lambda chosen: {"": clustering(chosen)},
+        "WikipediaArticlePairs": lambda chosen: {"": pairs(chosen)},
+        "WikipediaArticleReranking": reranking,
+        "LeeNewsSimilarity": lambda _: {"": news_similarity()},
+    }[folder.name](passages)
+    for name, table in tables.items():
+        with replacing(folder / name / "test.parquet") as partial:
+            table.to_parquet(partial, index=False)
+    if "" not in tables:
+        files = {name: [{"split": "test", "path": f"{name}/test.parquet"}] for name in tables}
+        configs = [{"config_name": name, "data_files": data} for name, data in files.items()]
+        with replacing(folder / "README.md") as partial:
+            partial.write_text(f"---\n{yaml.safe_dump({'configs': configs})}---\n", "utf-8")
+    log.info("%s: %s", folder.name, {name or "test": len(t) for name, t in tables.items()})
 
 
 class Passage(NamedTuple):
@@ -163,7 +176,7 @@ def passages_of(paragraphs: Sequence[Paragraph]) -> list[Passage]:
     return [Passage(f"p{i:03d}", title, text) for i, (title, text) in enumerate(chosen)]
 
 
-def clustering(chosen: list[Passage]) -> pd.DataFrame:
+def clustering(chosen: Sequence[Passage]) -> pd.DataFrame:
     """Sets of passages to be clustered by article, in mteb's schema for clustering.
 
     Each of `CLUSTERING_SETS` sets has all passages of `ARTICLES_PER_SET` articles.
@@ -176,13 +189,13 @@ def clustering(chosen: list[Passage]) -> pd.DataFrame:
     titles = sorted({p.article for p in chosen})
     rows = []
     for number in map(str, range(CLUSTERING_SETS)):
-        kept = shuffled(titles, "set", number)[:ARTICLES_PER_SET]
-        own = shuffled([p for p in chosen if p.article in kept], "in set", number)
-        rows.append(([p.text for p in own], [p.article for p in own]))
+        articles = shuffled(titles, "set", number)[:ARTICLES_PER_SET]
+        passages = shuffled([p for p in chosen if p.article in articles], "in set", number)
+        rows.append(([p.text for p in passages], [p.article for p in passages]))
     return pd.DataFrame(rows, columns=["sentences", "labels"])
 
 
-def pairs(chosen: list[Passage]) -> pd.DataFrame:
+def pairs(chosen: Sequence[Passage]) -> pd.DataFrame:
     """Pairs of passages: of one article (1) or of two (0), in mteb's schema for pairs.
 
     Returns
@@ -206,7 +219,7 @@ def pairs(chosen: list[Passage]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["sentence1", "sentence2", "labels"])
 
 
-def reranking(chosen: list[Passage]) -> dict[str, pd.DataFrame]:
+def reranking(chosen: Sequence[Passage]) -> dict[str, pd.DataFrame]:
     """Each passage as a query; candidates of the same article are relevant.
 
     Every query has `CANDIDATES` candidates, `POSITIVE_CANDIDATES` of them relevant.
@@ -221,9 +234,9 @@ def reranking(chosen: list[Passage]) -> dict[str, pd.DataFrame]:
     for one in chosen:
         query = f"q-{one.id}"
         order = shuffled([p for p in chosen if p != one], "candidate", one.text)
-        own = [p for p in order if p.article == one.article][:POSITIVE_CANDIDATES]
-        rest = [p for p in order if p.article != one.article][: CANDIDATES - len(own)]
-        listed = [p for p in order if p in own or p in rest]
+        relevant = [p for p in order if p.article == one.article][:POSITIVE_CANDIDATES]
+        others = [p for p in order if p.article != one.article][: CANDIDATES - len(relevant)]
+        listed = [p for p in order if p in relevant or p in others]
         candidates.append({"query-id": query, "corpus-ids": [p.id for p in listed]})
         judged += [
             {"query-id": query, "corpus-id": p.id, "score": int(p.article == one.article)}

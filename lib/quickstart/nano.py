@@ -1,8 +1,7 @@
-"""Small language models trained on the spot, for the quickstart and the tests.
+"""Small language models trained on the spot.
 
 They replace a real checkpoint sweep: seeded, trained in a minute or two, and saved as Hugging Face
-folders at log-spaced revisions like Pythia's. The rest of the library treats them like any other
-folder.
+folders at log-spaced revisions like Pythia's.
 """
 
 from __future__ import annotations
@@ -10,13 +9,13 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from layerwise.config.models import Nano
 from layerwise.errors import LayerwiseError
 from layerwise.models.source import quiet
 from layerwise.progress import Progress
@@ -24,6 +23,28 @@ from layerwise.progress import Progress
 log = logging.getLogger(__name__)
 
 HELD_OUT = 64  # windows of text for the held-out loss
+
+
+@dataclass(frozen=True)
+class Nano:
+    """Shape and training of a small model."""
+
+    architecture: Literal["gpt_neox", "mamba2"]
+    layers: int = 6
+    hidden: int = 64
+    vocabulary: int = 2048
+    context: int = 128  # tokens in a training window
+    batch: int = 8  # windows in a step
+    train_steps: int = 512
+    learning_rate: float = 0.003  # AdamW's at its peak
+    seed: int = 0
+
+
+MODELS = {
+    "pythia-nano": Nano("gpt_neox"),
+    "mamba2-nano": Nano("mamba2", batch=4, learning_rate=0.01),
+}
+REVISIONS = ["step0", *(f"step{2**power}" for power in range(10))]
 
 
 def train_tokenizer(texts: Sequence[str], vocabulary: int) -> Any:
@@ -78,9 +99,9 @@ def build(settings: Nano, vocabulary: int) -> Any:
 
 
 def train(
-    texts: Sequence[str], settings: Nano, steps: Sequence[int], folders: Mapping[int, Path]
+    texts: Sequence[str], settings: Nano, folders: Mapping[int, Path]
 ) -> list[dict[str, float]]:
-    """Train a model and save it at the given steps.
+    """Train a model and save it at some steps.
 
     AdamW with linear warm-up and cosine decay to a tenth over ``settings.train_steps``. The
     weights at a step do not depend on which other steps are saved.
@@ -88,9 +109,8 @@ def train(
     Parameters
     ----------
     settings : Nano
-        The model's entry in the config.
-    steps : increasing steps to save, 0 (untrained) included if wanted
-    folders : where to save each of them
+    folders : mapping of int to Path
+        Where to save each step; step 0 is the untrained model.
 
     Returns
     -------
@@ -131,8 +151,8 @@ def train(
     history = []
     batches = _batches(pool, batch, generator)
     train_loss = math.nan
-    with Progress(max(steps), f"train {settings.architecture}", "step") as bar:
-        for step in range(max(steps) + 1):
+    with Progress(max(folders), f"train {settings.architecture}", "step") as bar:
+        for step in range(max(folders) + 1):
             if step > 0:
                 model.train()
                 loss = _loss(model, next(batches))
@@ -144,7 +164,7 @@ def train(
             # Before the first step there are no gradients, and only the learning rate begins.
             optimizer.step()
             schedule.step()
-            if step in steps:
+            if step in folders:
                 held = _held_out_loss(model, held_out, batch)
                 losses = {"train_loss": train_loss if step else held, "held_out_loss": held}
                 history.append({"step": step, **losses})

@@ -1,7 +1,6 @@
 """The slice of the English Wikipedia that gensim ships with its tests, as a table of paragraphs.
 
-``results/texts/wikipedia.parquet``: ``article_id``, ``title``, ``paragraph`` (from 0 within an
-article) and ``text``, one row a paragraph.
+Its columns are ``id`` (number of the article and of the paragraph in it), ``title`` and ``text``.
 
 The pages of early 2016 with the lowest numbers (12, "Anarchism", to 775, "Algorithm"), as a
 MediaWiki export: 106 articles, 102 with prose. Wikipedia's text is under CC BY-SA 3.0.
@@ -22,8 +21,7 @@ from xml.etree import ElementTree
 
 import pandas as pd
 
-from layerwise.corpora.packages import gensim_file
-from layerwise.extras import require
+from layerwise.extras import package_folder, require
 from layerwise.io import tables
 from layerwise.io.files import sha256_file
 from layerwise.io.tables import Kind
@@ -33,7 +31,7 @@ log = logging.getLogger(__name__)
 DUMP = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
 ARTICLE_NAMESPACE = "0"
 
-PARAGRAPHS = Kind("layerwise.paragraphs", 2)
+PARAGRAPHS = Kind("quickstart.paragraphs", 1)
 
 # A full stop ends a sentence after a word of two or more small letters or digits ("Dr.", "e.g."
 # and initials do not), before a capital.
@@ -59,12 +57,16 @@ OPENING = "\"“‘'(["
 
 
 class Paragraph(NamedTuple):
-    """A paragraph and where it stands."""
+    """A paragraph of an article."""
 
-    article_id: int
+    id: str
     title: str
-    paragraph: int
     text: str
+
+
+def gensim_file(name: str) -> Path:
+    """A file of gensim's test data. gensim itself, slow to import, is not loaded."""
+    return package_folder("gensim") / "test" / "test_data" / name
 
 
 def articles(path: Path) -> Iterator[tuple[int, str, str]]:
@@ -165,13 +167,13 @@ def unpack(target: Path, dump: Path | None = None, **facts: Any) -> None:
     """
     dump = dump or gensim_file(DUMP)
     rows = [
-        Paragraph(number, title, place, text)
-        for number, title, markup in articles(dump)
-        for place, text in enumerate(paragraphs(markup))
+        Paragraph(f"{article}-{number}", title, text)
+        for article, title, markup in articles(dump)
+        for number, text in enumerate(paragraphs(markup))
     ]
     facts |= {"source": dump.name, "source_sha256": sha256_file(dump), "licence": "CC-BY-SA-3.0"}
     tables.write(target, pd.DataFrame(rows), kind=PARAGRAPHS, **facts)
-    log.info("%d paragraphs of %d articles", len(rows), len({row.article_id for row in rows}))
+    log.info("%d paragraphs of %d articles", len(rows), len({row.title for row in rows}))
 
 
 def sentences_of(text: str) -> list[str]:

@@ -1,0 +1,82 @@
+# The quickstart's texts, tasks and models. The workflow includes these rules for an entry of
+# `recipes`; RECIPE_FOLDER is the folder that the config names.
+
+from quickstart.nano import MODELS, REVISIONS
+from quickstart.tasks import TYPES
+
+TEXTS = f"{RECIPE_FOLDER}/wikipedia.parquet"
+TASK_FOLDERS = [f"{RECIPE_FOLDER}/tasks/{task}" for task in TYPES]
+
+
+localrules:
+    quickstart_texts,
+    quickstart_tasks,
+
+
+rule quickstart_texts:
+    input:
+        stale=stale("recipe", TEXTS, folder=RECIPE_FOLDER),
+    output:
+        TEXTS,
+    log:
+        "<results>/logs/quickstart/texts.log",
+    params:
+        key=PLAN.keys.recipe(RECIPE_FOLDER),
+    message:
+        "Extracting the paragraphs of the Wikipedia slice"
+    shell:
+        "python -m quickstart texts --output {output:q} --key {params.key} --log {log:q}"
+
+
+rule quickstart_tasks:
+    input:
+        texts=TEXTS,
+        stale=stale(
+            "recipe", *TASK_FOLDERS, within="layerwise.json", folder=RECIPE_FOLDER
+        ),
+    output:
+        [directory(folder) for folder in TASK_FOLDERS],
+    log:
+        "<results>/logs/quickstart/tasks.log",
+    # The longest jobs wait for it.
+    priority: 20
+    params:
+        key=PLAN.keys.recipe(RECIPE_FOLDER),
+    message:
+        "Making the quickstart's tasks"
+    shell:
+        "python -m quickstart tasks --texts {input.texts:q} --output {output:q}"
+        " --key {params.key} --log {log:q}"
+
+
+for MODEL in MODELS:
+    CHECKPOINTS = [f"{RECIPE_FOLDER}/{MODEL}/{revision}" for revision in REVISIONS]
+
+    rule:
+        name:
+            "train_" + MODEL.replace("-", "_")
+        input:
+            texts=TEXTS,
+            stale=stale(
+                "recipe", *CHECKPOINTS, within="layerwise.json", folder=RECIPE_FOLDER
+            ),
+        output:
+            [directory(folder) for folder in CHECKPOINTS],
+            losses=report(
+                f"{RECIPE_FOLDER}/{MODEL}.losses.csv",
+                caption="losses.rst",
+                category="Models",
+                labels={"model": MODEL, "table": "loss by checkpoint"},
+            ),
+        log:
+            f"<results>/logs/quickstart/{MODEL}.log",
+        # The passes of its checkpoints wait for it.
+        priority: 20
+        params:
+            key=PLAN.keys.recipe(RECIPE_FOLDER),
+            model=MODEL,
+        message:
+            f"Training {MODEL}"
+        shell:
+            "python -m quickstart train --model {params.model} --texts {input.texts:q}"
+            " --output {output:q} --key {params.key} --log {log:q}"

@@ -1,0 +1,103 @@
+"""Recipes: files that a user's rules, or those of the quickstart, make before others read them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from conftest import ROOT
+from helpers import tiny
+from helpers.project import Project
+
+from layerwise.config import Config, read_config
+from layerwise.run.plan import Plan
+from quickstart.nano import MODELS, Nano, train
+
+RULES = """
+rule make_texts:
+    output:
+        f"{RECIPE_FOLDER}/texts.txt",
+    params:
+        key=PLAN.keys.recipe(RECIPE_FOLDER),
+    shell:
+        "cp mine.txt {output}"
+
+
+rule make_model:
+    output:
+        directory(f"{RECIPE_FOLDER}/model"),
+    params:
+        key=PLAN.keys.recipe(RECIPE_FOLDER),
+    shell:
+        "cp -r models/llama {output}"
+
+
+rule make_task:
+    output:
+        directory(f"{RECIPE_FOLDER}/pairs"),
+    params:
+        key=PLAN.keys.recipe(RECIPE_FOLDER),
+    shell:
+        "mkdir -p {output} && cp pairs.parquet {output}/test.parquet"
+"""
+
+
+def test_files_of_a_recipe_are_made_once_and_again_when_it_changes(tmp_path: Path) -> None:
+    project = Project(tmp_path / "project")
+    texts = tiny.texts(24, seed=5)
+    pairs = {"sentence1": texts[:12], "sentence2": texts[12:], "score": [*range(12)]}
+    pd.DataFrame(pairs).to_parquet(project.folder / "pairs.parquet")
+    rules = project.folder / "make.smk"
+    rules.write_text(RULES)
+    project.config |= {
+        "recipes": {"made": "make.smk"},
+        "models": {"first": {"source": {"folder": "made/model"}}},
+        "corpora": {"c": {"source": {"file": "made/texts.txt"}, "views": {"n": 0}}},
+        "tasks": {"pairs": {"folder": "made/pairs", "type": "STS"}},
+        "metrics": {"metrics": ["prompt_entropy", "curvature"]},
+        "studies": {
+            "entropy": {"kind": "metrics_by_depth", "metrics": ["prompt_entropy"]},
+            "scores": {"kind": "score_by_depth"},
+        },
+    }
+    project.write()
+    project.snakemake()
+    scores = pd.read_parquet(project.folder / "results/scores/first/main.parquet")
+    assert set(scores["task_type"]) == {"STS"} and scores["main_score"].notna().all()
+    assert project.jobs() == {}
+    project.forget()
+    assert project.jobs() == {}, "keys of results hold without Snakemake's records"
+    rules.write_text(RULES + "\n# another version\n")
+    again = project.jobs()
+    assert {"corpus", "extract", "metrics", "evaluate"} <= again.keys()
+
+
+def test_a_copy_in_a_storage_has_the_same_keys(tmp_path: Path) -> None:
+    config = read_config(ROOT / "config.yaml")
+    moved = read_config(ROOT / "config.yaml", "store/results")
+    assert moved.results == "store/results"
+    assert moved.tasks["LeeNewsSimilarity"].folder.startswith("store/results/quickstart/")
+    here, there = Plan(config).keys, Plan(moved).keys
+    assert here.evaluate("pythia-nano", "step8") == there.evaluate("pythia-nano", "step8")
+    assert here.corpus("wikipedia") == there.corpus("wikipedia")
+    document = yaml.safe_load((ROOT / "config.yaml").read_text())
+    document["recipes"] = {"made": "quickstart"}
+    assert Config.of(document).recipe_of("made/a/b") == "made"
+    assert Config.of(document).recipe_of("made2/a") is None
+
+
+@pytest.mark.parametrize("architecture", [model.architecture for model in MODELS.values()])
+def test_a_step_has_the_same_weights_whatever_else_is_saved(
+    architecture: str, tmp_path: Path
+) -> None:
+    shape = {"layers": 2, "hidden": 32, "vocabulary": 300, "context": 16, "batch": 2}
+    settings = Nano(architecture, **shape, train_steps=3)
+    texts = tiny.texts(120, seed=1)
+    history = train(texts, settings, {s: tmp_path / f"a{s}" for s in (0, 2, 3)})
+    again = train(texts, settings, {2: tmp_path / "b2"})
+    assert [row["step"] for row in history] == [0, 2, 3]
+    assert again[0] == history[1]
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("a2", "b2")]
+    assert weights[0] == weights[1]
