@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -193,3 +194,25 @@ def test_the_wheel_holds_the_workflow(tmp_path: Path) -> None:
     assert "layerwise/data/paper.yaml" in names
     check = ROOT / "scripts" / "check_wheel.py"
     subprocess.run([sys.executable, check, wheel], check=True)
+
+
+def test_stopping_a_run_stops_its_snakemake(tmp_path: Path) -> None:
+    """Here a stand-in for Snakemake that only waits."""
+    package, pid = tmp_path / "snakemake", tmp_path / "pid"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text(
+        "import os, pathlib, time\n"
+        "pathlib.Path('pid').write_text(str(os.getpid()))\n"
+        "time.sleep(60)\n"
+    )
+    (tmp_path / "config.yaml").write_text("studies: {law: {kind: power_law}}\n")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    run = subprocess.Popen([*LAYERWISE, "run"], cwd=tmp_path, env=environment)
+    deadline = time.monotonic() + 60
+    while not (pid.is_file() and pid.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    run.terminate()
+    assert run.wait(30) != 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)

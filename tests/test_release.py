@@ -28,11 +28,11 @@ from layerwise.config.settings import ExtractSettings, ScoringSettings
 from layerwise.errors import Code, LayerwiseError
 from layerwise.io import tables
 from layerwise.models.load import load
-from layerwise.run import explain
 from layerwise.run.plan import Plan
 from layerwise.tasks.evaluate import evaluate
 from layerwise.tasks.labelled import LabelledTask
-from papers import claims, losses, release
+from papers import claims, explain, losses, release
+from papers.__main__ import app as annex
 
 MODEL = "Pythia/70m/step1000"
 SCORES = {"STS12": 0.25, "STS17": 0.5}
@@ -244,8 +244,8 @@ def test_scores_are_explained_by_the_variant_that_made_them(
     run = run_of_pairs(tmp_path)
     score_pairs(run, way, settings)
     results, csv = run.config.results, tmp_path / "variants.csv"
-    command = ["compare", results, results, "M", "--explain", "pairs", "--output", str(csv)]
-    ran = CliRunner().invoke(app, command, catch_exceptions=False)
+    command = ["explain", results, results, "M", "pairs", "--output", str(csv)]
+    ran = CliRunner().invoke(annex, command, catch_exceptions=False)
     table = pd.read_csv(csv)
     assert {"float32", "bfloat16", "float16"} == set(table["dtype"])
     best, own = table.iloc[0], table[table["n_changes"] == 0].iloc[0]
@@ -265,8 +265,8 @@ def test_an_explanation_refuses_what_the_run_or_the_other_scores_lack(tmp_path: 
     for model, task in (("n", "pairs"), ("m", "pears"), ("m", "pairs")):
         with refused("unknown_name"):
             explain.explain(run, model, task, other)
-    command = ["compare", str(tmp_path), "published", "pythia-410m", "--explain", "STS12"]
-    failed = CliRunner().invoke(app, command)
+    command = ["explain", str(tmp_path), "published", "pythia-410m", "STS12"]
+    failed = CliRunner().invoke(annex, command)
     assert isinstance(failed.exception, LayerwiseError)
     assert "no config.json" in str(failed.exception)
 

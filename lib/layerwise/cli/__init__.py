@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import subprocess
-import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
+from layerwise.cli import runs
+from layerwise.cli.options import CSV, JSON, figure_file, say, write_table
 from layerwise.errors import LayerwiseError, check_name
 
 if TYPE_CHECKING:
     from layerwise.models.load import LoadedModel
-    from layerwise.run.plan import Plan
 
 # All else is imported when it is needed: `layerwise --help` shall be there at once.
 
@@ -28,28 +25,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
 )
-
-FIGURES = (".png", ".pdf", ".svg")
-
-
-def _output(path: Path | None) -> Path | None:
-    """Make the folder of a file to write, before anything is computed."""
-    if path is not None:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            problem = f"{path} cannot be written ({error.strerror}); name another file."
-            raise LayerwiseError(problem, code="disk") from error
-    return path
-
-
-def _figure(path: Path | None) -> Path | None:
-    """As `_output`; refuse a figure of another format."""
-    if path is not None and path.suffix.lower() not in FIGURES:
-        problem = f"{path} is no figure; name a file of type {', '.join(FIGURES)}."
-        raise LayerwiseError(problem, code="unknown_value")
-    return _output(path)
-
 
 TOKEN_CHOICES = "all, drop_first or drop_sinks; of images also patches or class"
 TEXT_FILES = ".txt (one per line), .csv, .tsv, .jsonl or .parquet"
@@ -77,8 +52,6 @@ MAX_LENGTH = Annotated[
     ),
 ]
 THREADS = Annotated[int, Option(min=1, max=1024, help="CPU threads.")]
-CONFIG = Annotated[Path, Option("--config", "-c", help="The config.")]
-EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def _version(wanted: bool) -> None:
@@ -96,17 +69,6 @@ def _options(
     ] = False,
 ) -> None:
     pass
-
-
-CSV = Annotated[Path | None, Option(help="Write the table as CSV.", callback=_output)]
-JSON = Annotated[Path | None, Option(help="Write the table as JSON.", callback=_output)]
-
-
-def _write(table: Any, csv: Path | None, json: Path | None) -> None:
-    if csv is not None:
-        table.to_csv(csv, index=False)
-    if json is not None:
-        table.to_json(json, orient="records", indent=1)
 
 
 def _opened(
@@ -143,7 +105,8 @@ def analyse(
     csv: CSV = None,
     json: JSON = None,
     plot: Annotated[
-        Path | None, Option(help="Draw the metrics by depth (.png, .pdf, .svg).", callback=_figure)
+        Path | None,
+        Option(help="Draw the metrics by depth (.png, .pdf, .svg).", callback=figure_file),
     ] = None,
     revision: REVISION = "main",
     device: DEVICE = "auto",
@@ -164,8 +127,8 @@ def analyse(
     prompts = prompts_of(texts, text)
     with _opened(model, threads, max_length, revision, device, dtype) as loaded:
         table, _ = measure(loaded, [prompts], threads, metrics=metric, tokens=tokens)
-    _say(table.pivot_table("value", "layer", "metric").round(3).to_string())
-    _write(table, csv, json)
+    say(table.pivot_table("value", "layer", "metric").round(3).to_string())
+    write_table(table, csv, json)
     if plot is not None:
         from layerwise.config.studies import Study
         from layerwise.figures.render import draw
@@ -226,7 +189,8 @@ def choose(
     csv: CSV = None,
     json: JSON = None,
     plot: Annotated[
-        Path | None, Option(help="Draw the scores by depth (.png, .pdf, .svg).", callback=_figure)
+        Path | None,
+        Option(help="Draw the scores by depth (.png, .pdf, .svg).", callback=figure_file),
     ] = None,
     revision: REVISION = "main",
     device: DEVICE = "auto",
@@ -279,17 +243,17 @@ def choose(
             threads=threads,
         )
     about = [model, used, *filter(None, [choice.score]), f"tokens: {choice.tokens}"]
-    _say(choice.advice, choice.reason, f"({', '.join(about)})")
+    say(choice.advice, choice.reason, f"({', '.join(about)})")
     if verbose:
-        _say(choice.table.round(3).to_string(index=False, na_rep="–"))
+        say(choice.table.round(3).to_string(index=False, na_rep="–"))
     if choice.several is not None:
-        _say(choice.several.round(3).to_string(index=False))
+        say(choice.several.round(3).to_string(index=False))
     options = {"max-length": max_length, "revision": revision, "dtype": dtype}
     usual = {"revision": "main", "dtype": "float32"}
     options = {key: value for key, value in options.items() if value != usual.get(key)}
     if isinstance(loaded.reader, Texts):
-        _say(f"To save it: {choice.export_command(model, **options)}")
-    _write(choice.whole_table, csv, json)
+        say(f"To save it: {choice.export_command(model, **options)}")
+    write_table(choice.whole_table, csv, json)
     if plot is not None:
         choosing.plot(choice, plot)
 
@@ -360,7 +324,7 @@ def export(
     checked_with = prompts_of(texts) if texts else cut.made_up_texts()
     with _opened(model, threads, max_length, revision, device, dtype) as loaded:
         done = cut.export(loaded, recipe, out, checked_with, origin=why)
-    _say(
+    say(
         f"{done.folder} holds layer{'s' * (len(layers) > 1)} {', '.join(map(str, layers))} of "
         f"{loaded.anatomy.n_layers - 1} of {model}.",
         f"Size: {done.parameters / 1e6:.1f} of {done.whole_parameters / 1e6:.1f} million "
@@ -370,24 +334,6 @@ def export(
         f"Load it with SentenceTransformer({str(out)!r}"
         + (", trust_remote_code=True)" if recipe.needs_code else ")"),
     )
-
-
-@app.command("export-scores")
-def export_scores(
-    results: Annotated[Path, Argument(help="Results folder of a run that kept all scores.")],
-    out: Annotated[Path, Argument(help="Folder to write, for mteb.ResultCache.")],
-) -> None:
-    """Write the scores of every layer as mteb's own result files, an experiment for each layer.
-
-    The run needs scoring: {sub_scores: true} in its config.
-
-    Example: layerwise export-scores results mteb-results
-    """
-    import layerwise
-    from layerwise.export.mteb_results import export_scores
-
-    n = export_scores(layerwise.open(results), out)
-    _say(f"Wrote {n} files. Read them: mteb.ResultCache({str(out)!r}).load_results(...)")
 
 
 @app.command()
@@ -450,205 +396,20 @@ def new(
                 "--text and --label name columns of --labels, or of a table of --texts; give one.",
                 code="conflict",
             )
-        rows = labels and choosing.task_of(labels.absolute(), text or (), label)
+        rows = None
+        if labels is not None:
+            rows = choosing.task_of(labels.absolute(), text or (), label)
         column = text[0] if text and has_columns else None
         document = starter.small(names, texts, task or (), rows, column)
     path = starter.write(folder, document)
-    _say(
+    say(
         f"Wrote {path}.",
         f"List its jobs: layerwise plan --config {path}",
         f"Run it: layerwise run --config {path}",
     )
 
 
-@app.command()
-def compare(
-    results: Annotated[Path, Argument(help="Results folder of your run.")],
-    other: Annotated[
-        str,
-        Argument(
-            help="Another results folder, a table of published scores, or "
-            "'published' for the numbers that ship with layerwise."
-        ),
-    ],
-    model: Annotated[str, Argument(help="Model, in upper or lower case.")],
-    revision: Annotated[
-        str | None, Option(help="Checkpoint of your run, if it has several.")
-    ] = None,
-    output: Annotated[
-        Path | None,
-        Option(
-            help="CSV of all tasks and layers, or of all variants (default: print it).",
-            callback=_output,
-        ),
-    ] = None,
-    explain: Annotated[
-        str | None,
-        Option(
-            help="A task of the run to score again, in the token selections, poolings, readouts, "
-            "prefix tokens, maximum lengths and precisions that people differ in."
-        ),
-    ] = None,
-) -> None:
-    """Compare a model's task scores with those of another run or with the published ones.
-
-    Scores are of all tokens, mean pooling and the final norm, as in presets/as_released.yaml.
-    With --explain, print the variants whose scores of a task are nearest to the other ones.
-
-    Example: layerwise compare results/as_released published pythia-410m --explain STS12
-    """
-    from layerwise.association import compare
-
-    if explain is not None:
-        _explain(results, compare.read_scores(other, model), model, explain, revision, output)
-        return
-    first = compare.read_scores(str(results), model, revision)
-    found = compare.differences(first, compare.read_scores(other, model))
-    if output:
-        found.to_csv(output, index=False, float_format="%.4f")
-    else:
-        _say(compare.by_task_and_layer(found))
-    _say(*compare.described(found))
-
-
-def _explain(
-    results: Path, other: Any, model: str, task: str, revision: str | None, output: Path | None
-) -> None:
-    """Print the variants of a run whose scores of a task are nearest to others."""
-    from layerwise.run import explain
-    from layerwise.run.results import Results
-
-    plan = Results(results).plan
-    if plan is None:
-        raise LayerwiseError(
-            f"{results} has no config.json; name the results folder of a run.", code="missing_file"
-        )
-    found = explain.explain(plan, model, task, other, revision)
-    if output:
-        found.to_csv(output, index=False)
-    else:
-        _say(found.head(10).to_string(index=False))
-    _say(explain.described(found, task))
-
-
-@app.command(context_settings=EXTRA)
-def run(
-    context: typer.Context,
-    config: CONFIG = Path("config.yaml"),
-    cores: Annotated[int, Option(min=1, help="CPU cores that jobs may use.")] = 2,
-    verbose: Annotated[bool, Option(help="Show Snakemake's own output.")] = False,
-) -> None:
-    """Run the workflow on a config. Files that are up to date are not made again.
-
-    Further options are passed to snakemake: layerwise run -c mine.yaml --dry-run
-    """
-    progress = [] if verbose else ["--logger", "layerwise"]
-    results = Path(
-        _snakemake(config, *progress, "--cores", str(cores), *context.args).config.results
-    )
-    if context.args:
-        return
-    from layerwise.figures.report import shown
-    from layerwise.io import delimited
-
-    best = results / "report" / "best_layers.csv"
-    if best.is_file():
-        _say(shown(delimited.read(best)).to_string(index=False))
-    _say(f"Figures and tables: {results}/report.html. Explorer: {results}/explore.html.")
-
-
-@app.command()
-def plan(
-    config: CONFIG = Path("config.yaml"),
-    tflops: Annotated[
-        float, Option(min=0.001, help="10¹² operations per second that a GPU reaches.")
-    ] = 30,
-) -> None:
-    """List the jobs of a run and what they take, without running it.
-
-    GPU memory and hours, downloads and activations are estimates from the names of models and the
-    lengths of texts.
-    """
-    from layerwise.run.resources import Requests
-
-    found = _snakemake(config, "--dry-run", "--quiet", "host", "rules")
-    _say(*Requests(found).describe(tflops))
-
-
-@app.command()
-def plot(
-    results: Annotated[Path, Argument(help="A results folder.")],
-    kind: Annotated[str, Argument(help="A kind of figure, or a study of the run.")],
-    output: Annotated[
-        Path | None, Option(help="File to write (default: KIND.png).", callback=_figure)
-    ] = None,
-) -> None:
-    """Draw one figure of a run.
-
-    Example: layerwise plot results score_by_depth
-    """
-    import layerwise
-
-    target = output or Path(f"{kind}.png")
-    layerwise.open(results).plot(kind).savefig(target)
-    _say(f"{target} is written.")
-
-
-@app.command()
-def publish(
-    results: Annotated[Path, Argument(help="A results folder.")],
-    out: Annotated[Path, Argument(help="Folder to write: new or empty.")],
-    licence: Annotated[
-        str, Option(help="Licence of the data set, as the hub names it, such as cc-by-4.0.")
-    ] = "other",
-) -> None:
-    """Write the tables, a card and the explorer of a run as a data set for the hub.
-
-    Nothing is uploaded.
-
-    Example: layerwise publish results my-layers --licence cc-by-4.0
-    """
-    from layerwise.export.cut import check_target
-    from layerwise.run.publish import publish as write
-
-    check_target(out)
-    names = write(results, out, licence)
-    _say(
-        f"{out} holds {', '.join(names)}, README.md and index.html.",
-        f"Upload it: hf upload OWNER/NAME {shlex.quote(str(out))} --repo-type dataset",
-    )
-
-
-@app.command()
-def report(config: CONFIG = Path("config.yaml")) -> None:
-    """Write one page with all figures and tables of a run. Runs the jobs that are missing."""
-    results = _snakemake(config, "--logger", "layerwise", "--cores", "1", "report").config.results
-    _say(f"{results}/report.html is up to date.")
-
-
-def _snakemake(config: Path, *arguments: str) -> Plan:
-    """Run Snakemake on a config and return its plan; end with Snakemake's status if it fails."""
-    from layerwise.config.reading import read_yaml
-    from layerwise.extras import require
-    from layerwise.project import SNAKEFILE
-    from layerwise.run.validate import read_valid
-
-    require("snakemake", "workflow")
-    found = read_valid(read_yaml(config), [config])
-    command = ["-m", "snakemake", "--snakefile", str(SNAKEFILE), "--configfile", str(config)]
-    # Jobs start `python`: this one, also where its environment is not activated.
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    status = subprocess.run(
-        [sys.executable, *command, *arguments], check=False, env={**os.environ, "PATH": path}
-    ).returncode
-    if status:
-        raise SystemExit(status)
-    return found
-
-
-def _say(*lines: str) -> None:
-    for line in lines:
-        typer.echo(line)
+app.add_typer(runs.app)
 
 
 def main() -> None:

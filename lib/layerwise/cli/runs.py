@@ -1,0 +1,200 @@
+"""Commands on runs of the workflow: `run`, `plan`, `report`, `plot`, `compare`, `publish`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument, Option
+
+from layerwise.cli.options import figure_file, output_file, say
+
+if TYPE_CHECKING:
+    from layerwise.run.plan import Plan
+
+app = typer.Typer()
+
+CONFIG = Annotated[Path, Option("--config", "-c", help="The config.")]
+EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+@app.command(context_settings=EXTRA)
+def run(
+    context: typer.Context,
+    config: CONFIG = Path("config.yaml"),
+    cores: Annotated[int, Option(min=1, help="CPU cores that jobs may use.")] = 2,
+    verbose: Annotated[bool, Option(help="Show Snakemake's own output.")] = False,
+) -> None:
+    """Run the workflow on a config. Files that are up to date are not made again.
+
+    Further options are passed to snakemake: layerwise run -c mine.yaml --dry-run
+    """
+    progress = [] if verbose else ["--logger", "layerwise"]
+    results = Path(
+        _snakemake(config, *progress, "--cores", str(cores), *context.args).config.results
+    )
+    if context.args:
+        return
+    from layerwise.figures.report import shown
+    from layerwise.io import delimited
+
+    best = results / "report" / "best_layers.csv"
+    if best.is_file():
+        say(shown(delimited.read(best)).to_string(index=False))
+    say(f"Figures and tables: {results}/report.html. Explorer: {results}/explore.html.")
+
+
+@app.command()
+def plan(
+    config: CONFIG = Path("config.yaml"),
+    tflops: Annotated[
+        float, Option(min=0.001, help="10¹² operations per second that a GPU reaches.")
+    ] = 30,
+) -> None:
+    """List the jobs of a run and what they take, without running it.
+
+    GPU memory and hours, downloads and activations are estimates from the names of models and the
+    lengths of texts.
+    """
+    from layerwise.run.resources import Requests
+
+    planned = _snakemake(config, "--dry-run", "--quiet", "host", "rules")
+    say(*Requests(planned).describe(tflops))
+
+
+@app.command()
+def plot(
+    results: Annotated[Path, Argument(help="A results folder.")],
+    kind: Annotated[str, Argument(help="A kind of figure, or a study of the run.")],
+    output: Annotated[
+        Path | None, Option(help="File to write (default: KIND.png).", callback=figure_file)
+    ] = None,
+) -> None:
+    """Draw one figure of a run.
+
+    Example: layerwise plot results score_by_depth
+    """
+    import layerwise
+
+    target = output or Path(f"{kind}.png")
+    layerwise.open(results).plot(kind).savefig(target)
+    say(f"{target} is written.")
+
+
+@app.command()
+def publish(
+    results: Annotated[Path, Argument(help="A results folder.")],
+    out: Annotated[Path, Argument(help="Folder to write: new or empty.")],
+    licence: Annotated[
+        str, Option(help="Licence of the data set, as the hub names it, such as cc-by-4.0.")
+    ] = "other",
+) -> None:
+    """Write the tables, a card and the explorer of a run as a data set for the hub.
+
+    Nothing is uploaded.
+
+    Example: layerwise publish results my-layers --licence cc-by-4.0
+    """
+    from layerwise.export.cut import check_target
+    from layerwise.run.publish import publish as write
+
+    check_target(out)
+    names = write(results, out, licence)
+    say(
+        f"{out} holds {', '.join(names)}, README.md and index.html.",
+        f"Upload it: hf upload OWNER/NAME {shlex.quote(str(out))} --repo-type dataset",
+    )
+
+
+@app.command()
+def report(config: CONFIG = Path("config.yaml")) -> None:
+    """Write one page with all figures and tables of a run. Runs the jobs that are missing."""
+    results = _snakemake(config, "--logger", "layerwise", "--cores", "1", "report").config.results
+    say(f"{results}/report.html is up to date.")
+
+
+def _snakemake(config: Path, *arguments: str) -> Plan:
+    """Run Snakemake on a config and return its plan; end with Snakemake's status if it fails."""
+    from layerwise.config.reading import read_yaml
+    from layerwise.extras import require
+    from layerwise.project import SNAKEFILE
+    from layerwise.run.validate import read_valid
+
+    require("snakemake", "workflow")
+    plan = read_valid(read_yaml(config), [config])
+    command = ["-m", "snakemake", "--snakefile", str(SNAKEFILE), "--configfile", str(config)]
+    # Jobs start `python`: this one, also where its environment is not activated.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    process = subprocess.Popen(
+        [sys.executable, *command, *arguments], env={**os.environ, "PATH": path}
+    )
+    # Whoever stops this command stops Snakemake with it, which lets no further job start.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: process.send_signal(number))
+    status = process.wait()
+    if status:
+        raise SystemExit(status)
+    return plan
+
+
+@app.command()
+def compare(
+    results: Annotated[Path, Argument(help="Results folder of your run.")],
+    other: Annotated[
+        str,
+        Argument(
+            help="Another results folder, a table of published scores, or "
+            "'published' for the numbers that ship with layerwise."
+        ),
+    ],
+    model: Annotated[str, Argument(help="Model, in upper or lower case.")],
+    revision: Annotated[
+        str | None, Option(help="Checkpoint of your run, if it has several.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        Option(
+            help="CSV of all tasks and layers (default: print it).",
+            callback=output_file,
+        ),
+    ] = None,
+) -> None:
+    """Compare a model's task scores with those of another run or with the published ones.
+
+    Scores are of all tokens, mean pooling and the final norm, as in presets/as_released.yaml.
+
+    Example: layerwise compare results/as_released published pythia-410m
+    """
+    from layerwise.association import compare
+
+    first = compare.read_scores(str(results), model, revision)
+    differences = compare.differences(first, compare.read_scores(other, model))
+    if output:
+        differences.to_csv(output, index=False, float_format="%.4f")
+    else:
+        say(compare.by_task_and_layer(differences))
+    say(*compare.described(differences))
+
+
+@app.command("export-scores")
+def export_scores(
+    results: Annotated[Path, Argument(help="Results folder of a run that kept all scores.")],
+    out: Annotated[Path, Argument(help="Folder to write, for mteb.ResultCache.")],
+) -> None:
+    """Write the scores of every layer as mteb's own result files, an experiment for each layer.
+
+    The run needs scoring: {sub_scores: true} in its config.
+
+    Example: layerwise export-scores results mteb-results
+    """
+    import layerwise
+    from layerwise.export.mteb_results import export_scores
+
+    n = export_scores(layerwise.open(results), out)
+    say(f"Wrote {n} files. Read them: mteb.ResultCache({str(out)!r}).load_results(...)")
