@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 WAITING_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}
 # Devices that compute spectra after the pass; others compute them during it.
 AT_ONCE = ("cpu",)
+# Pieces of work that may wait behind the pass, each of up to `WAITING_BYTES`.
+IN_FLIGHT = 3
 
 
 def extract(
@@ -196,7 +199,7 @@ class Reduction:
         self.with_output = OUTPUT in (self.readout, *self.readouts.values())
         prefixes = settings.prefixes and _causal(loaded, "prefixes")
         self.needs = Needs(settings.protocols, settings.tokens, prefixes, settings.sink_ratio)
-        self.behind: Future[None] | None = None
+        self.behind: deque[Future[None]] = deque()
         self.needs_of = cache(self._needs_of)
 
     def _needs_of(self, layer: int, sublayer: str, view: int) -> dict[str, Needs]:
@@ -226,19 +229,17 @@ class Reduction:
 
     def submit(self, work: Callable[[], None]) -> None:
         """Do work during the pass, after the work submitted before."""
-        self.wait()
         if self.loaded.device.type in AT_ONCE:
             work()
-        else:
-            self.behind = eigen.behind(work, self.loaded.device)
-
-    def wait(self) -> None:
-        """Wait for the submitted work."""
-        behind, self.behind = self.behind, None
-        if behind is None:
             return
+        self.wait(IN_FLIGHT - 1)
+        self.behind.append(eigen.behind(work, self.loaded.device))
+
+    def wait(self, most: int = 0) -> None:
+        """Wait until at most so many pieces of the submitted work are not done."""
         try:
-            behind.result()
+            while len(self.behind) > most:
+                self.behind.popleft().result()
         except (MemoryError, RuntimeError) as error:
             if not forward.out_of_memory(error):
                 raise
@@ -305,12 +306,12 @@ class Batch:
         self._decompose(last=True)
 
     def _decompose(self, *, last: bool = False) -> None:
-        # Before: numpy refuses what is not finite.
-        self._check()
         waiting, self.waiting = self.waiting, []
         self.reduced += waiting
 
         def work() -> None:
+            # The pass goes on meanwhile: nothing in it waits for the device.
+            self._check(waiting)
             complete([reduced for *_, reduced in waiting])
             if last:
                 self._collect()
@@ -320,27 +321,30 @@ class Batch:
     def _collect(self) -> None:
         """Move the results to the window."""
         protocols = self.reduction.needs.protocols
+        reduced_arrays = [reduced.arrays for *_, reduced in self.reduced]
+        tensors = [values for arrays in reduced_arrays for values in arrays.values()]
+        copies = iter(eigen.to_host([*tensors, *(means for _, means in self.attended)]))
         for layer, sublayer, reduced in self.reduced:
             numbers = [protocols.index(protocol) for protocol in reduced.needs.protocols]
-            arrays = {name: values.cpu().numpy() for name, values in reduced.arrays.items()}
+            arrays = {name: next(copies) for name in reduced.arrays}
             group = BLOCK if sublayer == OUTPUT else sublayer
             self.window.put(group, layer, self.rows, numbers, arrays)
         if self.attention:
             prompts = [self.window.prompts[row] for row in self.rows]
-            for layer, attended in self.attended:
-                self.attention.put(layer, prompts, attended.cpu().numpy())
+            for (layer, _), attended in zip(self.attended, copies, strict=True):
+                self.attention.put(layer, prompts, attended)
 
-    def _check(self) -> None:
-        """Refuse states that are not finite; of several layers at once, as the device waits."""
-        if not self.waiting:
+    def _check(self, waiting: Sequence[tuple[int, str, Reduced]]) -> None:
+        """Refuse states that are not finite, before numpy does; of several layers at once."""
+        if not waiting:
             return
-        device = self.waiting[0][2].mean.device
-        means = torch.stack([reduced.mean.to(device) for *_, reduced in self.waiting])
+        device = waiting[0][2].mean.device
+        means = torch.stack([reduced.mean.to(device) for *_, reduced in waiting])
         finite = means.isfinite().all(dim=2)
         if bool(finite.all()):
             return
         number, row = finite.logical_not().nonzero()[0].tolist()
-        layer, sublayer, _ = self.waiting[number]
+        layer, sublayer, _ = waiting[number]
         of_sublayer = "" if sublayer == BLOCK else f" ({sublayer})"
         prompt = self.reduction.prompts[self.window.prompts[self.rows[row]]]
         raise self.reduction.loaded.not_finite(

@@ -77,24 +77,20 @@ class Target:
         Number of eigenvalues of each matrix that are not of pads.
     signed : bool
         True if eigenvalues may be negative.
-    rows : bool Tensor, optional
-        The rows of the array that the matrices belong to; all by default.
     """
 
     array: Tensor
     counts: Tensor
     signed: bool = False
-    rows: Tensor | None = None
 
     def fill(self, values: Tensor) -> None:
         """Write the eigenvalues to their place."""
         eigen.record(self.counts)
         ordered = by_magnitude(values) if self.signed else descending(values)
         ranks = torch.arange(values.shape[1], device=values.device)
-        rows = slice(None) if self.rows is None else self.rows
         # Rounding may have left something where pads stand.
         ordered = ordered.masked_fill(ranks >= self.counts[:, None], 0)
-        self.array[rows, : values.shape[1]] = ordered
+        self.array[:, : values.shape[1]] = ordered
 
 
 @dataclass(frozen=True)
@@ -165,7 +161,7 @@ class Reduced:
         if needs.pooled_only:
             return
         if needs.norms:
-            self.arrays["norm"] = packed.norms.masked_fill(~packed.mask, torch.nan)
+            self.arrays["norm"] = torch.where(packed.mask, packed.norms, torch.nan)
         zeros = partial(packed.states.new_zeros, dtype=torch.float64)
         self.arrays |= {"curvature": zeros(shape), "spectrum": zeros((*shape, width))}
         grams = Grams(selected)
@@ -214,19 +210,15 @@ class Reduced:
         # Copies, since the matrix is clamped in place.
         products = [diagonal.clone() for diagonal in eigen.diagonals(rows)]
         self.turns.append(Turns(products, packed.lengths, self.arrays["curvature"][at], rounding))
-        long = packed.lengths > hidden
-        if width <= hidden or not bool(long.any()):
-            target = Target(spectrum, packed.lengths, True)
-            self.pending.append(Spectra(rows.clamp_(min=0), [target]))
-            return
-        unit = (packed.states[long] - packed.mean[long, None]).double() * scale[long, :, None]
-        features = eigen.gram(unit.transpose(1, 2)).clamp_(min=0)
-        counts = packed.lengths[long].clamp(max=hidden)
-        self.pending.append(Spectra(features, [Target(spectrum, counts, True, long)]))
-        # The width of the batch would make the matrices of the other prompts as large.
-        rows = rows[~long, :hidden, :hidden].clamp(min=0)
-        target = Target(spectrum, packed.lengths[~long], True, ~long)
-        self.pending.append(Spectra(rows, [target]))
+        matrices = rows.clamp_(min=0)
+        if width > hidden:
+            unit = (packed.states - packed.mean[:, None]).double() * scale[:, :, None]
+            features = eigen.gram(unit.transpose(1, 2)).clamp_(min=0)
+            # Of shorter prompts, all that is not zero is in this corner.
+            corner = rows[:, :hidden, :hidden]
+            matrices = torch.where(packed.lengths[:, None, None] > hidden, features, corner)
+        target = Target(spectrum, packed.lengths.clamp(max=hidden), True)
+        self.pending.append(Spectra(matrices, [target]))
 
     def _add_prefixes(self, grams: Grams, packed: Packed) -> None:
         """Add the spectra of prefixes: of the corners of the prompts' Gram matrices."""

@@ -425,5 +425,9 @@ def _check_ablations(
 
 
 def on(device: torch.device, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A model's inputs on a device."""
-    return {name: tensor.to(device) for name, tensor in inputs.items()}
+    """A model's inputs on a device; a GPU is not waited for, so copies are of pinned memory."""
+    pinned = {
+        name: tensor.pin_memory() if device.type == "cuda" and not tensor.is_cuda else tensor
+        for name, tensor in inputs.items()
+    }
+    return {name: tensor.to(device, non_blocking=True) for name, tensor in pinned.items()}
