@@ -30,7 +30,7 @@ from layerwise.io.files import provenance
 from layerwise.models.load import LoadedModel
 from layerwise.models.states import States
 from layerwise.progress import Progress
-from layerwise.vocabulary import BLOCK, OUTPUT
+from layerwise.vocabulary import BLOCK, OUTPUT, Protocol
 
 log = logging.getLogger(__name__)
 
@@ -207,8 +207,8 @@ class Reduction:
         needs = replace(self.needs, pooled_only=view > 0)
         if sublayer not in (BLOCK, OUTPUT):
             return {"residual": replace(needs, prefixes=False)}
-        main, protocols = self._readout_at(layer, self.readout), {}
-        protocols[main] = []
+        main = self._readout_at(layer, self.readout)
+        protocols: dict[str, list[Protocol]] = {main: []}
         for protocol, readout in self.readouts.items():
             protocols.setdefault(self._readout_at(layer, readout), []).append(protocol)
         return {
