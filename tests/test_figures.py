@@ -21,10 +21,12 @@ from scipy import stats
 
 from layerwise.association.order import Order
 from layerwise.association.selection import best_layers, select_layers
+from layerwise.association.table import associate
 from layerwise.config.kinds import KINDS, Kind
 from layerwise.config.studies import Study
 from layerwise.figures import report
 from layerwise.figures.kinds import DRAWINGS
+from layerwise.figures.labels import MEASURES
 from layerwise.figures.render import Drawn, draw, plain, with_labels
 from layerwise.metrics.registry import directions
 
@@ -374,6 +376,19 @@ def test_an_unreliable_selection_is_marked() -> None:
     assert "unreliable metric" in legend
     names = [t.get_text() for t in drawn.figure.axes[0].get_yticklabels()]
     assert names[-1] == "InfoNCE loss", "unreliable metrics come last"
+
+
+def test_each_measure_of_association_has_a_panel_with_its_null() -> None:
+    measures = ("dcor", "spearman", "kendall")
+    both = {name: tables()[name] for name in ("metrics", "scores")}
+    associations = associate(both["metrics"], both["scores"], None, ORDER)
+    drawn = made("association_strength", {"associations": associations}, measure=measures)
+    assert set(drawn.table["measure"]) == set(measures)
+    panels = [ax for ax in drawn.figure.axes if ax.get_xlabel()]
+    names = {MEASURES[m] for m in measures}
+    assert {label.split(" of metric")[0] for label in (p.get_xlabel() for p in panels)} == names
+    for panel in panels:
+        assert any(line.get_marker() == "|" for line in panel.lines)  # the null's level
 
 
 def test_sizes_are_compared_prompt_by_prompt() -> None:

@@ -88,9 +88,10 @@ class Study(Section):
     without an alpha ignore it."""
     normalization: Normalization | SomeOf[Normalization] | None = None
     """Normalisation of metrics given by name only; null for raw."""
-    measure: Measure | Literal["all"] | None = None
-    """Association shown in metric_vs_score ('all' shows every one) and association_strength; null
-    for r, the partial correlation given depth."""
+    measure: Measure | Literal["all"] | SomeOf[Measure] | None = None
+    """Associations of metric_vs_score, which writes the first into its panels, and of
+    association_strength, which has a panel for each; 'all' for every one, null for r, the partial
+    correlation given depth."""
     over: Over = "layers"
     """layers: association of a metric's curve with the mean score. tasks: association over tasks
     within each layer, averaged over layers; needs the corpus 'task texts'."""

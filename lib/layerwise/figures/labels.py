@@ -51,6 +51,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
     "normalization": {**NORMALIZATIONS},
     "protocol": {**PROTOCOLS},
     "readout": {**READOUTS},
+    "measure": MEASURES,
 }
 
 SCORE = "score"

@@ -22,7 +22,7 @@ from layerwise.association.scores import with_representation
 from layerwise.association.selection import ORACLE
 from layerwise.association.table import ALL_MODELS, MATCH
 from layerwise.config.settings import OWN_TEXTS
-from layerwise.config.studies import Study
+from layerwise.config.studies import Study, several
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
 from layerwise.figures.labels import MEASURES, RULES, SCORE_AXIS, metric_label
@@ -41,19 +41,13 @@ NULL95 = {
 
 
 def measures_of(study: Study, associations: pd.DataFrame) -> list[str]:
-    """The measures that a study shows.
-
-    Raises
-    ------
-    LayerwiseError
-        If the associations do not have it.
-    """
-    there = [m for m in MEASURES if m in set(associations["measure"])]
+    """The measures that a study shows."""
+    measures = [m for m in MEASURES if m in set(associations["measure"])]
     if study.measure == EVERY:
-        return there
-    wanted = study.measure or there[0]
-    only(associations, "measure", [wanted])
-    return [wanted]
+        return measures
+    wanted = several(study.measure) or measures[:1]
+    only(associations, "measure", wanted)
+    return list(wanted)
 
 
 def points(data: Data) -> pd.DataFrame:
@@ -185,52 +179,56 @@ def strength(data: Data) -> pd.DataFrame:
 
     `null95` is `layerwise.association.measures.null_level`.
     """
-    found = data.tables["associations"]
-    measure = measures_of(data.study, found)[0]
-    over_models = MATCH if measure == "r" else measure
-    wanted = np.where(found["model"] == ALL_MODELS, over_models, measure)
-    table = data.results(found[found["measure"] == wanted])
-    table = table[table["value"].notna()]
+    table = data.tables["associations"]
+    measures = measures_of(data.study, table)
+    over_models = [MATCH if measure == "r" else measure for measure in measures]
+    is_of_all = table["model"] == ALL_MODELS
+    of_models = ~is_of_all & table["measure"].isin(measures)
+    table = data.results(table[of_models | (is_of_all & table["measure"].isin(over_models))])
     # Depth and smooth functions of it leave nothing given depth.
-    if measure in ("r", "slope"):
-        table = table[table["protocol"] != BASELINE]
+    given_depth = table["measure"].isin(["r", MATCH, "slope"])
+    table = table[table["value"].notna() & ~(given_depth & (table["protocol"] == BASELINE))]
     if table.empty:
         raise LayerwiseError(
-            f"No metric has {MEASURES[measure]} here: models have fewer layers than it takes.",
+            f"No metric has {' or '.join(MEASURES[m] for m in measures)} here: models have fewer "
+            "layers than it takes.",
             code="unsupported",
         )
     return table
 
 
 def plot_strength(table: pd.DataFrame, look: Look) -> Figure:
-    """Draw a row per metric, a dot per model; open where no more than unrelated curves."""
+    """Draw a panel per measure, with a row per metric and a dot per model.
+
+    A dot is open where its association is no more than that of unrelated curves.
+    """
     size = table["value"].abs().groupby(table["metric"]).mean().sort_values(ascending=False)
     baselines = set(table.loc[table["protocol"] == BASELINE, "metric"])
     # Of models with few layers only the match over models is left.
-    measure = str(table["measure"].replace(MATCH, "r").iloc[0])
+    table = table.assign(measure=table["measure"].replace(MATCH, "r"))
     grid = rows_of_rules(table, look, sorted(size.index, key=lambda r: r in baselines))
     for panel in grid.panels:
-        ax = panel.ax
+        ax, measure = panel.ax, str(panel.table["measure"].iloc[0])
         for style, curve in grid.curves(panel):
-            for rough, part in curve.groupby(curve["n"] < FEW):
-                beyond = part["value"].abs() > part["null95"]
-                if measure == "slope" or (part["model"] == ALL_MODELS).all():
-                    beyond = (part["low"] > 0) | (part["high"] < 0) | (part["p_adjusted"] <= 0.05)
-                own = style | ({"marker": marks.ROUGH} if rough else {})
-                marks.dots(
-                    ax, part["value"], part["place"], part["low"], part["high"], beyond, **own
-                )
+            for rough, rows in curve.groupby(curve["n"] < FEW):
+                beyond = rows["value"].abs() > rows["null95"]
+                if measure == "slope" or (rows["model"] == ALL_MODELS).all():
+                    beyond = (rows["low"] > 0) | (rows["high"] < 0) | (rows["p_adjusted"] <= 0.05)
+                marker = {"marker": marks.ROUGH} if rough else {}
+                ends = rows["low"], rows["high"]
+                marks.dots(ax, rows["value"], rows["place"], *ends, beyond, **style | marker)
                 for end in (1, -1) if measure != "dcor" else (1,):
-                    ax.plot(end * part["null95"], part["place"], "|", ms=6, color=style["color"])
+                    ax.plot(end * rows["null95"], rows["place"], "|", ms=6, color=style["color"])
         # A wide interval must not squeeze the dots.
         low, high = ax.get_xlim()
-        reach = max(1.0 if measure != "slope" else 0.0, 1.5 * table["value"].abs().max())
+        largest = table.loc[table["measure"] == measure, "value"].abs().max()
+        reach = max(1.0 if measure != "slope" else 0.0, 1.5 * largest)
         ax.set_xlim(max(low, -reach), min(high, reach))
         if measure != "dcor":
             ax.axvline(0, color=theme.GREY, linewidth=0.7, zorder=1)
         ax.set_xlabel(f"{MEASURES[measure]} of metric and score")
     handles = [entry("no more than unrelated curves", **OPEN)]
-    if measure != "slope":
+    if (table["measure"] != "slope").any():
         handles.append(entry("null 95%", **dot(marker="|", color=theme.GREY)))
     return grid.legend(handles, linestyle="none", markersize=5).figure
 
@@ -248,8 +246,8 @@ def rows_of_rules(table: pd.DataFrame, look: Look, rules: list[str]) -> marks.Fa
     t = table.assign(place=table["metric"].map(rules.index) + shift)
     t = t.sort_values("model", key=lambda m: m.map(models.index), kind="stable")
     height = max(0.27, min(0.07 * len(models), 4 / len(rules))) * len(rules) + 1
-    own = look.only(column=("representation",), colour=("model",))
-    grid = facets(t, own, height=height, width=3.6, columns=3)
+    by_model = look.only(column=("measure", "representation"), colour=("model",))
+    grid = facets(t, by_model, height=height, width=3.6, columns=3)
     for panel in grid.panels:
         ax = panel.ax
         ax.set_yticks(range(len(rules)), [metric_label(rule) for rule in rules])
