@@ -22,7 +22,7 @@ from layerwise.activations.extract import extract
 from layerwise.activations.store import Activations
 from layerwise.config import Config
 from layerwise.config.corpora import AudioCorpus, CorpusSettings, ImageCorpus
-from layerwise.config.kinds import KINDS
+from layerwise.config.kinds import KINDS, Kind
 from layerwise.config.models import Model
 from layerwise.config.settings import ExtractSettings, MetricsSettings, ScoringSettings
 from layerwise.config.studies import Study
@@ -127,6 +127,10 @@ def check_entry(section: str, entry: object) -> None:
 def test_yaml_on_the_pages_is_valid(page: Path) -> None:
     for code in blocks(page, "yaml"):
         document = yaml.safe_load(code)
+        if any("about" in entry for entry in document.values() if isinstance(entry, dict)):
+            for name, entry in document.items():
+                Kind(name=name, **entry)
+            continue
         if any("kind" in entry for entry in document.values() if isinstance(entry, dict)):
             document = {"studies": document}
         for section, entries in document.items():

@@ -203,7 +203,10 @@ def test_numbers_of_the_command_line_are_numbers(tmp_path: Path) -> None:
     document["extract"] |= {"threads": "4", "tokens": ["all"], "attention": "false"}
     plan = read_valid(document, [tmp_path / "c.json"])
     assert (plan.config.extract.threads, plan.config.extract.attention) == (4, False)
-    document["extract"]["device"] = "gpu"
+    document["extract"]["threads"] = "1:30"
+    with refused("wrong_type"):
+        read_valid(document, [tmp_path / "c.json"])
+    document["extract"] |= {"threads": "4", "device": "gpu"}
     with refused("out_of_range"):
         read_valid(document, [tmp_path / "c.json"])
 

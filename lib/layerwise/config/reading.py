@@ -17,8 +17,8 @@ LARGEST, DEEPEST = 100_000, 50
 TOO_LARGE = f"it has more than {LARGEST:,} values or {DEEPEST} levels; use fewer aliases"
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML that refuses a key given twice; the plain loader would keep the last one."""
+class Loader(yaml.SafeLoader):
+    """YAML without octal numbers or keys given twice; the plain loader keeps the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
@@ -37,7 +37,7 @@ class _Loader(yaml.SafeLoader):
             raise yaml.constructor.ConstructorError(None, None, TOO_LARGE, node.start_mark)
 
 
-def _number(loader: _Loader, node: yaml.ScalarNode) -> float:
+def _number(loader: Loader, node: yaml.ScalarNode) -> float:
     """Refuse ``0100``, which YAML reads as 64, and ``1:30``, which it reads as 90."""
     if re.match(r"[-+]?0[0-7_]|.*:", node.value):
         problem = f"{node.value} is not a decimal number; put it in quotes, or write it as one"
@@ -47,7 +47,7 @@ def _number(loader: _Loader, node: yaml.ScalarNode) -> float:
 
 
 for _kind in ("int", "float"):
-    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _number)
+    Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _number)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def read_yaml(file: Path) -> dict[str, Any]:
         text = file.read_text(encoding="utf-8")
         is_json = file.suffix == ".json"
         document = (
-            json.loads(text, object_pairs_hook=_once) if is_json else yaml.load(text, _Loader)
+            json.loads(text, object_pairs_hook=_once) if is_json else yaml.load(text, Loader)
         )
         _check_size(document)
     except FileNotFoundError as error:

@@ -15,7 +15,7 @@ from layerwise.config import Config
 from layerwise.config.corpora import GeneratedTexts, MediaCorpus, data_of
 from layerwise.config.kinds import DIMENSIONS, NAMES, placed, without_role
 from layerwise.config.models import StatesSource
-from layerwise.config.reading import read_yaml
+from layerwise.config.reading import Loader, read_yaml
 from layerwise.config.settings import OWN_TEXTS
 from layerwise.config.studies import VARIANT, Study, several
 from layerwise.config.tasks import ChoiceEntry, LabelledEntry, MtebEntry
@@ -73,7 +73,7 @@ def _with_numbers(value: Any, in_files: Sequence[Any]) -> Any:
         return [_with_numbers(item, items) for item in value]
     if isinstance(value, str) and value not in in_files:
         with suppress(yaml.YAMLError):
-            return yaml.safe_load(value)
+            return yaml.load(value, Loader)
     return value
 
 
