@@ -147,23 +147,34 @@ def score_labels(
     return [taken[0].scores[layer, 0][0] for layer in range(loaded.anatomy.n_layers)]
 
 
-def labels_of(prompts: Sequence[Any], labels: Sequence[Any]) -> Labels:
-    """Prompts with a label each, ready for probes; equal prompts stay together."""
-    import pandas as pd
+def labels_of(prompts: Sequence[Any], labels: Sequence[Any], kind: str | None = None) -> Labels:
+    """Prompts with a label each, ready for probes; equal prompts stay together.
 
+    Parameters
+    ----------
+    kind : {'classification', 'regression'}, optional
+        By default as `layerwise.tasks.labels.kind_of_labels`.
+    """
     from layerwise.tasks import probes
-    from layerwise.tasks.labelled import Labels, kind_of_labels
+    from layerwise.tasks.labelled import Labels
+    from layerwise.tasks.labels import KINDS, kind_of_labels
 
+    if kind is not None:
+        check_name("kind", kind, KINDS)
+    kind = kind or kind_of_labels(labels)
     labels = list(labels)
     if len(labels) != len(prompts):
         raise LayerwiseError(
             f"There are {len(labels)} labels for {len(prompts)} texts; give each text one.",
             code="wrong_shape",
         )
-    kind = kind_of_labels(pd.Series(labels))
-    values = probes.numbers(labels) if kind == "regression" else probes.classes(labels)
+    names: tuple[str, ...] = ()
+    if kind == "regression":
+        values = probes.numbers(labels)
+    else:
+        values, names = probes.named_classes(labels)
     groups = [getattr(prompt, "sha256", prompt) for prompt in prompts]
-    return Labels(kind, [list(prompts)], values, groups)
+    return Labels(kind, [list(prompts)], values, groups, names=names)
 
 
 def prompts_of(source: Any, column: str | None = None) -> list[Any]:

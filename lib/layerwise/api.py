@@ -168,6 +168,7 @@ def choose(
     tokens: str | None = None,
     within: float | None = None,
     layers: int | None = None,
+    kind: str | None = None,
     column: str | None = None,
     max_length: int | None = None,
     revision: str = "main",
@@ -184,6 +185,9 @@ def choose(
         Recommend the cheapest layer that loses at most so many points against the output.
     layers : int, optional
         Compare so many layers together, concatenated and averaged, with the best one.
+    kind : {'classification', 'regression'}, optional
+        Kind of the labels; by default classes, unless they are more than 20 numbers that are not
+        whole or hardly repeat.
     model, texts, labels, tokenizer, column, max_length, revision, device, threads
         As for `analyse`.
 
@@ -208,7 +212,7 @@ def choose(
     data = (
         choosing.sample_texts(prompts, len(prompts))
         if labels is None
-        else labels_of(prompts, labels)
+        else labels_of(prompts, labels, kind)
     )
     what = States(model, prompts) if is_array(model) else model
     with open_model(

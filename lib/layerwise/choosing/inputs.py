@@ -18,10 +18,11 @@ from layerwise.config.tasks import LabelledEntry
 from layerwise.corpora.media import Medium
 from layerwise.corpora.media_sources import in_folder
 from layerwise.corpora.sources import read_rows
-from layerwise.errors import LayerwiseError, closest, listed
+from layerwise.errors import LayerwiseError, check_name, closest, listed
 from layerwise.section import parse
 from layerwise.tasks import conll, labelled, probes
-from layerwise.tasks.labelled import Labels, kind_of_labels
+from layerwise.tasks.labelled import Labels
+from layerwise.tasks.labels import KINDS, kind_of_labels
 
 FEWEST_TEXTS = 20
 SHARE_OF_NEAR_COPIES = 0.9
@@ -81,7 +82,11 @@ def _check_enough(n: int) -> None:
 
 
 def task_of(
-    path: Path, texts: Sequence[str] = (), label: str | None = None, seed: int = 0
+    path: Path,
+    texts: Sequence[str] = (),
+    label: str | None = None,
+    seed: int = 0,
+    kind: str | None = None,
 ) -> LabelledEntry:
     """The task that a file of labels is, by its ending and its columns.
 
@@ -92,6 +97,8 @@ def task_of(
         ``second``.
     label : str, optional
         Column of the label; by default ``label``, or ``score`` of pairs.
+    kind : {'classification', 'regression'}, optional
+        By default as `layerwise.tasks.labels.kind_of_labels`.
 
     Raises
     ------
@@ -99,7 +106,13 @@ def task_of(
         If it lacks a column, or columns are named of a file of tags.
     """
     given = {"file": str(path), "texts": [*texts] or None, "label": label, "seed": seed}
+    if kind is not None:
+        check_name("kind", kind, KINDS)
     if path.suffix.lower() in TAGGED:
+        if kind is not None:
+            raise LayerwiseError(
+                f"{path} has tags, which are classes; remove --kind.", code="conflict"
+            )
         return parse(LabelledEntry, {**given, "kind": "tags"}, str(path))
     frame = read_rows(path)
     pairs = len(texts) == 2 or (not texts and {"first", "second"} <= set(frame.columns))
@@ -114,13 +127,14 @@ def task_of(
                 "and --label.",
                 code="unknown_name",
             )
+    if pairs and kind is not None:
+        raise LayerwiseError(
+            f"{path} has pairs of texts, whose labels are numbers; remove --kind.", code="conflict"
+        )
     if pairs:
         return task
-    labels = frame[task.label_column].dropna()
-    if path.suffix.lower() in (".csv", ".tsv"):  # Their numbers are texts.
-        numbers = pd.to_numeric(labels, errors="coerce")
-        labels = labels if numbers.isna().any() else numbers
-    kind = kind_of_labels(labels.infer_objects())
+    in_text = path.suffix.lower() in (".csv", ".tsv")  # Their numbers are texts.
+    kind = kind or kind_of_labels(frame[task.label_column], in_text=in_text)
     return task.model_copy(update={"kind": kind})
 
 
@@ -161,7 +175,8 @@ def read_folder(folder: Path, most: int, seed: int = 0) -> tuple[Labels, int]:
     n, numbers = len(media.ids), probes.classes(media.labels)
     files = Labels("classification", [media.ids], numbers, media.ids, seed)
     rows = range(n) if n <= most else _drawn(files, most)
-    data = labels_of([read(row) for row in rows], [media.labels[row] for row in rows])
+    labels = [media.labels[row] for row in rows]
+    data = labels_of([read(row) for row in rows], labels, "classification")
     data = replace(data, seed=seed)
     data.splits  # noqa: B018  (raises if they cannot be split)
     return data, n

@@ -157,6 +157,13 @@ def choose(
     ] = None,
     text: TEXT = None,
     label: LABEL = None,
+    kind: Annotated[
+        str | None,
+        Option(
+            help="With --labels: classification or regression (default: classification, unless "
+            "the labels are more than 20 numbers that are not whole or hardly repeat)."
+        ),
+    ] = None,
     tokens: Annotated[
         str | None,
         Option(
@@ -205,6 +212,8 @@ def choose(
         raise LayerwiseError("--within needs --labels.", code="conflict")
     if layers is not None and labels is None:
         raise LayerwiseError("--layers needs --labels.", code="conflict")
+    if kind is not None and (labels is None or labels.is_dir()):
+        raise LayerwiseError("--kind needs --labels with a file.", code="conflict")
     if (texts is None) == (labels is None):
         raise LayerwiseError(
             "Give either a file of texts, or labelled rows by --labels.", code="conflict"
@@ -229,10 +238,11 @@ def choose(
                 "--text and --label name columns, which a folder does not have.", code="conflict"
             )
         data, n = choosing.read_folder(labels, sample, seed)
-        used = f"{len(data.labels)} of {n} labelled files"
+        used = data.described(n, "labelled files")
     else:
-        data, n = choosing.read_labels(choosing.task_of(labels, text or (), label, seed), sample)
-        used = f"{len(data.labels)} of {n} labelled rows"
+        task = choosing.task_of(labels, text or (), label, seed, kind)
+        data, n = choosing.read_labels(task, sample)
+        used = data.described(n)
     with _opened(model, threads, max_length, revision, device, dtype) as loaded:
         choice = choosing.recommend(
             loaded,
@@ -242,7 +252,10 @@ def choose(
             layers=layers,
             threads=threads,
         )
-    about = [model, used, *filter(None, [choice.score]), f"tokens: {choice.tokens}"]
+    if labels is not None:
+        say(f"Read {used}.")
+        used = ""
+    about = [model, *filter(None, [used, choice.score]), f"tokens: {choice.tokens}"]
     say(choice.advice, choice.reason, f"({', '.join(about)})")
     if verbose:
         say(choice.table.round(3).to_string(index=False, na_rep="–"))

@@ -1,4 +1,8 @@
-"""CSV and TSV: the one reader. Every row has to fit the header."""
+"""CSV and TSV: the one reader. Every row has to fit the header.
+
+In a ``.tsv`` file that is not consistently quoted, double quotes are characters. In others, a
+quoted field that holds whole rows is refused.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +10,27 @@ import csv
 import gzip
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
 from layerwise.errors import LayerwiseError, first_line
+
+Quoting = Literal[0, 3]
+"""`csv.QUOTE_MINIMAL` or `csv.QUOTE_NONE`."""
 
 SEPARATORS = ",;\t"
 ADVICE = "put texts that contain the separator or a line break into double quotes"
 
 
 class _Table(NamedTuple):
-    """A file's text and separator, its fields, and the line that each row begins at, from 1."""
+    """A file's text, separator and quoting, its fields, and the line of each row, from 1."""
 
     text: str
     separator: str
+    quoting: Quoting
     header: list[str]
     rows: list[list[str]]
     lines: list[int]
@@ -43,7 +51,12 @@ def read(path: Path, **options: Any) -> pd.DataFrame:
     """
     table = _parsed(path)
     frame: pd.DataFrame = pd.read_csv(
-        io.StringIO(table.text), sep=table.separator, index_col=False, low_memory=False, **options
+        io.StringIO(table.text),
+        sep=table.separator,
+        quoting=table.quoting,
+        index_col=False,
+        low_memory=False,
+        **options,
     )
     return frame
 
@@ -77,7 +90,15 @@ def _parsed(path: Path) -> _Table:
     # Of a header "text;label" only the semicolon makes two columns.
     first = text.lstrip().partition("\n")[0]
     separator = max(candidates, key=lambda one: len(next(csv.reader([first], delimiter=one))))
-    numbered = list(_fields(path, text, separator))
+    quoting: Quoting = csv.QUOTE_MINIMAL
+    try:
+        numbered = list(_fields(path, text, separator, quoting))
+        _check_quotes(path, text, separator, numbered)
+    except LayerwiseError:
+        if path.suffix.lower() != ".tsv":
+            raise
+        quoting = csv.QUOTE_NONE
+        numbered = list(_fields(path, text, separator, quoting))
     if not numbered:
         raise LayerwiseError(f"{path} has no rows.", code="too_few")
     _, header = numbered.pop(0)
@@ -93,13 +114,68 @@ def _parsed(path: Path) -> _Table:
                 code="wrong_shape",
             )
     return _Table(
-        text, separator, header, [row for _, row in numbered], [line for line, _ in numbered]
+        text,
+        separator,
+        quoting,
+        header,
+        [row for _, row in numbered],
+        [line for line, _ in numbered],
     )
 
 
-def _fields(path: Path, text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
+def _check_quotes(
+    path: Path, text: str, separator: str, numbered: Sequence[tuple[int, list[str]]]
+) -> None:
+    """Refuse a quoted field that holds whole rows of the table.
+
+    Without quotes, each line of such a row has as many fields as the header, and the lines' values
+    in one column are values of other rows, as labels are, or all numbers.
+    """
+    if not numbered or len(numbered[0][1]) < 2:
+        return
+    width, lines = len(numbered[0][1]), text.split("\n")
+    starts = [line for line, _ in numbered] + [len(lines) + 1]
+    whole: list[list[str]] = []
+    broken: list[tuple[int, list[list[str]]]] = []
+    for (line, row), end in zip(numbered[1:], starts[2:], strict=True):
+        if any("\n" in field for field in row):
+            inner = [one.rstrip("\r").split(separator) for one in lines[line - 1 : end - 1]]
+            broken.append((line, [fields for fields in inner if fields != [""]]))
+        elif len(row) == width:
+            whole.append(row)
+    values = [set(column) for column in zip(*whole, strict=True)] or [set()] * width
+    for line, inner in broken:
+        if any(len(fields) != width for fields in inner):
+            continue
+        columns = [set(column) for column in zip(*inner, strict=True)]
+        are_rows = (
+            column <= known or all(map(_is_number, column))
+            for column, known in zip(columns, values, strict=True)
+        )
+        if any(are_rows):
+            raise LayerwiseError(
+                f"{path}, line {line}: a double quote begins a field of {len(inner)} lines, each "
+                "of which looks like a row; put the text into double quotes, and write double "
+                "quotes in it twice.",
+                code="unreadable",
+            )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _fields(
+    path: Path, text: str, separator: str, quoting: Quoting
+) -> Iterator[tuple[int, list[str]]]:
     """The fields of each row that is not blank, and the line that it begins at, from 1."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    reader = csv.reader(
+        io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True
+    )
     limit = csv.field_size_limit(sys.maxsize)  # of the process; 128 KiB is less than some texts
     line = 1
     try:

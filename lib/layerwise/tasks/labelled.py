@@ -34,6 +34,7 @@ from layerwise.corpora.prompts import media_of, read_corpus
 from layerwise.corpora.sources import read_rows
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.tasks import conll, probes
+from layerwise.tasks.labels import describe_labels
 from layerwise.tasks.pairs import correlate
 from layerwise.tasks.probes import Split
 from layerwise.tasks.reading import Embedder
@@ -64,6 +65,8 @@ class Labels:
         `group`, or a sentence.
     types : list of str, optional
         Word types of words.
+    names : tuple of str
+        Names of the classes, by their number.
     """
 
     kind: str
@@ -72,11 +75,17 @@ class Labels:
     groups: list[Any]
     seed: int = 0
     types: list[str] | None = None
+    names: tuple[str, ...] = ()
 
     @cached_property
     def splits(self) -> list[Split]:
         """Rows that probes are trained and tested on; raises as `probes.splits`."""
         return probes.splits(self.labels, self.groups, self.seed)
+
+    def described(self, n_all: int, unit: str = "labelled rows") -> str:
+        """How the labels are read, in a line: `layerwise.tasks.labels.describe_labels`."""
+        named = [self.names[number] for number in self.labels] if self.names else self.labels
+        return describe_labels(self.kind, list(named), n_all, unit)
 
     def distinct(self) -> list[Any]:
         """Every text once, in order of first use."""
@@ -112,8 +121,8 @@ def read(task: LabelledEntry, corpus: Path | None = None) -> Labels:
 def _read_media(task: LabelledEntry, path: Path) -> Labels:
     table = read_corpus(path)
     names = table["sha256"].to_list()
-    labels = probes.classes(table["label"].to_list())
-    return Labels(task.kind, [names], labels, names, task.seed)
+    labels, classes = probes.named_classes(table["label"].to_list())
+    return Labels(task.kind, [names], labels, names, task.seed, names=classes)
 
 
 def _read_words(task: LabelledEntry, path: Path) -> Labels:
@@ -132,9 +141,10 @@ def _read_words(task: LabelledEntry, path: Path) -> Labels:
         n_left_out = len(tagged) - len(kept)
         log.warning("%s: %d words are left out, whose tags (%s) are rare", path, n_left_out, rare)
     words = [word for word, _ in kept]
-    labels = probes.classes([tag for _, tag in kept])
+    labels, tags = probes.named_classes([tag for _, tag in kept])
     types = [str(word) for word in words]
-    return Labels(task.kind, [words], labels, [w.sentence for w in words], task.seed, types)
+    sentences_of_words = [word.sentence for word in words]
+    return Labels(task.kind, [words], labels, sentences_of_words, task.seed, types, tags)
 
 
 def _read_texts(task: LabelledEntry, path: Path) -> Labels:
@@ -152,7 +162,11 @@ def _read_texts(task: LabelledEntry, path: Path) -> Labels:
                     code="missing",
                 )
     given = frame[task.label_column]
-    labels = probes.classes(given) if task.kind == "classification" else probes.numbers(given)
+    classes: tuple[str, ...] = ()
+    if task.kind == "classification":
+        labels, classes = probes.named_classes(given)
+    else:
+        labels = probes.numbers(given)
     group = frame[task.group].tolist() if task.group else []
     if None in group:
         raise LayerwiseError(
@@ -161,7 +175,7 @@ def _read_texts(task: LabelledEntry, path: Path) -> Labels:
             code="missing",
         )
     groups = _linked(texts, list(map(str, group)))
-    return Labels(task.kind, texts, labels, groups, task.seed)
+    return Labels(task.kind, texts, labels, groups, task.seed, names=classes)
 
 
 def _linked(texts: list[list[str]], group: list[str]) -> list[str]:
@@ -173,13 +187,6 @@ def _linked(texts: list[list[str]], group: list[str]) -> list[str]:
             rows.merge(row, first.setdefault((what, value), row))
     named: dict[int, str] = {}
     return [named.setdefault(rows[row], text) for row, text in enumerate(texts[0])]
-
-
-def kind_of_labels(labels: pd.Series) -> str:
-    """``regression`` for more than 20 different numbers, else ``classification``."""
-    known = labels.dropna()
-    numeric = pd.api.types.is_numeric_dtype(known)
-    return "regression" if numeric and known.nunique() > 20 else "classification"
 
 
 def layer_score(data: Labels, columns: Sequence[Array]) -> Score:

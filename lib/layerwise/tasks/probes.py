@@ -35,6 +35,7 @@ from sklearn.preprocessing import StandardScaler
 from statsmodels.stats.proportion import proportion_confint  # type: ignore[import-untyped]
 
 from layerwise.errors import LayerwiseError
+from layerwise.tasks.labels import class_names, is_missing
 from layerwise.tasks.results import Score
 
 Array = npt.NDArray[Any]
@@ -70,9 +71,21 @@ def classes(labels: Sequence[object] | pd.Series) -> Array:
     Raises
     ------
     LayerwiseError
-        If a label is missing, all are the same, or a class has fewer rows than there are splits.
+        As `named_classes`.
     """
-    numbers, names = _factorized(_checked(labels))
+    return named_classes(labels)[0]
+
+
+def named_classes(labels: Sequence[object] | pd.Series) -> tuple[Array, tuple[str, ...]]:
+    """Labels as numbers 0 … C-1, shape (N,), and the names of these classes, in their order.
+
+    Raises
+    ------
+    LayerwiseError
+        If a label is missing or no class (`layerwise.tasks.labels.class_names`), all are the same,
+        or a class has fewer rows than there are splits.
+    """
+    numbers, names = _factorized(class_names(_checked(labels).tolist()))
     if len(names) < 2:
         raise LayerwiseError(
             f"All {len(labels)} labels are {str(names[0])!r}; a probe needs two.",
@@ -83,10 +96,10 @@ def classes(labels: Sequence[object] | pd.Series) -> Array:
         raise LayerwiseError(
             f"{len(rare)} of {len(names)} classes have fewer than {FOLDS} rows "
             f"({', '.join(map(repr, rare[:5]))}); add rows or leave these classes out. Labels "
-            "that are numbers on a scale are a regression.",
+            "that are numbers on a scale are a regression (kind: regression, or --kind).",
             code="too_few",
         )
-    return np.asarray(numbers)
+    return np.asarray(numbers), tuple(map(str, names))
 
 
 def numbers(labels: Sequence[object] | pd.Series) -> Array:
@@ -126,7 +139,7 @@ def _checked(labels: Sequence[object] | pd.Series) -> pd.Series:
         raise LayerwiseError(
             f"{len(series)} labelled rows are too few; a probe needs {FEWEST}.", code="too_few"
         )
-    missing = series.isna() | (series == "")
+    missing = np.array([is_missing(label) for label in series])
     if missing.any():
         raise LayerwiseError(
             f"{_place(series, missing.argmax())} has no label; add one or leave the row out.",

@@ -1,0 +1,169 @@
+"""What labels stand for: classes or numbers, one class however it is written, rows in files."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import random
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers.refused import refused
+
+from layerwise import choosing
+from layerwise.analysis import labels_of
+from layerwise.io import delimited
+from layerwise.tasks import probes
+from layerwise.tasks.labels import class_names, describe_labels, kind_of_labels
+
+IDS = list(range(30)) * 8
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"),
+    [
+        (IDS, "classification"),
+        ([float(label) for label in IDS], "classification"),
+        (pd.Series(IDS, dtype="Int64"), "classification"),
+        (pd.Series([*IDS, None], dtype="Int64"), "classification"),
+        (pd.Series(np.arange(60), dtype="category"), "classification"),
+        (np.array([True, False] * 30), "classification"),
+        ([datetime.date(2020, 1, k) for k in range(1, 31)], "classification"),
+        ([f"{label:04}" for label in range(60)], "classification"),
+        (range(60), "regression"),
+        (np.linspace(0, 1, 60), "regression"),
+        ([Decimal(k) / 7 for k in range(60)], "regression"),
+        ([k / 7 for k in range(30)] * 8, "regression"),
+    ],
+)
+def test_whole_numbers_that_repeat_are_classes(labels: Any, kind: str) -> None:
+    assert kind_of_labels(labels) == kind
+
+
+def test_files_of_class_ids_and_codes_are_classes(tmp_path: Path) -> None:
+    path, shuffled = tmp_path / "l.csv", random.Random(0).sample(IDS, len(IDS))
+    texts = [f"text {k}" for k in range(len(IDS))]
+    for labels in (shuffled, [f"{label:04}" for label in shuffled]):
+        pd.DataFrame({"text": texts, "label": labels}).to_csv(path, index=False)
+        data, n = choosing.read_labels(choosing.task_of(path), 1000)
+        assert data.kind == "classification" and len(data.names) == 30
+        assert "240 of 240 labelled rows, classification: 30 classes (" in data.described(n)
+        assert "': 8, '" in data.described(n)
+    pd.DataFrame({"text": texts, "label": shuffled}).to_csv(path, index=False)
+    data, n = choosing.read_labels(choosing.task_of(path, kind="regression"), 100)
+    wanted = "100 of 240 labelled rows (140 left out), regression: numbers from 0 to 29"
+    assert data.described(n) == wanted
+    with refused("unknown_name"):
+        choosing.task_of(path, kind="classes")
+    assert labels_of(texts, shuffled).kind == "classification"
+    assert labels_of(texts, shuffled, "regression").kind == "regression"
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [[1, 1.0, True, "1"], [np.int64(1), np.float32(1), Decimal("1.0")], ["1", "1.0", "1e0"]],
+)
+def test_equal_numbers_are_one_class(labels: list[Any]) -> None:
+    assert len(set(class_names(labels))) == 1
+
+
+def test_truth_values_are_one_class_however_they_are_written() -> None:
+    names = class_names([True, "true", "TRUE", 1, False, "False", 0, 0.0])
+    assert names == ["True"] * 4 + ["False"] * 4
+    assert class_names(["true", "yes"]) == ["true", "yes"]
+
+
+@pytest.mark.parametrize(
+    "labels", [("pos", "pos "), ("a b", "a  b"), ("7", "007"), ("1.1", "1.10"), ("é", "e\u0301")]
+)
+def test_names_that_differ_in_format_are_refused(labels: tuple[str, str]) -> None:
+    with refused("duplicate"):
+        probes.classes([*labels] * 20)
+
+
+def test_names_that_differ_in_case_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    assert len(set(probes.classes(["Cat", "cat", "dog"] * 20))) == 3
+    assert "'Cat' and 'cat'" in caplog.text
+
+
+@pytest.mark.parametrize("label", [["a"], {"a": 1}, ("a",), np.array([1, 2]), b"a"])
+def test_lists_and_mappings_are_no_classes(label: Any) -> None:
+    with refused("wrong_type"):
+        probes.classes([label, "b"] * 20)
+
+
+@pytest.mark.parametrize("label", [None, float("nan"), pd.NA, pd.NaT, "", "  "])
+def test_missing_labels_are_refused(label: Any) -> None:
+    with refused("missing"):
+        probes.classes([*["a", "b"] * 20, label])
+
+
+@pytest.mark.parametrize("half", ["1.0", "1"])
+def test_a_file_with_two_spellings_gives_the_same_labels(half: str, tmp_path: Path) -> None:
+    path = tmp_path / "l.csv"
+    label = {0: ["0", "1"], 1: [half.replace("1", "0", 1), half]}
+    rows = [f"text {k},{label[k >= 30][k % 2]}" for k in range(60)]
+    path.write_text("\n".join(["text,label", *rows]))
+    data, _ = choosing.read_labels(choosing.task_of(path), 1000)
+    assert data.labels.tolist() == [0, 1] * 30
+
+
+def test_labels_of_json_may_mix_texts_and_numbers(tmp_path: Path) -> None:
+    path, labels = tmp_path / "l.jsonl", [True, "true", 1, False, "false", 0] * 10
+    rows = [json.dumps({"text": f"t {k}", "label": label}) for k, label in enumerate(labels)]
+    path.write_text("\n".join(rows))
+    data, _ = choosing.read_labels(choosing.task_of(path), 1000)
+    assert data.names == ("False", "True")
+
+
+def test_descriptions_name_the_kind_and_what_is_left_out() -> None:
+    said = describe_labels("classification", ["a"] * 3 + ["b"], 5)
+    assert said == "4 of 5 rows (1 left out), classification: 2 classes ('a': 3, 'b': 1)"
+    said = describe_labels("classification", [str(k) for k in range(12)], 12)
+    assert said.endswith("'9': 1 and 2 more)")
+    assert (
+        describe_labels("pairs", [0.5, 4], 2) == "2 of 2 rows, pairs: similarities from 0.5 to 4"
+    )
+
+
+def stray(separator: str) -> str:
+    """60 rows; one text begins with a double quote, another ends with one."""
+    rows = [f"words of row {k}{separator}{'pos' if k % 2 else 'neg'}" for k in range(60)]
+    rows[10] = f'"{rows[10]}'
+    rows[25] = f"words of row 6'2\"{separator}pos"
+    return "\n".join([f"text{separator}label", *rows, ""])
+
+
+def test_a_stray_quote_in_tsv_is_a_character(tmp_path: Path) -> None:
+    path = tmp_path / "l.tsv"
+    path.write_text(stray("\t"))
+    frame = delimited.read_texts(path)
+    assert len(frame) == 60 and frame["text"].iloc[10] == '"words of row 10'
+    assert frame["text"].iloc[25].endswith("6'2\"")
+    assert delimited.read(path)["text"].tolist() == frame["text"].tolist()
+
+
+def test_quotes_of_a_consistently_quoted_tsv_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "l.tsv"
+    frame = pd.DataFrame({"text": ["two\nlines", 'a "word"', "a\ttab"], "label": ["a", "b", "a"]})
+    frame.to_csv(path, sep="\t", index=False)
+    assert delimited.read_texts(path)["text"].tolist() == frame["text"].tolist()
+
+
+def test_a_quoted_field_that_holds_rows_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "l.csv"
+    path.write_text(stray(","))
+    with refused("unreadable") as caught:
+        delimited.read_texts(path)
+    assert "line 12" in str(caught.value)
+
+
+def test_texts_of_several_lines_with_commas_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "l.csv"
+    texts = ["Dear Ann, hello\nwe met, once\nyours, Bob", "plain", "one, two\nthree"]
+    pd.DataFrame({"text": texts, "label": ["a", "b", "a"]}).to_csv(path, index=False)
+    assert delimited.read_texts(path)["text"].tolist() == texts
