@@ -20,9 +20,9 @@ from scipy.linalg import subspace_angles
 
 from layerwise import data
 from layerwise.activations.store import Activations
+from layerwise.association.curves import with_text_sources
 from layerwise.association.published import published_metrics, published_scores, read_table
 from layerwise.association.selection import NESTED, OUTPUT, select_layers
-from layerwise.association.sources import with_text_sources
 from layerwise.config.settings import MetricsSettings
 from layerwise.metrics.registry import directions
 from layerwise.metrics.table import compute

@@ -7,9 +7,9 @@ from layerwise.run import script
 
 def main(arguments: script.Arguments) -> None:
     """Read the tables, associate, write."""
-    from layerwise.association.order import Order
     from layerwise.association.table import associate
     from layerwise.io import tables
+    from layerwise.names import Order
     from layerwise.run.results import Results
 
     config, results = arguments.config, Results.of(arguments.plan)

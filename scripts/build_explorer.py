@@ -10,9 +10,9 @@ from layerwise.run import script
 
 def main(arguments: script.Arguments) -> None:
     """Read, gather, write."""
-    from layerwise.association.order import Order
     from layerwise.explore import Source, gather
     from layerwise.explore.page import render
+    from layerwise.names import Order
     from layerwise.run.results import Results
 
     config, results = arguments.config, Results.of(arguments.plan)

@@ -7,9 +7,9 @@ from layerwise.run import script
 
 def main(arguments: script.Arguments) -> None:
     """Read the scores, find, write."""
-    from layerwise.association.order import Order
     from layerwise.figures.report import first_table
     from layerwise.io import tables
+    from layerwise.names import Order
     from layerwise.run.results import Results
 
     config, plan = arguments.config, arguments.plan

@@ -7,10 +7,10 @@ from layerwise.run import script
 
 def main(arguments: script.Arguments) -> None:
     """Read the tables, select, compare, write."""
-    from layerwise.association.order import Order
     from layerwise.association.selection import select_layers, summarize
     from layerwise.io import tables
     from layerwise.metrics.registry import directions
+    from layerwise.names import Order
     from layerwise.run.results import Results
 
     config, results = arguments.config, Results.of(arguments.plan)

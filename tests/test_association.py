@@ -27,12 +27,11 @@ from layerwise.association.curves import (
     metric_curves,
     score_curves,
     usable,
+    with_text_sources,
 )
-from layerwise.association.order import Order, in_order
-from layerwise.association.sources import with_text_sources
 from layerwise.association.table import associate
 from layerwise.config.settings import AssociationSettings
-from layerwise.names import order_key, step_of
+from layerwise.names import Order, in_order, order_key, step_of
 from layerwise.tasks.names import PAPER
 
 

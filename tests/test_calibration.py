@@ -21,7 +21,8 @@ from test_metrics_literature import layer_of, realistic
 
 from layerwise import stats
 from layerwise.association.measures import null_level, strengths
-from layerwise.association.selection import _elsewhere, _leads_over, nested_regret
+from layerwise.association.scores import best_elsewhere
+from layerwise.association.selection import _leads_over, nested_regret
 from layerwise.choosing import choose_by_scores, compare_several
 from layerwise.errors import LayerwiseError
 from layerwise.metrics.registry import get
@@ -343,7 +344,7 @@ def regret_rates(sizes: tuple[int, ...], depth: int, n_samples: int) -> np.ndarr
         # In every other sample no layer is better.
         truth = (number % 2) * 0.5 * walks(rng, depth)
         values = truth + walks(rng, len(sizes), depth)[clusters] + walks(rng, len(clusters), depth)
-        elsewhere = _elsewhere(values, clusters)
+        elsewhere = best_elsewhere(values, clusters)
         low, high = _leads_over(values, np.full(len(values), depth // 2), clusters, 0)
         nested = truth[elsewhere].mean() - truth[depth // 2]
         regret_low, regret_high = _leads_over(values, elsewhere, clusters, 0)

@@ -20,7 +20,7 @@ import layerwise as lw
 from layerwise import choosing as choose
 from layerwise import stats
 from layerwise.analysis import labels_of, prompts_of, score_labels
-from layerwise.association import evidence
+from layerwise.association import published
 from layerwise.choosing import by_evidence, by_scores, inputs
 from layerwise.cli import app
 from layerwise.config import read_config
@@ -86,12 +86,12 @@ def losses_of(output: list[float]) -> pd.DataFrame:
 def test_another_layer_than_the_output_needs_significant_evidence(
     output: list[float], layer: int, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evidence, "losses", lambda: losses_of(output))
+    monkeypatch.setattr(published, "losses", lambda: losses_of(output))
     loaded = load("m", tiny.entry(folder), "main", device="cpu")
     choice = choose.recommend(loaded, tiny.texts(60))
     assert choice.layer == layer and said in choice.reason
     assert "40 labelled rows" in choice.reason
-    monkeypatch.setattr(evidence, "losses", lambda: losses_of(output).assign(kind="encoder"))
+    monkeypatch.setattr(published, "losses", lambda: losses_of(output).assign(kind="encoder"))
     alone = choose.recommend(loaded, tiny.texts(60))
     assert alone.layer == 3 and alone.reason.startswith("There are no published scores")
     assert html.escape(alone.reason) in alone._repr_html_()
@@ -99,7 +99,7 @@ def test_another_layer_than_the_output_needs_significant_evidence(
 
 def test_kinds_of_models(folder: Path, tmp_path: Path) -> None:
     bert = tiny.save("bert", tmp_path / "bert")
-    for path, kind in ((folder, evidence.DECODER), (bert, evidence.ENCODER)):
+    for path, kind in ((folder, published.DECODER), (bert, published.ENCODER)):
         assert by_evidence.kind_of_model(load("m", tiny.entry(path), "main", device="cpu")) == kind
     loaded = load("m", tiny.entry(folder), "main", device="cpu")
     loaded.texts.tokenizer.chat_template = "{{ messages }}"
@@ -108,7 +108,7 @@ def test_kinds_of_models(folder: Path, tmp_path: Path) -> None:
     assert advised.layer == 3 and "no published scores of a model of this kind" in advised.reason
     (bert / "modules.json").write_text('[{"type": "sentence_transformers.models.Pooling"}]')
     loaded = load("m", tiny.entry(bert), "main", device="cpu")
-    assert by_evidence.kind_of_model(loaded) == evidence.EMBEDDING
+    assert by_evidence.kind_of_model(loaded) == published.EMBEDDING
     assert choose.recommend(loaded, tiny.texts(60)).tokens == "all", "its first token is no sink"
 
 

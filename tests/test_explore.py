@@ -15,9 +15,9 @@ from helpers.association_tables import tidy_metrics, tidy_scores
 from helpers.browser import NEEDS_CHROMIUM, asked
 from scipy.stats import spearmanr
 
-from layerwise.association.order import Order
 from layerwise.explore import Source, gather
 from layerwise.explore.page import pack, render
+from layerwise.names import Order
 from layerwise.stats import mean_ci, within
 
 LAYERS = 7

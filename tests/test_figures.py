@@ -19,8 +19,8 @@ from helpers.refused import refused
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from scipy import stats
 
-from layerwise.association.order import Order
-from layerwise.association.selection import best_layers, select_layers
+from layerwise.association.scores import best_layers
+from layerwise.association.selection import select_layers
 from layerwise.association.table import associate
 from layerwise.config.kinds import KINDS, Kind
 from layerwise.config.studies import Study
@@ -29,6 +29,7 @@ from layerwise.figures.kinds import DRAWINGS
 from layerwise.figures.labels import MEASURES
 from layerwise.figures.render import Drawn, draw, plain, with_labels
 from layerwise.metrics.registry import directions
+from layerwise.names import Order
 
 sys.path.insert(0, str(Path(__file__).parent / "golden"))
 import made_up

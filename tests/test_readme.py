@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from layerwise.association import evidence
-from layerwise.data import published
+from layerwise import data
+from layerwise.association import published
 from layerwise.project import ROOT
 
 
@@ -103,7 +103,7 @@ def test_association(page: str, quickstart: pd.DataFrame) -> None:
 
 @pytest.mark.parametrize("page", ["README.md", "FINDINGS.md"])
 def test_published_scores_of_pythia(page: str) -> None:
-    scores = pd.read_parquet(published("scores"))
+    scores = pd.read_parquet(data.published("scores"))
     main = scores[(scores["family"] == "Pythia") & (scores["revision"] == "main")]
     for size in ("410m", "160m") if page == "FINDINGS.md" else ("410m",):
         found = main[main["size"] == size].groupby(["task", "layer"], observed=True)["main_score"]
@@ -139,7 +139,7 @@ def test_published_selection_and_valley() -> None:
     assert "by 4.7 (−2.0 to 11.4)" in page
     assert "gains 3.2 points over the output (0.0 to 6.4)" in page
     assert f"{made.count('| **')} claims" in page
-    lost = evidence.losses()
+    lost = published.losses()
     on_wikitext = lost[lost["corpus"] == "wikitext"]
     by_rule = on_wikitext[on_wikitext["model"] == "Pythia-410m"].set_index("rule")["loss"]
     assert f"loses {by_rule['prompt_entropy']:.1f} points" in page

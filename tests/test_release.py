@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from layerwise import data
 from layerwise.activations.representation import Representation
-from layerwise.association import compare, evidence
+from layerwise.association import published
 from layerwise.association.published import published_metrics, published_scores, read_table
 from layerwise.cli import app
 from layerwise.config import Config
@@ -131,26 +131,26 @@ def test_a_release_is_imported(checkout: Path, tmp_path: Path) -> None:
 
 
 def test_evidence_of_selection_rules_by_kind_of_model() -> None:
-    found = evidence.losses().set_index(["model", "rule"])["loss"].groupby(level=[0, 1]).first()
+    found = published.losses().set_index(["model", "rule"])["loss"].groupby(level=[0, 1]).first()
     large = read_table(data.published("scores"))
     large = large[(large["size"] == "410m") & (large["revision"] == "main")]
     mean = large.groupby(["task", "layer"])["main_score"].mean().unstack().mean()
     for rule, layer in (("model output", 24), ("middle layer", 12)):
         lost = 100 * (mean.max() - mean[layer])
         assert found["Pythia-410m", rule] == pytest.approx(lost, abs=1e-4)
-    assert (evidence.losses()["loss"] >= 0).all()
+    assert (published.losses()["loss"] >= 0).all()
     again = pd.read_csv(io.StringIO(losses.losses().to_csv(index=False)))
-    pd.testing.assert_frame_equal(again, evidence.losses())  # `python -m papers losses`
-    table = evidence.expected_losses().set_index(["kind", "rule"])
+    pd.testing.assert_frame_equal(again, published.losses())  # `python -m papers losses`
+    table = published.expected_losses().set_index(["kind", "rule"])
     output = table.xs("model output", level="rule")
     assert output["n_models"].to_dict() == {
-        evidence.DECODER: 5,
-        evidence.ENCODER: 2,
-        evidence.EMBEDDING: 1,
-        evidence.VISION: 5,
+        published.DECODER: 5,
+        published.ENCODER: 2,
+        published.EMBEDDING: 1,
+        published.VISION: 5,
     }
     assert output["low"].notna().tolist() == (output["n_models"] > 2).tolist()
-    assert output.loc[evidence.DECODER, "loss"] == pytest.approx(7.07, abs=0.01)
+    assert output.loc[published.DECODER, "loss"] == pytest.approx(7.07, abs=0.01)
     assert losses.kind_of("berta-base") is None
 
 
@@ -209,9 +209,9 @@ def test_a_run_is_compared_with_the_published_numbers(tmp_path: Path) -> None:
     own.loc[off, "main_score"] += 0.02
     residual = own.assign(readout="residual", main_score=0.1)
     tables.write(tmp_path / "scores/pythia-410m/main.parquet", pd.concat([own, residual]))
-    found = compare.differences(
-        compare.read_scores(str(tmp_path), "pythia-410m"),
-        compare.read_scores("published", "pythia-410m"),
+    found = published.differences(
+        published.read_scores(str(tmp_path), "pythia-410m"),
+        published.read_scores("published", "pythia-410m"),
     )
     assert len(found) == 32 * 25
     assert found.set_index(["task", "layer"])["difference"].abs().nlargest(2).round(
@@ -227,7 +227,7 @@ def test_a_run_is_compared_with_the_published_numbers(tmp_path: Path) -> None:
     assert "best layer 17 at 51.9, layer 24 at 46.8" in ran.output
     assert len(pd.read_csv(tmp_path / "d.csv")) == 800
     with pytest.raises(LayerwiseError, match="did you mean 'Pythia-410m'"):
-        compare.read_scores("published", "pythia-411m")
+        published.read_scores("published", "pythia-411m")
 
 
 @pytest.mark.parametrize(

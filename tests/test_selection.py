@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from layerwise import stats
+from layerwise.association.curves import with_text_sources
 from layerwise.association.published import (
     published_metrics,
     published_scores,
     read_table,
 )
-from layerwise.association.reliability import why_unreliable
+from layerwise.association.scores import best_layers
 from layerwise.association.selection import (
     CONSENSUS,
     LOES,
@@ -30,13 +31,12 @@ from layerwise.association.selection import (
     ORACLE,
     OTHER_TASKS,
     OUTPUT,
-    best_layers,
     nested_regret,
     select_layers,
     selected_layers,
     summarize,
+    why_unreliable,
 )
-from layerwise.association.sources import with_text_sources
 from layerwise.association.table import associate
 from layerwise.config.settings import AssociationSettings
 from layerwise.metrics.catalog.covariance import participation_ratio

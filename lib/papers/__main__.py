@@ -79,7 +79,7 @@ def explain(
 
     Example: python -m papers explain results/as_released published pythia-410m STS12
     """
-    from layerwise.association import compare
+    from layerwise.association import published
     from layerwise.run.results import Results
     from papers import explain
 
@@ -88,7 +88,7 @@ def explain(
         raise LayerwiseError(
             f"{results} has no config.json; name the results folder of a run.", code="missing_file"
         )
-    variants = explain.explain(plan, model, task, compare.read_scores(other, model), revision)
+    variants = explain.explain(plan, model, task, published.read_scores(other, model), revision)
     if output:
         variants.to_csv(output, index=False)
     else:

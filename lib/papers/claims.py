@@ -16,8 +16,8 @@ import pandas as pd
 
 from layerwise import stats
 from layerwise.association import measures
-from layerwise.association.by_task import HIGHEST, LOWEST, gains_by_task
 from layerwise.association.curves import ScoreCurves, usable
+from layerwise.association.scores import HIGHEST, LOWEST, gains_by_task
 from papers.tables import TEXTS, Release
 
 Verdict = Literal["reproduced", "not reproduced", "mixed"]

@@ -14,7 +14,7 @@ import pandas as pd
 from joblib.externals.loky import get_reusable_executor  # type: ignore[import-untyped]
 
 from layerwise.activations.extract import set_threads
-from layerwise.association.compare import MAIN, differences
+from layerwise.association.published import MAIN, differences
 from layerwise.errors import LayerwiseError, check_name, in_any_case
 from layerwise.models.load import LoadedModel
 from layerwise.models.states import States
@@ -88,7 +88,7 @@ def explain(
     task : str
         One of its tasks.
     other : DataFrame
-        Scores to meet, from `layerwise.association.compare.read_scores`.
+        Scores to meet, from `layerwise.association.published.read_scores`.
     revision : str, optional
         Checkpoint of the run; by default the only one, or ``main``.
 

@@ -3,7 +3,7 @@
 The rules are the model's output, the middle layer (l = L/2 rounded down), and each metric of the
 protocol `reference`, which selects the layer at its better end. Each selects one layer of a model
 for all of its tasks. The loss is the mean score of the best layer less that of the selected one.
-`layerwise.association.evidence` reads the table.
+`layerwise.association.published` reads the table.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from layerwise.association.curves import ScoreCurves, mean_curve, metric_curves, score_curves
-from layerwise.association.evidence import DECODER, EMBEDDING, ENCODER, VISION
+from layerwise.association.published import DECODER, EMBEDDING, ENCODER, VISION
 from layerwise.association.selection import MIDDLE, OUTPUT
 from layerwise.config.settings import OWN_TEXTS
 from layerwise.metrics.registry import directions
@@ -42,8 +42,8 @@ def losses() -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        The columns of `layerwise.association.evidence.losses`. Mean pooling; models with scores of
-        all tasks at the last layer and at half of all layers; those tasks and layers that
+        The columns of `layerwise.association.published.losses`. Mean pooling; models with scores
+        of all tasks at the last layer and at half of all layers; those tasks and layers that
         `layerwise.association.curves.score_curves` keeps.
     """
     release = Release()

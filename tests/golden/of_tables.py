@@ -19,12 +19,13 @@ from layerwise import association
 from layerwise.activations.store import Activations
 from layerwise.association import published as module
 from layerwise.association import similarity
-from layerwise.association.order import Order
-from layerwise.association.selection import best_layers, select_layers, summarize
+from layerwise.association.scores import best_layers
+from layerwise.association.selection import select_layers, summarize
 from layerwise.association.table import associate
 from layerwise.config.studies import Study
 from layerwise.figures.render import draw
 from layerwise.metrics.registry import directions
+from layerwise.names import Order
 
 
 def made_up_order() -> Any:

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerwise.association import sources
 from layerwise.config.settings import OWN_TEXTS
 from layerwise.errors import LayerwiseError
 from layerwise.vocabulary import BLOCK, FINAL_NORM, RESIDUAL
@@ -42,6 +41,20 @@ ONLY_SUBSET = "default"  # mteb's name for the subset of a task that has no othe
 
 FEW_TASKS = 7  # more are counted, not listed
 
+TEXT_SOURCE = "text_source"
+
+SHARED_TEXTS: Mapping[str, str] = {
+    # Of the paper's 32. STSBenchmark is a selection from STS12 to STS17.
+    "MassiveIntentClassification": "massive",
+    "MassiveScenarioClassification": "massive",
+    "MTOPDomainClassification": "mtop",
+    "MTOPIntentClassification": "mtop",
+    **{f"STS{year}": "sts" for year in range(12, 18)},
+    "STSBenchmark": "sts",
+}
+"""Text sources of tasks: tasks made of the same texts are not independent. A task that is not
+listed is its own source, unless `association.text_sources` names one."""
+
 NO_ALPHA = -1.0  # pandas cannot unstack a missing key; no real alpha is negative
 
 
@@ -53,7 +66,7 @@ class ScoreCurves:
     ----------
     tasks : tuple of str, length t
     task_types, sources : array of str, shape (t,)
-        Tasks of one source are made of the same texts (`layerwise.association.sources`).
+        Tasks of one source are made of the same texts (`SHARED_TEXTS`).
     layers : array of int, shape (n,)
         The layers at which every subset of these tasks has a score, ascending.
     last_layer : int
@@ -121,6 +134,20 @@ class ScoreCurves:
         if not np.isfinite(output).all():
             return self.layers, values
         return np.append(self.layers, self.last_layer), np.column_stack([values, output])
+
+
+def with_text_sources(scores: pd.DataFrame, own: Mapping[str, str]) -> pd.DataFrame:
+    """Scores with the text source of each task in the column `TEXT_SOURCE`.
+
+    Parameters
+    ----------
+    own : mapping of task to text source
+        What the config says; it comes before what is known here.
+    """
+    if "task" not in scores.columns:
+        return scores  # score_curves names the missing column
+    sources = scores["task"].astype(str).replace({**SHARED_TEXTS, **own})
+    return scores.assign(**{TEXT_SOURCE: sources})
 
 
 def require_columns(frame: pd.DataFrame, wanted: Sequence[str], what: str) -> None:
@@ -225,8 +252,8 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
     """
     require_columns(scores, SCORE_COLUMNS, "scores")
     scores = with_output(scores)
-    if sources.COLUMN not in scores.columns:
-        scores = sources.with_text_sources(scores, {})
+    if TEXT_SOURCE not in scores.columns:
+        scores = with_text_sources(scores, {})
     keys, subset = ["model", "revision", "tokens", "pooling"], [*TASK, "subset"]
     require_once(scores, [*keys, "task", "subset", "layer"], "task")
     curves = []
@@ -255,7 +282,7 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
                 pooling=pooling,
                 tasks=tuple(names),
                 task_types=whole.index.get_level_values("task_type").to_numpy(),
-                sources=part.groupby("task")[sources.COLUMN].first().loc[names].to_numpy(),
+                sources=part.groupby("task")[TEXT_SOURCE].first().loc[names].to_numpy(),
                 layers=whole.columns.to_numpy(dtype=np.int64),
                 last_layer=last_layer_of(part),
                 values=whole.to_numpy(),

@@ -13,17 +13,19 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from layerwise.association.curves import METRIC_COLUMNS, of_blocks, require_columns
-from layerwise.errors import Code, LayerwiseError, first_line
-from layerwise.io import delimited
+from layerwise import data, stats
+from layerwise.association.curves import METRIC_COLUMNS, ONLY_SUBSET, of_blocks, require_columns
+from layerwise.errors import Code, LayerwiseError, check_name, first_line, in_any_case
+from layerwise.io import delimited, tables
 from layerwise.io.files import is_file
 from layerwise.section import NAME, NAMES
-from layerwise.vocabulary import BLOCK, LABELS
+from layerwise.vocabulary import BLOCK, FINAL_NORM, LABELS, RESIDUAL
 
 log = logging.getLogger(__name__)
 
@@ -255,3 +257,169 @@ def _refused(column: str, value: object, what: str, problem: str, code: Code) ->
 
 def _one_line(value: object) -> str:
     return " ".join(str(value).split())
+
+
+# A run beside them
+
+PUBLISHED = "published"
+"""Stands for the numbers that ship with layerwise."""
+
+MAIN = "main"  # the finished model, on the hub
+
+COMPARED = ["task", "subset", "layer"]
+
+
+def read_scores(source: str, model: str, revision: str | None = None) -> pd.DataFrame:
+    """Scores of a model at one checkpoint, as the authors ran it: all tokens, their mean.
+
+    The final norm is applied at every layer where the model has one.
+
+    Parameters
+    ----------
+    source : str
+        A results folder, a table of published scores, or
+        ``published`` for the one that ships with layerwise.
+    model : str
+        Its name there, in upper or lower case.
+    revision : str, optional
+        The checkpoint; by default the only one, or ``main``.
+
+    Returns
+    -------
+    DataFrame
+        Columns task, subset, layer and main_score (0 to 1).
+
+    Raises
+    ------
+    LayerwiseError
+        If there are no such scores.
+    """
+    if Path(source).is_dir():
+        files = sorted(Path(source, "scores").glob("*/*.parquet"))
+        found = tables.read(files, "scores")
+    else:
+        path = data.published("scores") if source == PUBLISHED else Path(source)
+        found = published_scores(read_table(path))
+    names = list(found["model"].unique())
+    model = in_any_case(model, names)
+    check_name(f"model of {source}", model, names)
+    found = found[found["model"] == model]
+    names = list(found["revision"].unique())
+    revision = revision or (MAIN if MAIN in names else None)
+    if revision is None and len(names) > 1:
+        raise LayerwiseError(
+            f"{source} has several revisions of {model} ({', '.join(names)}); name one.",
+            code="ambiguous",
+        )
+    check_name(f"revision of {model}", revision or names[0], names)
+    readout = FINAL_NORM if (found["readout"] == FINAL_NORM).any() else RESIDUAL
+    wanted = {"revision": revision or names[0], "tokens": "all", "pooling": "mean"}
+    wanted["readout"] = readout
+    found = found[(found[list(wanted)] == list(wanted.values())).all(axis=1)]
+    if found.empty:
+        raise LayerwiseError(
+            f"{source}: no scores of {model} with all tokens, mean pooling and the readout "
+            f"{readout}; score it with presets/as_released.yaml.",
+            code="unknown_name",
+        )
+    found = found.assign(subset=found["subset"].fillna(ONLY_SUBSET))
+    return found[[*COMPARED, "main_score"]].reset_index(drop=True)
+
+
+def differences(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
+    """Differences of two sets of scores, for each task and layer that both have.
+
+    Parameters
+    ----------
+    first, second : DataFrame
+        From `read_scores`.
+
+    Returns
+    -------
+    DataFrame
+        Columns task, layer, first, second and difference (first - second), in percentage points.
+        The score of a task is the mean over the subsets that both have.
+    """
+    both = first.merge(second, on=COMPARED, suffixes=("_first", "_second"))
+    if both.empty:
+        raise LayerwiseError("The two results have no task and layer in common.", code="too_few")
+    found = both.groupby(["task", "layer"], as_index=False)[
+        ["main_score_first", "main_score_second"]
+    ].mean()
+    found.columns = pd.Index(["task", "layer", "first", "second"])
+    found[["first", "second"]] *= 100
+    return found.assign(difference=found["first"] - found["second"])
+
+
+def by_task_and_layer(differences: pd.DataFrame) -> str:
+    """Differences in percentage points as text: a row per task, a column per layer."""
+    wide = differences.pivot(index="task", columns="layer", values="difference")
+    return wide.to_string(float_format="{:.1f}".format, na_rep="")
+
+
+def described(differences: pd.DataFrame) -> list[str]:
+    """Summarise differences: their size, and the best and last layer of both results."""
+    size = differences["difference"].abs()
+    worst = differences.iloc[int(size.to_numpy().argmax())]
+    lines = [
+        f"{len(differences)} scores of {differences['task'].nunique()} tasks, in percentage "
+        f"points: mean difference {differences['difference'].mean():.2f}, mean absolute "
+        f"{size.mean():.2f}, largest {worst['difference']:.2f} ({worst['task']}, layer "
+        f"{worst['layer']}); {(size <= 1).mean():.0%} within 1 point."
+    ]
+    # A mean over fewer tasks at some layer would not be comparable.
+    n_tasks = differences.groupby("layer")["task"].transform("nunique")
+    complete = differences[n_tasks == differences["task"].nunique()]
+    means = complete.groupby("layer")[["first", "second"]].mean()
+    for name, score in means.items():
+        lines.append(
+            f"Mean of all tasks, {name}: best layer {score.idxmax()} at {score.max():.1f}, layer "
+            f"{means.index[-1]} at {score.iloc[-1]:.1f}."
+        )
+    return lines
+
+
+# Rules of layer selection in published models
+
+DECODER, ENCODER, EMBEDDING, VISION = "base decoder", "encoder", "embedding model", "vision model"
+
+
+@cache
+def losses() -> pd.DataFrame:
+    """Loss of each rule in each published model, as shipped.
+
+    Returns
+    -------
+    DataFrame
+        Columns kind, model, rule, direction (of a metric: 1 if it selects its highest value),
+        corpus (of a metric), layer, last_layer, n_tasks, and loss in points (0 to 100).
+    """
+    return pd.read_csv(data.LOSSES, float_precision="round_trip")
+
+
+def expected_losses() -> pd.DataFrame:
+    """Mean loss of each rule by kind of model, with models as the unit.
+
+    Returns
+    -------
+    DataFrame
+        Columns kind, rule, direction, corpus; loss, low and high in points: the mean over models
+        and its 95% interval (Student's), which needs three models; n_models, and ``models``, their
+        names. Rules with the smallest loss first. A kind without a published model has no row.
+    """
+    rows = []
+    by = ["kind", "rule", "direction", "corpus"]
+    for key, part in losses().groupby(by, dropna=False, sort=False):
+        mean = stats.mean_ci(part["loss"].to_numpy())
+        enough = len(part) >= stats.FEWEST
+        rows.append(
+            {
+                **dict(zip(by, key, strict=True)),
+                "loss": mean.estimate,
+                "low": max(float(mean.low), 0.0) if enough else np.nan,
+                "high": mean.high if enough else np.nan,
+                "n_models": len(part),
+                "models": ", ".join(part["model"]),
+            }
+        )
+    return pd.DataFrame(rows).sort_values(["kind", "loss"], ignore_index=True)

@@ -1,14 +1,32 @@
-"""Mean task scores by layer, with their intervals."""
+"""Task scores by layer: their means with intervals, the best layers, and gains over the output."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from layerwise.association.curves import ScoreCurves, score_curves, with_output
-from layerwise.stats import mean_ci, within
+from layerwise import stats
+from layerwise.association.curves import (
+    Floats,
+    Names,
+    ScoreCurves,
+    Tasks,
+    score_curves,
+    usable,
+    with_output,
+)
+from layerwise.stats import FEWEST, mean_ci, within
+
+Columns = npt.NDArray[np.intp]
+"""One column of a table of values for each task."""
+
+NO_INTERVAL = f"{{}}; an interval for all layers takes {stats.FEWEST_TOGETHER}"
+LOWEST, HIGHEST = "lowest", "highest"
+ENDS = {LOWEST: -1, HIGHEST: 1}
 
 # Types of task whose main score is a correlation, from -1 to 1; all others' is from 0 to 1.
 CORRELATED = frozenset({"STS", "Summarization", "InstructionReranking"})
@@ -88,6 +106,124 @@ def mean_scores(scores: pd.DataFrame, groups: Sequence[str] = ()) -> pd.DataFram
     return table.drop_duplicates(
         ["model", "revision", "representation", *groups, "layer"], ignore_index=True
     )
+
+
+def best_layers(scores: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
+    """Find each model's best layer by its scores, over all tasks and per task type.
+
+    Returns
+    -------
+    DataFrame
+        One row per model, revision, tokens, pooling and task type; scores in [0, 1]. `best_layer`
+        is L where the model's output is best (`best_is_output`). `n_tied` is the number of layers
+        with the best score. `gain` is the lead over the output on these tasks, `gain_new_task`
+        that on each task cluster of the layer that the other clusters select. The 95% interval
+        corrects for the selection. `no_interval` says why there is none. `gain_new_task` needs
+        three task clusters, gains a score of the output. `output_from` is ``last layer`` without
+        scores after the final norm.
+    """
+    rows = []
+    for curves in score_curves(scores):
+        for group, tasks in curves.groups().items():
+            (layers, values), sources = curves.candidates(tasks), curves.sources[tasks]
+            mean, leads = values.mean(axis=0), values - curves.output[tasks, None]
+            gain, best = stats.simultaneous_ci(leads, sources, seed=seed), int(mean.argmax())
+            rows.append(
+                {
+                    **best_of(curves, group, tasks),
+                    "n_tied": len({*layers[mean >= mean[best] - 1e-12]}),
+                    "last_layer": curves.last_layer,
+                    "gain": gain.estimate[best],
+                    "gain_low": gain.low[best],
+                    "gain_high": gain.high[best],
+                    "gain_new_task": at_columns(leads, best_elsewhere(values, sources)).mean(),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def best_of(curves: ScoreCurves, group: str, tasks: Tasks) -> dict[str, Any]:
+    """The best layer and the output of a model: columns of both tables."""
+    (layers, values), output = curves.candidates(tasks), curves.output[tasks]
+    n_sources = len(set(curves.sources[tasks]))
+    few = NO_INTERVAL.format(stats.task_clusters(n_sources))
+    mean = values.mean(axis=0)
+    best = int(mean.argmax())
+    return {
+        **curves.about,
+        "task_type": group,
+        "best_layer": int(layers[best]),
+        "best_is_output": np.array_equal(values[:, best], output),
+        "best_score": mean[best],
+        "output_score": output.mean(),
+        "output_from": curves.output_from,
+        "n_layers": len(curves.layers),
+        "n_tasks": len(values),
+        "n_sources": n_sources,
+        "no_interval": "" if n_sources >= stats.FEWEST_TOGETHER else few,
+    }
+
+
+def best_elsewhere(values: Floats, sources: Names) -> Columns | None:
+    """For each task the column that the other task clusters select; None for too few of them."""
+    if len(set(sources)) < stats.FEWEST:
+        return None
+    found = np.empty(len(values), dtype=np.intp)
+    for source in set(sources):
+        out = sources == source
+        found[out] = values[~out].mean(axis=0).argmax()
+    return found
+
+
+def at_columns(values: Floats, columns: Columns | None) -> Floats:
+    """The value of each task at its column, shape (tasks,); NaN if there are none."""
+    if columns is None:
+        return np.full(len(values), np.nan)
+    return np.asarray(values[np.arange(len(values)), columns])
+
+
+LOWEST, HIGHEST = "lowest", "highest"
+ENDS = {LOWEST: -1, HIGHEST: 1}
+
+
+def gains_by_task(values: npt.NDArray[np.float64], scores: ScoreCurves) -> pd.DataFrame:
+    """Mean gain over the model's output if each task takes the layer that a metric selects for it.
+
+    Parameters
+    ----------
+    values : array, shape (t, n)
+        The metric on each task's own texts, NaN where it has none. Tasks without a value at some
+        layer are left out.
+    scores : ScoreCurves
+
+    Returns
+    -------
+    DataFrame
+        A row for each end of the metric: end; score and gain (score of the selected layers less
+        that of the output), means over tasks in [0, 1]; low and high, the 95% interval of the gain
+        over task clusters, which needs three; n_tasks and n_clusters. Empty if no task has values,
+        or the output no scores.
+    """
+    tasks, layers = usable(values)
+    tasks &= np.isfinite(scores.output)
+    rows = []
+    for end, direction in ENDS.items() if tasks.any() else ():
+        selected = (direction * values[tasks][:, layers]).argmax(axis=1)
+        score = scores.values[tasks][:, layers][np.arange(tasks.sum()), selected]
+        gain = mean_ci(score - scores.output[tasks], scores.sources[tasks])
+        enough = gain.n >= FEWEST
+        rows.append(
+            {
+                "end": end,
+                "score": score.mean(),
+                "gain": gain.estimate,
+                "low": gain.low if enough else np.nan,
+                "high": gain.high if enough else np.nan,
+                "n_tasks": int(tasks.sum()),
+                "n_clusters": gain.n,
+            }
+        )
+    return pd.DataFrame(rows)
 
 
 def _interval(

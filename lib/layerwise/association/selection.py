@@ -33,6 +33,7 @@ from layerwise import stats
 from layerwise.association.curves import (
     BASELINE,
     KEYS,
+    NO_ALPHA,
     VARIANT,
     Names,
     ScoreCurves,
@@ -40,20 +41,19 @@ from layerwise.association.curves import (
     fewest,
     mean_curve,
     metric_curves,
+    of_blocks,
     of_curves,
     score_curves,
     variants_by_layer,
 )
-from layerwise.association.order import Order
-from layerwise.association.reliability import resampled_curves, why_unreliable
+from layerwise.association.scores import Columns, at_columns, best_elsewhere, best_of
 from layerwise.errors import LayerwiseError
+from layerwise.names import Order
 
 log = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float64]
 Layers = npt.NDArray[np.int64]
-Columns = npt.NDArray[np.intp]
-"""One column of a table of values for each task."""
 
 CONSENSUS = "consensus"
 NESTED = "best rule of the others"
@@ -74,11 +74,81 @@ CONSENSUS_OF = (
     "dime",
 )
 """The paper's metrics; others are variations of them and would count the same evidence twice."""
-NO_INTERVAL = f"{{}}; an interval for all layers takes {stats.FEWEST_TOGETHER}"
 UNKNOWN_OF_NESTED = ["alpha", "direction", "layer", "depth"]
 UNKNOWN_OF_NESTED += [
     f"{of}_{end}" for of in ("regret", "nested", "gain") for end in ("low", "high")
 ]
+
+
+NEAR = 0.1
+"""Distance in depth within which two layers count as the same selection."""
+STABLE = 0.8
+"""Share of resampled curves that must select nearly the same layer."""
+N_RESAMPLES = 1000
+OF_PROMPTS = ["corpus", "metric", "protocol", "alpha"]
+
+
+def why_unreliable(good: Floats, resampled: Floats, n: float) -> str:
+    """Why there are too few prompts to select a layer by a metric; empty if there are enough.
+
+    Parameters
+    ----------
+    good : array, shape (L,)
+        The metric, higher being better; minus infinity where it has no value.
+    resampled : array, shape (B, L)
+        The same on other samples of prompts; none if that is unknown.
+    n : float
+        Number of prompts, NaN if unknown.
+    """
+    if n < stats.FEW:
+        return f"{n:.0f} prompts; selecting a layer takes {stats.FEW}"
+    if not len(resampled):
+        return ""
+    selected = np.where(np.isfinite(resampled), resampled, -np.inf).argmax(axis=1)
+    near = float((np.abs(selected - good.argmax()) <= NEAR * (len(good) - 1)).mean())
+    return "" if near >= STABLE else f"{1 - near:.0%} of resamples select another layer"
+
+
+def resampled_curves(
+    variants: pd.DataFrame,
+    values: Floats,
+    stderr: Floats,
+    prompts: pd.DataFrame | None,
+    layers: npt.NDArray[np.int64],
+    seed: int = 0,
+) -> list[Floats]:
+    """Curves of each metric as other samples of prompts would give them, shape (B, L) each.
+
+    Bootstrap samples of the prompts where their values are known; noise that layers share then
+    cancels. Otherwise draws from the standard errors, independent between layers, which overstates
+    the noise. None of them for a metric without either.
+
+    Parameters
+    ----------
+    variants : DataFrame
+        One row per metric, with the columns of `layerwise.association.curves.VARIANT`.
+    values, stderr : array, shape (k, L)
+    prompts : DataFrame, optional
+        Tidy table of prompts of this model, revision and token selection.
+    """
+    rng = np.random.default_rng(seed)
+    wide: dict[tuple[object, ...], Floats] = {}
+    if prompts is not None and len(prompts):
+        for key, part in of_blocks(prompts).fillna({"alpha": NO_ALPHA}).groupby(OF_PROMPTS):
+            curves = part.pivot(index="prompt_id", columns="layer", values="value")
+            wide[key] = curves.reindex(columns=layers).dropna().to_numpy(dtype=np.float64)
+    found: list[Floats] = []
+    for row, variant in enumerate(variants.fillna({"alpha": NO_ALPHA}).to_dict("records")):
+        own = wide.get(tuple(variant[key] for key in OF_PROMPTS))
+        if own is not None and len(own) and variant["normalization"] == "raw":
+            n = len(own)
+            found.append(rng.multinomial(n, np.full(n, 1 / n), size=N_RESAMPLES) @ own / n)
+        elif np.isfinite(stderr[row]).any():
+            noise = rng.normal(size=(N_RESAMPLES, len(layers)))
+            found.append(values[row] + noise * np.nan_to_num(stderr[row]))
+        else:
+            found.append(np.empty((0, len(layers))))
+    return found
 
 
 class Measured(NamedTuple):
@@ -99,80 +169,6 @@ class Measured(NamedTuple):
     stderr: Floats
     n: Floats
     layers: Layers
-
-
-def best_layers(scores: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
-    """Find each model's best layer by its scores, over all tasks and per task type.
-
-    Returns
-    -------
-    DataFrame
-        One row per model, revision, tokens, pooling and task type; scores in [0, 1]. `best_layer`
-        is L where the model's output is best (`best_is_output`). `n_tied` is the number of layers
-        with the best score. `gain` is the lead over the output on these tasks, `gain_new_task`
-        that on each task cluster of the layer that the other clusters select. The 95% interval
-        corrects for the selection. `no_interval` says why there is none. `gain_new_task` needs
-        three task clusters, gains a score of the output. `output_from` is ``last layer`` without
-        scores after the final norm.
-    """
-    rows = []
-    for curves in score_curves(scores):
-        for group, tasks in curves.groups().items():
-            (layers, values), sources = curves.candidates(tasks), curves.sources[tasks]
-            mean, leads = values.mean(axis=0), values - curves.output[tasks, None]
-            gain, best = stats.simultaneous_ci(leads, sources, seed=seed), int(mean.argmax())
-            rows.append(
-                {
-                    **_best(curves, group, tasks),
-                    "n_tied": len({*layers[mean >= mean[best] - 1e-12]}),
-                    "last_layer": curves.last_layer,
-                    "gain": gain.estimate[best],
-                    "gain_low": gain.low[best],
-                    "gain_high": gain.high[best],
-                    "gain_new_task": _at(leads, _elsewhere(values, sources)).mean(),
-                }
-            )
-    return pd.DataFrame(rows)
-
-
-def _best(curves: ScoreCurves, group: str, tasks: Tasks) -> dict[str, Any]:
-    """The best layer and the output of a model: columns of both tables."""
-    (layers, values), output = curves.candidates(tasks), curves.output[tasks]
-    n_sources = len(set(curves.sources[tasks]))
-    few = NO_INTERVAL.format(stats.task_clusters(n_sources))
-    mean = values.mean(axis=0)
-    best = int(mean.argmax())
-    return {
-        **curves.about,
-        "task_type": group,
-        "best_layer": int(layers[best]),
-        "best_is_output": np.array_equal(values[:, best], output),
-        "best_score": mean[best],
-        "output_score": output.mean(),
-        "output_from": curves.output_from,
-        "n_layers": len(curves.layers),
-        "n_tasks": len(values),
-        "n_sources": n_sources,
-        "no_interval": "" if n_sources >= stats.FEWEST_TOGETHER else few,
-    }
-
-
-def _elsewhere(values: Floats, sources: Names) -> Columns | None:
-    """For each task the column that the other task clusters select; None for too few of them."""
-    if len(set(sources)) < stats.FEWEST:
-        return None
-    found = np.empty(len(values), dtype=np.intp)
-    for source in set(sources):
-        out = sources == source
-        found[out] = values[~out].mean(axis=0).argmax()
-    return found
-
-
-def _at(values: Floats, columns: Columns | None) -> Floats:
-    """The value of each task at its column, shape (tasks,); NaN if there are none."""
-    if columns is None:
-        return np.full(len(values), np.nan)
-    return np.asarray(values[np.arange(len(values)), columns])
 
 
 def select_by_metrics(
@@ -299,7 +295,7 @@ def select_layers(
                 log.warning("%s, %s: too few values to select by %s", curves, group, nowhere)
             middle = curves.layers[np.abs(curves.layers - curves.last_layer // 2).argmin()]
             selected = [*found.to_dict("records"), _rule(MIDDLE, int(middle))]
-            selected.append(_rule(ORACLE, _best(curves, group, tasks)["best_layer"]))
+            selected.append(_rule(ORACLE, best_of(curves, group, tasks)["best_layer"]))
             if len(set(curves.sources[tasks])) >= stats.FEWEST:
                 selected.append(_rule(OTHER_TASKS, None))
             if np.isfinite(curves.output[tasks]).all():
@@ -325,7 +321,7 @@ def _against_scores(
     """One row per selected layer: its score, its regrets, and its gain over the output."""
     (layers, values), sources = curves.candidates(tasks), curves.sources[tasks]
     output = curves.output[tasks]
-    best, elsewhere = _best(curves, group, tasks), _elsewhere(values, sources)
+    best, elsewhere = best_of(curves, group, tasks), best_elsewhere(values, sources)
     of_output = values.shape[1] - 1
     columns = {OUTPUT: of_output, ORACLE: int(values.mean(axis=0).argmax())}
     known: dict[bytes, tuple[Floats, Floats]] = {}
@@ -338,7 +334,7 @@ def _against_scores(
             at = np.full(len(values), column, dtype=np.intp)
         if at.tobytes() not in known:
             known[at.tobytes()] = _leads_over(values, at, sources, seed)
-        (low, high), own = known[at.tobytes()], _at(values, at)
+        (low, high), own = known[at.tobytes()], at_columns(values, at)
         gain = stats.mean_ci(own - output, sources)
         if rule in BY_SCORES and np.isfinite(output).all():
             all_gains = stats.simultaneous_ci(values - output[:, None], sources, seed=seed)
@@ -356,7 +352,7 @@ def _against_scores(
             "regret": best["best_score"] - own.mean(),
             "regret_low": np.maximum(0.0, low.max()),
             "regret_high": np.minimum(high.max(), room),
-            "nested_regret": (_at(values, elsewhere) - own).mean(),
+            "nested_regret": (at_columns(values, elsewhere) - own).mean(),
             "nested_low": nested[0],
             "nested_high": nested[1],
             "gain_over_output": gain.estimate,

@@ -50,9 +50,9 @@ from layerwise.association.curves import (
     score_curves,
     usable,
 )
-from layerwise.association.order import Order
 from layerwise.config.settings import AssociationSettings, Measure, Over
 from layerwise.errors import LayerwiseError
+from layerwise.names import Order
 
 log = logging.getLogger(__name__)
 

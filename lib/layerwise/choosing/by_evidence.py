@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from layerwise import stats
-from layerwise.association import evidence
+from layerwise.association import published
 from layerwise.association.selection import MIDDLE, OUTPUT
 from layerwise.choosing.choice import Choice, advice
 from layerwise.config.settings import OWN_TEXTS
@@ -24,15 +24,15 @@ ASK_FOR_LABELS = "40 labelled rows, half an hour's work, would tell more (--labe
 
 
 def kind_of_model(loaded: LoadedModel) -> str:
-    """Kind of a model, as in `layerwise.association.evidence`, or `CHAT` or `AUDIO`."""
+    """Kind of a model, as in `layerwise.association.published`, or `CHAT` or `AUDIO`."""
     if isinstance(loaded.reader, Images | Recordings):
-        return evidence.VISION if isinstance(loaded.reader, Images) else AUDIO
+        return published.VISION if isinstance(loaded.reader, Images) else AUDIO
     source = loaded.entry.source
     if loaded.scales or (source and saved.read(locate(source, loaded.revision), saved.MODULES)):
-        return evidence.EMBEDDING
+        return published.EMBEDDING
     if not loaded.is_causal():
-        return evidence.ENCODER
-    return CHAT if loaded.texts.tokenizer.chat_template else evidence.DECODER
+        return published.ENCODER
+    return CHAT if loaded.texts.tokenizer.chat_template else published.DECODER
 
 
 def choose_by_evidence(loaded: LoadedModel, tokens: str) -> Choice:
@@ -42,7 +42,7 @@ def choose_by_evidence(loaded: LoadedModel, tokens: str) -> Choice:
     `layerwise.stats.FEWEST` models or more, by paired differences.
     """
     kind, last = kind_of_model(loaded), loaded.anatomy.n_layers - 1
-    table = evidence.expected_losses()
+    table = published.expected_losses()
     like_own_data = table["corpus"].isna() | table["corpus"].isin(OWN_CORPORA)
     table = table[like_own_data & (table["kind"] == kind)]
     losses = {row["rule"]: row for row in table.to_dict("records")}
@@ -71,7 +71,7 @@ def _best_rule(kind: str, losses: Mapping[str, Mapping[Any, Any]]) -> tuple[str,
     )
     if n_models < stats.FEWEST:
         return OUTPUT, f"{reason}: too few models to recommend another layer."
-    by_model = evidence.losses()
+    by_model = published.losses()
     by_model = by_model[by_model["kind"] == kind].pivot_table("loss", "model", "rule")
     less = stats.paired_difference(by_model[OUTPUT], by_model[MIDDLE])
     significant = less.low > 0

@@ -37,7 +37,7 @@ class Choice:
         With labels a row per layer: layer, score, low, high, difference (from the output),
         difference_low, difference_high, n. The 95% intervals hold for all layers together, which
         corrects for selecting one; `choose_by_scores` says how. Without labels a row per rule:
-        rule, layer, loss, low, high, n_models, as `layerwise.association.evidence`; `layer` is
+        rule, layer, loss, low, high, n_models, as `layerwise.association.published`; `layer` is
         null for metrics that were not computed.
     several : DataFrame, optional
         As `compare_several`, if several layers were asked for.

@@ -171,15 +171,15 @@ def compare(
 
     Example: layerwise compare results/as_released published pythia-410m
     """
-    from layerwise.association import compare
+    from layerwise.association import published
 
-    first = compare.read_scores(str(results), model, revision)
-    differences = compare.differences(first, compare.read_scores(other, model))
+    first = published.read_scores(str(results), model, revision)
+    differences = published.differences(first, published.read_scores(other, model))
     if output:
         differences.to_csv(output, index=False, float_format="%.4f")
     else:
-        say(compare.by_task_and_layer(differences))
-    say(*compare.described(differences))
+        say(published.by_task_and_layer(differences))
+    say(*published.described(differences))
 
 
 @app.command("export-scores")

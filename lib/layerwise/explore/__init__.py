@@ -17,12 +17,11 @@ from urllib.parse import quote
 import pandas as pd
 
 from layerwise.association.curves import VARIANT, with_output
-from layerwise.association.order import Order, in_order
 from layerwise.association.scores import mean_scores
 from layerwise.association.table import ALL_MODELS
 from layerwise.figures import labels, theme
 from layerwise.metrics import registry
-from layerwise.names import step_of
+from layerwise.names import Order, in_order, step_of
 from layerwise.vocabulary import BLOCK, NORMALIZATIONS, PROTOCOLS, SUBLAYERS, TOKENS
 
 METRIC_KEYS = ("model", "revision", *VARIANT, "sublayer", "tokens", "file")

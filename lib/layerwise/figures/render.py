@@ -12,7 +12,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from layerwise.association.order import Order, in_order
 from layerwise.association.table import ALL_MODELS
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError, printable
@@ -23,6 +22,7 @@ from layerwise.figures.select import Data
 from layerwise.io.files import replacing
 from layerwise.io.tables import write_csv
 from layerwise.metrics.registry import directions as declared
+from layerwise.names import Order, in_order
 from layerwise.stats import FEW
 
 if TYPE_CHECKING:

@@ -7,10 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from layerwise.association.order import Order, in_order
-from layerwise.association.scores import with_representation
-from layerwise.association.selection import best_layers
+from layerwise.association.scores import best_layers, with_representation
 from layerwise.figures.labels import representation_label
+from layerwise.names import Order, in_order
 from layerwise.stats import FEWEST_TOGETHER, task_clusters
 from layerwise.vocabulary import TOKENS
 

@@ -34,7 +34,6 @@ from layerwise.association.curves import (
     score_curves,
     with_output,
 )
-from layerwise.association.order import Order, in_order
 from layerwise.association.scores import mean_scores, representation, with_representation
 from layerwise.association.selection import CONSENSUS, NESTED
 from layerwise.association.table import ALL_MODELS
@@ -43,6 +42,7 @@ from layerwise.config.settings import OWN_TEXTS
 from layerwise.config.studies import MetricChoice, Study, of_usual, several
 from layerwise.errors import LayerwiseError, closest
 from layerwise.figures.labels import SCORE
+from layerwise.names import Order, in_order
 from layerwise.stats import FEW, Estimate, paired_difference, with_intervals
 from layerwise.vocabulary import BLOCK, LABELS, SUBLAYERS, TOKENS
 

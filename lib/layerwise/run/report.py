@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from layerwise.association.sources import COLUMN, with_text_sources
+from layerwise.association.curves import TEXT_SOURCE, with_text_sources
 from layerwise.figures import report as first_page
 from layerwise.figures import theme
 from layerwise.io import delimited, tables
@@ -158,7 +158,11 @@ def _tasks(plan: Plan) -> pd.DataFrame:
     scores = pd.concat([tables.read(Path(path), "scores") for path in plan.score_files])
     found = scores[["task", "task_type"]].drop_duplicates()
     found = with_text_sources(found, plan.config.association.text_sources)
-    names = {"task": "Task", "task_type": "Type", COLUMN: "Cluster (tasks made of the same texts)"}
+    names = {
+        "task": "Task",
+        "task_type": "Type",
+        TEXT_SOURCE: "Cluster (tasks made of the same texts)",
+    }
     return found.rename(columns=names)
 
 

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from layerwise.association.order import in_order
 from layerwise.config.kinds import KINDS
 from layerwise.config.studies import of_usual, several
 from layerwise.errors import LayerwiseError, check_name, listed
-from layerwise.names import PATHS, RESERVED, decode, order_key, step_of
+from layerwise.names import PATHS, RESERVED, decode, in_order, order_key, step_of
 from layerwise.run.plan import OF_STUDY
 from layerwise.vocabulary import USUAL
 
@@ -301,7 +300,7 @@ class Results:
 
     def read(self, paths: Iterable[str | Path], table: str) -> pd.DataFrame:
         """Some files of one table, scores with the text source of each task."""
-        from layerwise.association.sources import with_text_sources
+        from layerwise.association.curves import with_text_sources
         from layerwise.io import tables
 
         found = tables.read(map(Path, paths), table)

@@ -9,7 +9,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from layerwise.association.by_task import HIGHEST, LOWEST, gains_by_task
 from layerwise.association.curves import (
     BASELINE,
     KEYS,
@@ -18,7 +17,7 @@ from layerwise.association.curves import (
     score_curves,
     usable,
 )
-from layerwise.association.scores import with_representation
+from layerwise.association.scores import HIGHEST, LOWEST, gains_by_task, with_representation
 from layerwise.association.selection import ORACLE
 from layerwise.association.table import ALL_MODELS, MATCH
 from layerwise.config.settings import OWN_TEXTS

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from layerwise.association.curves import score_curves
-from layerwise.association.selection import best_layers
+from layerwise.association.scores import best_layers
 from layerwise.config.kinds import POOLED
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme

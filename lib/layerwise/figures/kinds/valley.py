@@ -10,8 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from layerwise.association.scores import mean_scores
-from layerwise.association.selection import best_layers
+from layerwise.association.scores import best_layers, mean_scores
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
