@@ -61,34 +61,34 @@ def measure(
     from layerwise.section import parse
     from layerwise.stats import with_intervals
 
-    known, n_views = all_metrics(), len(views) - 1
+    available, n_views = all_metrics(), len(views) - 1
     rows = _distinct(views[0])
     lists = {name: list(several(value)) for name, value in (DEFAULTS | settings).items()}
     tokens, protocols = lists.pop("tokens"), lists.pop("protocols")
-    attention = {name for name, one in known.items() if "attention" in one.inputs}
+    attention = {name for name, one in available.items() if "attention" in one.inputs}
     lists["metrics"] = lists.get("metrics") or [
         name
-        for name, one in known.items()
+        for name, one in available.items()
         if one.min_views <= n_views and name not in attention and loaded.can_give(one.inputs)
     ]
     for name in lists["metrics"]:
-        check_name("metric", name, known)
-        if not loaded.can_give(known[name].inputs):
+        check_name("metric", name, available)
+        if not loaded.can_give(available[name].inputs):
             raise LayerwiseError(
-                f"{name} needs {' and '.join(known[name].inputs)}, which {loaded.name} does not "
-                "have: it holds one vector a text, or states without the model.",
+                f"{name} needs {' and '.join(available[name].inputs)}, which {loaded.name} does "
+                "not have: it holds one vector a text, or states without the model.",
                 code="unsupported",
             )
-        if known[name].min_views > n_views:
+        if available[name].min_views > n_views:
             raise LayerwiseError(
                 f"{name} compares augmented copies of each text (at least "
-                f"{known[name].min_views}, got {n_views}); give them as views=.",
+                f"{available[name].min_views}, got {n_views}); give them as views=.",
                 code="too_few",
             )
     chosen = parse(MetricsSettings, lists)
-    kept: dict[str, Any] = {"tokens": tokens, "protocols": protocols}
-    kept["attention"] = not attention.isdisjoint(lists["metrics"])
-    extraction = parse(ExtractSettings, kept)
+    asked: dict[str, Any] = {"tokens": tokens, "protocols": protocols}
+    asked["attention"] = not attention.isdisjoint(lists["metrics"])
+    extraction = parse(ExtractSettings, asked)
     with scratch() as folder:
         path = folder / "prompts.h5"
         extract(
@@ -198,7 +198,7 @@ def prompts_of(source: Any, column: str | None = None) -> list[Any]:
         from layerwise.corpora.media_sources import in_folder
 
         media, read = in_folder(Path(source))
-        return [read(place) for place in range(len(media.ids))]
+        return [read(row) for row in range(len(media.ids))]
     if isinstance(source, Path) or (isinstance(source, str) and Path(source).suffix):
         from layerwise.config.corpora import FileTexts
         from layerwise.corpora.sources import open_texts
@@ -212,14 +212,14 @@ def prompts_of(source: Any, column: str | None = None) -> list[Any]:
         check_name("column", column, names)
         source = _not_decoded(source, column)[column]
     is_list = isinstance(source, Iterable) and not isinstance(source, str | bytes | Mapping | Set)
-    given = list(source) if is_list else []
-    if not given:
+    items = list(source) if is_list else []
+    if not items:
         raise LayerwiseError(
             "texts: expected a list of texts, images or recordings, a data set, a file or a "
             f"folder, got {source!r:.60}.",
             code="wrong_type",
         )
-    return [p if isinstance(p, str) else _medium(n, p) for n, p in enumerate(given)]
+    return [p if isinstance(p, str) else _medium(n, p) for n, p in enumerate(items)]
 
 
 def refuse_column(path: Path, column: str) -> None:
@@ -240,25 +240,25 @@ def _not_decoded(data: Any, column: str) -> Any:
     return data
 
 
-def _medium(number: int, given: Any) -> Medium:
+def _medium(number: int, item: Any) -> Medium:
     """A PIL image or a recording as the library reads them; the file in between loses nothing."""
     from PIL import Image
 
     from layerwise.corpora.audio import Recording, wav
 
     name = str(number)
-    if isinstance(given, Image.Image):
-        return _picture(name, given)
-    if isinstance(given, Path):
-        kind = Picture if given.suffix.lower() in Picture.suffixes else Recording
-        return kind(str(given), read_file(str(given), str(given)))
-    if isinstance(given, Mapping) and given.keys() >= {"array", "sampling_rate"}:
-        return Recording(name, wav(given["array"], int(given["sampling_rate"])))
-    if isinstance(given, Mapping) and given.keys() >= {"bytes", "path"}:
-        return Recording(name, given["bytes"] or read_file(str(given["path"]), name))
+    if isinstance(item, Image.Image):
+        return _picture(name, item)
+    if isinstance(item, Path):
+        kind = Picture if item.suffix.lower() in Picture.suffixes else Recording
+        return kind(str(item), read_file(str(item), str(item)))
+    if isinstance(item, Mapping) and item.keys() >= {"array", "sampling_rate"}:
+        return Recording(name, wav(item["array"], int(item["sampling_rate"])))
+    if isinstance(item, Mapping) and item.keys() >= {"bytes", "path"}:
+        return Recording(name, item["bytes"] or read_file(str(item["path"]), name))
     raise LayerwiseError(
         "texts: expected texts, PIL images, paths of images or recordings, or recordings as "
-        f"{{'array': ..., 'sampling_rate': ...}}, got {type(given).__name__} at {number}.",
+        f"{{'array': ..., 'sampling_rate': ...}}, got {type(item).__name__} at {number}.",
         code="wrong_type",
     )
 

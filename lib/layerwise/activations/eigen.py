@@ -56,8 +56,8 @@ def gram(states: Tensor) -> Tensor:
         wide = states.double()
         return wide @ wide.transpose(1, 2)
 
-    def products(part: Array) -> Array:
-        wide = part.astype(np.float64)
+    def products(some: Array) -> Array:
+        wide = some.astype(np.float64)
         return np.asarray(wide @ wide.transpose(0, 2, 1))
 
     return _spread(products, states)
@@ -146,15 +146,15 @@ def behind(work: Callable[[], None], device: torch.device) -> Future[None]:
     """
     if device.type != "cuda":
         return _one_by_one().submit(torch.inference_mode()(work))
-    given = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    given.record(torch.cuda.current_stream(device))
+    so_far = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    so_far.record(torch.cuda.current_stream(device))
 
     # Inference mode, device and stream are per thread.
     @torch.inference_mode()
     def task() -> None:
         stream = _stream(device)
         with torch.cuda.device(device), torch.cuda.stream(stream):
-            stream.wait_event(given)
+            stream.wait_event(so_far)
             work()
             stream.synchronize()
 

@@ -75,11 +75,11 @@ class Span(NamedTuple):
 def words_of(words: Sequence[str]) -> list[Word]:
     """The words of a sentence that is written with one space between words."""
     sentence = " ".join(words)
-    found, start = [], 0
+    sentence_words, start = [], 0
     for word in words:
-        found.append(Word(sentence, start, start + len(word)))
+        sentence_words.append(Word(sentence, start, start + len(word)))
         start += len(word) + 1
-    return found
+    return sentence_words
 
 
 def spans(loaded: LoadedModel, words: Sequence[Word]) -> tuple[list[str], list[Span]]:
@@ -99,17 +99,17 @@ def spans(loaded: LoadedModel, words: Sequence[Word]) -> tuple[list[str], list[S
     numbers = {s: n for n, s in enumerate(dict.fromkeys(word.sentence for word in words))}
     sentences = list(numbers)
     offsets = loaded.texts.offsets(sentences)
-    found = []
+    places = []
     for sentence, start, stop in words:
         number = numbers[sentence]
         touching = [
-            place
-            for place, (begin, end) in enumerate(offsets[number])
+            token
+            for token, (begin, end) in enumerate(offsets[number])
             if begin < stop and end > start and end > begin
         ]
         span = (touching[0], touching[-1] + 1) if touching else (0, 0)
-        found.append(Span(number, *span))
-    return sentences, found
+        places.append(Span(number, *span))
+    return sentences, places
 
 
 def representations_of(
@@ -122,13 +122,13 @@ def representations_of(
     LayerwiseError
         If the model does not have the tokens, or a name is unknown.
     """
-    for what, given, known in (
+    for what, names, allowed in (
         ("token selection", tokens, TOKENS),
         ("pooling", poolings, POOLINGS),
         ("readout", readouts, SCORED_READOUTS),
     ):
-        for name in given:
-            check_name(what, name, known)
+        for name in names:
+            check_name(what, name, allowed)
     loaded.check_tokens(tokens)
     return representations(tokens, poolings, readouts)
 
@@ -197,31 +197,31 @@ def embed_into(
     """
     before = [""] * len(texts) if prompts is None else prompts
     of_words = len(texts) > 0 and isinstance(texts[0], Word)
-    parts = list(forward.windows(len(texts), WINDOW[loaded.device.type]))
-    words: list[list[Span] | None] = [None] * len(parts)
+    windows = list(forward.windows(len(texts), WINDOW[loaded.device.type]))
+    words: list[list[Span] | None] = [None] * len(windows)
     if of_words:
-        placed = [spans(loaded, [texts[i].behind(before[i]) for i in part]) for part in parts]
+        placed = [spans(loaded, [texts[i].behind(before[i]) for i in rows]) for rows in windows]
         words = [of_part for _, of_part in placed]
         coming = loaded.prompts_ahead(sentences for sentences, _ in placed)
     else:
         coming = loaded.prompts_ahead(
-            [before[i] + texts[i] if before[i] else texts[i] for i in part] for part in parts
+            [before[i] + texts[i] if before[i] else texts[i] for i in rows] for rows in windows
         )
     skip = not (include_prompt or of_words)
     lengths = {p: prompt_length(loaded, p) for p in set(before)} if skip else {}
     n_empty = n_cut = n_without = 0
-    for part, of_part, (ids, cut) in zip(parts, words, coming, strict=True):
+    for rows, of_part, (ids, cut) in zip(windows, words, coming, strict=True):
         n_empty += sum(not prompt for prompt in ids)
         n_cut += sum(c > 0 for c in cut)
         n_without += sum(span.start == span.stop for span in of_part or ())
         window = _Window(
             loaded,
             ways,
-            into[:, :, part.start : part.stop],
+            into[:, :, rows.start : rows.stop],
             sink_ratio,
-            [lengths[before[i]] for i in part] if any(lengths.values()) else None,
+            [lengths[before[i]] for i in rows] if any(lengths.values()) else None,
             of_part,
-            [texts[i] for i in part],
+            [texts[i] for i in rows],
         )
         forward.run(
             loaded,
@@ -230,7 +230,7 @@ def embed_into(
             output=True,
             budget=budget,
         )
-        yield len(part)
+        yield len(rows)
     for n, what in (
         (n_empty, "texts without a token of their own"),
         (n_cut, f"texts cut at {loaded.max_length} tokens"),
@@ -281,10 +281,10 @@ class _Window:
         if self.words is None:
             prompts = None if self.prompts is None else torch.tensor(self.prompts)[rows]
             return _Batch(self, rows, prompts, None)
-        place = {row: k for k, row in enumerate(rows)}
-        of_batch = [k for k, span in enumerate(self.words) if span.prompt in place]
+        row_in_batch = {row: k for k, row in enumerate(rows)}
+        of_batch = [k for k, span in enumerate(self.words) if span.prompt in row_in_batch]
         located = [
-            (place[self.words[k].prompt], self.words[k].start, self.words[k].stop)
+            (row_in_batch[self.words[k].prompt], self.words[k].start, self.words[k].stop)
             for k in of_batch
         ]
         return _Batch(self, of_batch, None, torch.tensor(located))
@@ -303,13 +303,13 @@ class _Batch:
         """Pool one layer's states in every representation that reads them."""
         anatomy = self.window.loaded.anatomy
         last = layer == anatomy.n_layers - 1 and anatomy.has_output
-        for place, way in enumerate(self.window.ways):
+        for number, way in enumerate(self.window.ways):
             source = OUTPUT if last and way.readout == FINAL_NORM else BLOCK
             if sublayer == source:
                 # The output has been through the norm.
                 readout = "residual" if sublayer == OUTPUT else way.readout
                 states = forward.read(self.window.loaded, packed, readout)
-                self.values[place, layer] = self._pooled(states, way)
+                self.values[number, layer] = self._pooled(states, way)
 
     def _pooled(self, states: Packed, way: Representation) -> Tensor:
         ratio = self.window.sink_ratio
@@ -334,11 +334,11 @@ class _Batch:
             If one is not finite.
         """
         loaded = self.window.loaded
-        for (place, layer), pooled in self.values.items():
+        for (number, layer), pooled in self.values.items():
             values = pooled.cpu().numpy()
             bad = ~np.isfinite(values).all(axis=1)
             if bad.any():
                 text = str(self.window.texts[self.rows[int(bad.argmax())]])[:60]
                 where = f"layer {layer} for the text {text!r}"
                 raise loaded.not_finite(where)
-            self.window.into[place, layer, self.rows] = values
+            self.window.into[number, layer, self.rows] = values

@@ -76,14 +76,14 @@ def parts_of(layer: Layer) -> Parts:
     """The parts of a layer, the same for all its metrics."""
 
     def draw() -> Parts:
-        kept = np.flatnonzero(layer.kept)
-        count, size, out = _sizes(len(kept))
+        rows = np.flatnonzero(layer.has_tokens)
+        count, size, out = _sizes(len(rows))
         rng = np.random.default_rng(layer.settings.seed)
         blocks = np.full(len(layer.prompts), -1)
-        blocks[rng.permutation(kept)] = np.minimum(np.arange(len(kept)) // size, count)
+        blocks[rng.permutation(rows)] = np.minimum(np.arange(len(rows)) // size, count)
         held = np.ones((PARTS if count > 1 else 0, count + 1), dtype=bool)
-        for part in held:
-            part[rng.permutation(count)[:out]] = False
+        for in_part in held:
+            in_part[rng.permutation(count)[:out]] = False
         return Parts(blocks, held)
 
     return layer.once("parts", draw)
@@ -92,7 +92,7 @@ def parts_of(layer: Layer) -> Parts:
 def parts(layer: Layer) -> Iterator[Layer]:
     """The layer with the prompts of each part; none for one prompt."""
     for members in parts_of(layer).members:
-        yield layer.part(np.flatnonzero(members))
+        yield layer.subset(np.flatnonzero(members))
 
 
 def of_parts(values: Array, n: int) -> Array:

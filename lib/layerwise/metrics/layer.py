@@ -80,14 +80,14 @@ class Layer:
         self._memo: dict[str, Any] = {}
         self._whole: tuple[Layer, npt.NDArray[np.intp]] | None = None
 
-    def part(self, rows: npt.NDArray[np.intp]) -> Layer:
+    def subset(self, rows: npt.NDArray[np.intp]) -> Layer:
         """The same layer with the prompts in these rows; shares what was read and is of pairs."""
-        part = Layer(self._reader, self.settings, *self._at)
-        part._rows = np.arange(len(self._reader.prompts))[self._rows][rows]
-        part._arrays = self._arrays
-        part.prompts = tuple(self.prompts[row] for row in rows)
-        part._whole = self, (np.cumsum(self.kept) - 1)[rows][self.kept[rows]]
-        return part
+        subset = Layer(self._reader, self.settings, *self._at)
+        subset._rows = np.arange(len(self._reader.prompts))[self._rows][rows]
+        subset._arrays = self._arrays
+        subset.prompts = tuple(self.prompts[row] for row in rows)
+        subset._whole = self, (np.cumsum(self.has_tokens) - 1)[rows][self.has_tokens[rows]]
+        return subset
 
     def sample(self, most: int) -> Layer:
         """The layer with a random sample of at most so many prompts."""
@@ -95,7 +95,7 @@ class Layer:
         if n <= most:
             return self
         rng = np.random.default_rng(self.settings.seed)
-        sample = self.part(np.sort(rng.choice(n, most, replace=False)))
+        sample = self.subset(np.sort(rng.choice(n, most, replace=False)))
         # Pairs of all prompts are what a sample is to avoid.
         sample._whole = None
         return sample
@@ -126,7 +126,7 @@ class Layer:
     def by_pairs(self) -> bool:
         """True if there are at most as many prompts as dimensions: Gram matrices are of pairs."""
         whole = self if self._whole is None else self._whole[0]
-        return int(whole.kept.sum()) <= self.hidden
+        return int(whole.has_tokens.sum()) <= self.hidden
 
     @cached_property
     def counts(self) -> Counts:
@@ -140,7 +140,7 @@ class Layer:
         return np.asarray(self.counts[0])
 
     @property
-    def kept(self) -> Mask:
+    def has_tokens(self) -> Mask:
         """Prompts with selected tokens, shape (N,)."""
         return np.asarray(self.counts[0] > 0)
 
@@ -155,7 +155,7 @@ class Layer:
         if self._whole is not None and len(self._whole[1]):
             whole, rows = self._whole
             return np.asarray(whole.pooled[rows])
-        return self._matrix(self._read("pooled", *self._at), self.kept)
+        return self._matrix(self._read("pooled", *self._at), self.has_tokens)
 
     @cached_property
     def centred_gram(self) -> Array:
@@ -187,12 +187,12 @@ class Layer:
     @property
     def first(self) -> Array:
         """Pooled embeddings of the first layer, the same prompts as `pooled`."""
-        return self._matrix(self._read("first", self.protocol, self.tokens), self.kept)
+        return self._matrix(self._read("first", self.protocol, self.tokens), self.has_tokens)
 
     @property
     def last(self) -> Array:
         """Pooled embeddings of the last layer, the same prompts as `pooled`."""
-        return self._matrix(self._read("last", self.protocol, self.tokens), self.kept)
+        return self._matrix(self._read("last", self.protocol, self.tokens), self.has_tokens)
 
     @property
     def pair(self) -> tuple[Array, Array]:
@@ -267,7 +267,7 @@ class Layer:
             array = getattr(self._reader, name)(*at)
             if self.protocol == "reference" and name in EMBEDDINGS:
                 array = self._unit_centred(array)
-            if sum(kept.nbytes for kept in self._arrays.values()) + array.nbytes <= KEPT_BYTES:
+            if sum(read.nbytes for read in self._arrays.values()) + array.nbytes <= KEPT_BYTES:
                 self._arrays[key] = array
         return np.asarray(array[(slice(None),) * axis + (self._rows,)])
 
@@ -292,15 +292,15 @@ class Layer:
             return np.stack([self._unit_centred(view) for view in array])
         return unit_centred(check_matrix(array, self._reader.prompts)).astype(array.dtype)
 
-    def _matrix(self, array: npt.NDArray[Any], kept: Mask) -> Array:
-        if not kept.any():
+    def _matrix(self, array: npt.NDArray[Any], rows: Mask) -> Array:
+        if not rows.any():
             raise UndefinedMetricError("No prompt has a token that counts.")
-        return check_matrix(_rows(array, kept), tuple(np.array(self.prompts)[kept]))
+        return check_matrix(_rows(array, rows), tuple(np.array(self.prompts)[rows]))
 
 
-def _rows(array: npt.NDArray[Any], kept: Mask) -> npt.NDArray[Any]:
+def _rows(array: npt.NDArray[Any], rows: Mask) -> npt.NDArray[Any]:
     """The rows that are kept. If all are, the array itself: a copy takes as much memory again."""
-    return array if kept.all() else array[kept]
+    return array if rows.all() else array[rows]
 
 
 def _gram_of_rows(X: Array) -> Array:
@@ -316,7 +316,7 @@ class _OneByOne(Sequence[npt.NDArray[Any]]):
     def __len__(self) -> int:
         return self.layer.n_views
 
-    def __getitem__(self, place: Any) -> Any:
-        if not 0 <= place < len(self):
-            raise IndexError(place)
-        return self.layer._view(place + 1)
+    def __getitem__(self, view: Any) -> Any:
+        if not 0 <= view < len(self):
+            raise IndexError(view)
+        return self.layer._view(view + 1)

@@ -222,7 +222,7 @@ class Metric:
             )
         if not isinstance(result, PerPrompt):
             return result
-        n, n_kept = len(layer.prompts), int(layer.kept.sum())
+        n, n_kept = len(layer.prompts), int(layer.has_tokens.sum())
         try:
             values = np.asarray(result.values, dtype=np.float64)
         except (TypeError, ValueError):

@@ -95,7 +95,7 @@ def _measure(layer: Layer, metrics: Sequence[Metric], rows: Rows) -> None:
         for result in results:
             if isinstance(result, PerPrompt) and len(result.values) < len(layer.prompts):
                 values = np.full(len(layer.prompts), np.nan)
-                values[layer.kept] = result.values
+                values[layer.has_tokens] = result.values
                 result = replace(result, values=values)
             base: Row = {"metric": metric.name, "alpha": result.alpha}
             for name in names:
@@ -124,7 +124,7 @@ def _row(layer: Layer, result: Result, normalization: str) -> Row:
             row["stderr"] = errors.of_mean(values)
     if result.parts is not None:
         values = normalise(result.parts.values, normalization, result.parts.n, layer.hidden)
-        row["stderr"] = float(errors.of_parts(values, int(layer.kept.sum())))
+        row["stderr"] = float(errors.of_parts(values, int(layer.has_tokens.sum())))
     return row
 
 
@@ -143,16 +143,20 @@ def _key(row: Row) -> tuple[Any, ...]:
 
 def _errors(layer: Layer, metrics: Sequence[Metric]) -> dict[tuple[Any, ...], float]:
     """Standard errors of metrics with a value on each part of the prompts."""
-    found: list[dict[tuple[Any, ...], float]] = []
-    for part in errors.parts(layer) if metrics else ():
+    by_part: list[dict[tuple[Any, ...], float]] = []
+    for subset in errors.parts(layer) if metrics else ():
         rows = Rows()
-        _measure(part, metrics, rows)
-        found.append({_key(row): row["value"] for row in rows.values})
-    keys = [key for key in found[0] if all(key in values for values in found)] if found else []
+        _measure(subset, metrics, rows)
+        by_part.append({_key(row): row["value"] for row in rows.values})
+    keys = (
+        [key for key in by_part[0] if all(key in values for values in by_part)] if by_part else []
+    )
     if not keys:
         return {}
-    values = np.array([[values[key] for key in keys] for values in found])
-    return dict(zip(keys, errors.of_parts(values, int(layer.kept.sum())).tolist(), strict=True))
+    values = np.array([[values[key] for key in keys] for values in by_part])
+    return dict(
+        zip(keys, errors.of_parts(values, int(layer.has_tokens.sum())).tolist(), strict=True)
+    )
 
 
 def compute(
@@ -183,13 +187,15 @@ def compute(
         If the file lacks a protocol that is asked for, or holds NaN or infinity; the message names
         the prompt.
     """
-    known = all_metrics()
-    metrics = [known[name] for name in settings.metrics or known]
+    available = all_metrics()
+    metrics = [available[name] for name in settings.metrics or available]
     protocols, choices = activations.protocols, activations.tokens
     values: list[Row] = []
     prompts: list[pd.DataFrame] = []
     left_out: Counter[tuple[str, str]] = Counter()
-    n_layers = sum(activations.n_layers - (part != BLOCK) for part in activations.sublayers)
+    n_layers = sum(
+        activations.n_layers - (sublayer != BLOCK) for sublayer in activations.sublayers
+    )
     total = len(protocols) * len(choices) * n_layers
     what = f"metrics of {activations.model} {activations.revision}"
     # A layer takes about six copies of its embeddings, in float64.
@@ -200,25 +206,25 @@ def compute(
         ThreadPoolExecutor(threads) as pool,
         Progress(total, what, "layer") as bar,
     ):
-        for part in activations.sublayers:
-            with Activations(activations.path, sublayer=part) as source:
+        for sublayer in activations.sublayers:
+            with Activations(activations.path, sublayer=sublayer) as source:
 
-                def one(place: tuple[str, str, int], source: Activations = source) -> Rows:
-                    return compute_layer(Layer(source, settings, *place), metrics)
+                def one(variant: tuple[str, str, int], source: Activations = source) -> Rows:
+                    return compute_layer(Layer(source, settings, *variant), metrics)
 
                 places = list(itertools.product(protocols, choices, source.layers))
                 for (protocol, tokens, layer), rows in zip(
                     places, pool.map(one, places), strict=True
                 ):
-                    place: Row = {
-                        "sublayer": part,
+                    variant: Row = {
+                        "sublayer": sublayer,
                         "layer": layer,
                         "depth": layer / max(1, source.n_layers - 1),
                         "protocol": protocol,
                         "tokens": tokens,
                     }
-                    values += ({**place, **row} for row in rows.values)
-                    prompts += (pd.DataFrame({**place, **piece}) for piece in rows.prompts)
+                    values += ({**variant, **row} for row in rows.values)
+                    prompts += (pd.DataFrame({**variant, **piece}) for piece in rows.prompts)
                     left_out += rows.left_out
                     bar.update()
     for (name, reason), count in sorted(left_out.items()):

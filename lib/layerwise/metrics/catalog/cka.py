@@ -65,7 +65,7 @@ def _alignment(K: Array, L: Array, cross: float) -> float:
 
 def _with_end(layer: Layer, which: int) -> Overall:
     """CKA with the first (0) or the last (1) layer."""
-    n = int(layer.kept.sum())
+    n = int(layer.has_tokens.sum())
     if not layer.by_pairs:
         return Overall(cka(layer.pooled, (layer.first, layer.last)[which]), n)
     K, L = layer.centred_gram, layer.centred_grams_of_ends[which]

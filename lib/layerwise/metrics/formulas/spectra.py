@@ -130,11 +130,11 @@ def row_blocks(n: int) -> Iterator[slice]:
 
 def cross_gram(X: Array, Y: Array) -> Array:
     """``XᵀY`` of centred rows, shape (D, E), without a copy of all of them."""
-    means, found = (X.mean(axis=0), Y.mean(axis=0)), np.zeros((X.shape[1], Y.shape[1]))
+    means, total = (X.mean(axis=0), Y.mean(axis=0)), np.zeros((X.shape[1], Y.shape[1]))
     for rows in row_blocks(len(X)):
         some = centred(X[rows], means[0])
-        found += some.T @ (some if Y is X else centred(Y[rows], means[1]))
-    return found
+        total += some.T @ (some if Y is X else centred(Y[rows], means[1]))
+    return total
 
 
 def centred(X: Array, mean: Array | None = None) -> Array:
@@ -160,12 +160,12 @@ def unit_centred(X: Array) -> Array:
     -------
     array, shape (N, D)
     """
-    found = np.zeros_like(X)
-    if (given := X.any(axis=1)).any():
-        rows = centred(X[given])
+    scaled = np.zeros_like(X)
+    if (nonzero := X.any(axis=1)).any():
+        rows = centred(X[nonzero])
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
-        found[given] = np.divide(rows, norms, out=rows, where=norms > 0)
-    return found
+        scaled[nonzero] = np.divide(rows, norms, out=rows, where=norms > 0)
+    return scaled
 
 
 def unit_rows(X: Array) -> tuple[Array, Mask]:
@@ -175,11 +175,11 @@ def unit_rows(X: Array) -> tuple[Array, Mask]:
     -------
     rows : array, shape (M, D)
         Of the M rows that are not zero.
-    kept : bool array, shape (N,)
+    nonzero : bool array, shape (N,)
     """
     norms = np.linalg.norm(X, axis=1)
-    kept = norms > 0
-    return X[kept] / norms[kept, None], kept
+    nonzero = norms > 0
+    return X[nonzero] / norms[nonzero, None], nonzero
 
 
 def unit_pair(A: npt.ArrayLike, B: npt.ArrayLike) -> tuple[Array, Array, Mask]:
@@ -188,7 +188,7 @@ def unit_pair(A: npt.ArrayLike, B: npt.ArrayLike) -> tuple[Array, Array, Mask]:
     Returns
     -------
     A, B : array, shape (M, D)
-    kept : bool array, shape (N,)
+    nonzero : bool array, shape (N,)
 
     Raises
     ------
@@ -202,5 +202,5 @@ def unit_pair(A: npt.ArrayLike, B: npt.ArrayLike) -> tuple[Array, Array, Mask]:
             code="wrong_shape",
         )
     norm_a, norm_b = np.linalg.norm(A, axis=1), np.linalg.norm(B, axis=1)
-    kept = (norm_a > 0) & (norm_b > 0)
-    return A[kept] / norm_a[kept, None], B[kept] / norm_b[kept, None], kept
+    nonzero = (norm_a > 0) & (norm_b > 0)
+    return A[nonzero] / norm_a[nonzero, None], B[nonzero] / norm_b[nonzero, None], nonzero
