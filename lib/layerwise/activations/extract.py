@@ -369,7 +369,7 @@ def _token_states(
     return store.TokenStates(layers, offsets, np.concatenate(tokens), dtype)
 
 
-def readouts_of(loaded: LoadedModel, settings: ExtractSettings) -> dict[str, str]:
+def readouts_of(loaded: LoadedModel, settings: ExtractSettings) -> dict[Protocol, str]:
     """Readout of each protocol: that of the settings for ``paper``, else the model's output.
 
     The authors' code uses ``hidden_states`` of transformers. The last is normed in most decoders.
