@@ -111,9 +111,9 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else " " if c.isspace() else ascii(c)[1:-1] for c in text)
 
 
-def closest(name: str, known: Iterable[str]) -> str:
-    """Return `` (did you mean 'x'?)`` for the known name nearest to `name`, or an empty string."""
-    near = difflib.get_close_matches(str(name), [str(k) for k in known], n=1, cutoff=0.6)
+def closest(name: str, names: Iterable[str]) -> str:
+    """Return `` (did you mean 'x'?)`` for the name nearest to `name`, or an empty string."""
+    near = difflib.get_close_matches(str(name), [str(each) for each in names], n=1, cutoff=0.6)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
@@ -141,9 +141,9 @@ def first_line(error: BaseException) -> str:
 
 def listed(names: Iterable[object], most: int = 12) -> str:
     """Names for a sentence: the first `most`, and the number of further ones."""
-    known = list(names)
-    more = f" and {len(known) - most:,} more" if len(known) > most else ""
-    return (", ".join(map(repr, known[:most])) or "none") + more
+    every = list(names)
+    more = f" and {len(every) - most:,} more" if len(every) > most else ""
+    return (", ".join(map(repr, every[:most])) or "none") + more
 
 
 def check_name(what: str, name: object, known: Iterable[object]) -> None:

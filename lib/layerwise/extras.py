@@ -50,8 +50,8 @@ def package_folder(module: str) -> Path:
         spec = importlib.util.find_spec(top)
     except ValueError:  # of __main__
         spec = None
-    for place in (spec.submodule_search_locations or ()) if spec else ():
-        folder = Path(place, *inner)
+    for parent in (spec.submodule_search_locations or ()) if spec else ():
+        folder = Path(parent, *inner)
         if folder.is_dir():
             return folder
     raise LayerwiseError(

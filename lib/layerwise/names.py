@@ -76,8 +76,8 @@ def step_of(revision: str) -> int | None:
     ``step512``, ``checkpoint-512``, ``512`` and ``stage1-step512-tokens3B`` give 512. ``main``,
     versions such as ``v2`` and names such as ``e5`` give None.
     """
-    found = _STEP.search(revision) or _CHECKPOINT.fullmatch(revision)
-    return int(found.group(1)) if found else None
+    match = _STEP.search(revision) or _CHECKPOINT.fullmatch(revision)
+    return int(match.group(1)) if match else None
 
 
 def order_key(revision: str) -> tuple[bool, int, str]:
@@ -97,8 +97,8 @@ def size_of(name: str) -> float | None:
 
     None if the name has no such number, or several: one may be a number of tokens.
     """
-    found = {float(number) * UNITS[unit.lower()] for number, unit in _SIZE.findall(name)}
-    return found.pop() if len(found) == 1 else None
+    sizes = {float(number) * UNITS[unit.lower()] for number, unit in _SIZE.findall(name)}
+    return sizes.pop() if len(sizes) == 1 else None
 
 
 # Order of models and checkpoints

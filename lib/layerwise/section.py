@@ -51,21 +51,21 @@ class Section(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _known_keys(cls, given: Any) -> Any:
-        if isinstance(given, dict):
-            for key in given:
+    def _known_keys(cls, section: Any) -> Any:
+        if isinstance(section, dict):
+            for key in section:
                 if key not in cls.model_fields:
                     hint = closest(key, cls.model_fields) or f"; use {listed(cls.model_fields)}"
                     raise PydanticCustomError(
                         "unknown_key", "unknown key {key}{hint}", {"key": repr(key), "hint": hint}
                     )
-        return given
+        return section
 
     def override(self, section: S) -> S:
         """A section's settings, overridden by those that this one gives under the same keys."""
         shared = type(self).model_fields.keys() & type(section).model_fields.keys()
-        given = {key: value for key in shared if (value := getattr(self, key)) is not None}
-        return section.model_copy(update=given)
+        overrides = {key: value for key in shared if (value := getattr(self, key)) is not None}
+        return section.model_copy(update=overrides)
 
     def plain(self) -> dict[str, Any]:
         """The section as JSON has it, with every default."""
@@ -176,13 +176,13 @@ def one_of(*keys: str) -> Discriminator:
 # Reading and errors
 
 
-def parse(kind: type[S], given: Any, where: str = "") -> S:
+def parse(kind: type[S], document: Any, where: str = "") -> S:
     """Read a section from what YAML or JSON gave.
 
     Parameters
     ----------
     kind : subclass of Section
-    given : mapping
+    document : mapping
     where : str
         The section's place in the config, for errors: ``extract``, ``models.pythia``.
 
@@ -191,15 +191,15 @@ def parse(kind: type[S], given: Any, where: str = "") -> S:
     ConfigError
         In one sentence: the key, what was expected, what was given, and the closest known name.
     """
-    if not isinstance(given, Mapping):
+    if not isinstance(document, Mapping):
         raise ConfigError(
-            where or "the config", f"expected a mapping, got {_show(given)}.", code="wrong_type"
+            where or "the config", f"expected a mapping, got {_show(document)}.", code="wrong_type"
         )
-    given = _checked(given, where)
+    document = _checked(document, where)
     try:
-        return kind.model_validate(given)
+        return kind.model_validate(document)
     except ValidationError as error:
-        raise _explain(error, given, where) from None
+        raise _explain(error, document, where) from None
 
 
 # Keys whose text models read; it may have several lines.
@@ -270,9 +270,9 @@ def _sentence(error: Any) -> tuple[str, Code]:
         case "unknown_key" | "bad_name" | "duplicate" | "unsupported":
             return message, kind
         case "one_of":
-            known = context["keys"].split(", ")
+            choices = context["keys"].split(", ")
             names = value if isinstance(value, Mapping) else ()
-            near = next(filter(None, (closest(name, known) for name in names)), "")
+            near = next(filter(None, (closest(name, choices) for name in names)), "")
             return f"{message}, got {_show(value)}{near}", kind
         case "value_error":
             return str(context["error"]), "invalid"

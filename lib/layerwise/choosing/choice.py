@@ -88,12 +88,12 @@ class Choice:
         last = re.split(r"[/#]", model.rstrip("/"))[-1].removesuffix(".gguf")
         name = package[1] if package else last
         used = self.together or Combination((self.layer,))
-        given: dict[str, object] = {"layer": ",".join(map(str, used.layers))}
-        given |= {"combine": used.combine} if used.combine else {}
-        given |= {"tokens": self.tokens, "pooling": "mean", **options}
+        settings: dict[str, object] = {"layer": ",".join(map(str, used.layers))}
+        settings |= {"combine": used.combine} if used.combine else {}
+        settings |= {"tokens": self.tokens, "pooling": "mean", **options}
         folder = f"{name}-{'-'.join(map(str, used.layers))}"
         words = ["layerwise", "export", model, folder]
-        words += [str(x) for key, value in given.items() for x in (f"--{key}", value)]
+        words += [str(x) for key, value in settings.items() for x in (f"--{key}", value)]
         return shlex.join(words)
 
 

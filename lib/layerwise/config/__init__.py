@@ -82,7 +82,7 @@ class Config(Section):
     """Figures and tables by name. Only what they need is computed."""
 
     @classmethod
-    def of(cls, given: Any) -> Config:
+    def of(cls, document: Any) -> Config:
         """Read a config from what YAML or JSON gave, and fill in the defaults.
 
         Raises
@@ -90,22 +90,22 @@ class Config(Section):
         ConfigError
             In one sentence: the key, what was expected, what was given, and how to fix it.
         """
-        return parse(cls, given)._spread()
+        return parse(cls, document)._spread()
 
     def _spread(self) -> Config:
         """The config with each corpus of several perturbations as several corpora."""
         spread = {name: list(entry.spread(name)) for name, entry in self.corpora.items()}
         corpora: dict[str, Any] = {}
-        for given, part in spread.items():
-            for name, entry in part:
+        for corpus, variants in spread.items():
+            for name, entry in variants:
                 if name in corpora:
                     problem = f"two corpora would be called {name!r}; change a name or a value."
-                    raise ConfigError(f"corpora.{given}", problem, code="duplicate")
+                    raise ConfigError(f"corpora.{corpus}", problem, code="duplicate")
                 corpora[name] = entry
-        parts = {given: [name for name, _ in part] for given, part in spread.items()}
+        names = {corpus: [n for n, _ in variants] for corpus, variants in spread.items()}
         studies = {}
         for name, study in self.studies.items():
-            named = [n for c in study.corpora or () for n in parts.get(c, [c])]
+            named = [n for c in study.corpora or () for n in names.get(c, [c])]
             studies[name] = study.model_copy(update={"corpora": tuple(named) or None})
         return self.model_copy(update={"corpora": corpora, "studies": studies})
 

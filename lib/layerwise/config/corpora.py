@@ -29,7 +29,7 @@ Action = Literal["insert", "substitute", "swap", "delete"]
 def _template(value: str) -> str:
     """Refuse a template that is more than text with columns in braces."""
     try:
-        columns = [part[1:] for part in string.Formatter().parse(value)]
+        columns = [piece[1:] for piece in string.Formatter().parse(value)]
     except ValueError as error:
         raise ValueError(f"{error}; write {{{{ and }}}} for braces in the text") from error
     named = [name for name, _, _ in columns if name is not None]
@@ -148,15 +148,20 @@ class Sample(Section):
     """Seed of the sample."""
 
 
-class ViewSettings(Section):
+class Views(Section):
+    """Number and seed of augmented copies."""
+
+    n: int = Field(2, ge=0, le=1000)
+    """Views of each prompt, image or recording. InfoNCE and DiME need 2, LiDAR gains from more (16
+    in the reference). A larger number keeps the earlier views."""
+    seed: Seed = 0
+    """Seed of the views."""
+
+
+class ViewSettings(Views):
     """Augmented copies of each prompt: nlpaug's SplitAug, RandomCharAug, KeyboardAug in turn, or
     units that change places."""
 
-    n: int = Field(2, ge=0, le=1000)
-    """Views of each prompt. InfoNCE and DiME need 2, LiDAR gains from more (16 in the reference).
-    A larger number keeps the earlier views."""
-    seed: Seed = 0
-    """Seed of the views."""
     p: float = Field(0.3, gt=0, le=1)
     """Share of words, and of the characters of such a word, that each augmenter changes."""
     cap: Positive | None = 10
@@ -238,8 +243,8 @@ class CorpusSettings(Kept):
 
     def spread(self, name: str) -> Iterator[tuple[str, CorpusSettings]]:
         """The corpora of this entry, by name: one for each listed perturbation."""
-        given = self.perturb.labels if self.perturb else {}
-        listed = {key: values for key, values in given.items() if isinstance(values, tuple)}
+        labels = self.perturb.labels if self.perturb else {}
+        listed = {key: values for key, values in labels.items() if isinstance(values, tuple)}
         if self.perturb is None or not listed:
             yield name, self
             return
@@ -311,15 +316,10 @@ AudioSource = Annotated[
 MediaSource = HubMedia | FolderMedia | PackageImages
 
 
-class ImageViews(Section):
+class ImageViews(Views):
     """Augmented copies of each image: crop, flip, jitter, grey and blur in turn (kornia), as in
     self-supervised learning."""
 
-    n: int = Field(2, ge=0, le=1000)
-    """Views of each image. InfoNCE and DiME need 2, LiDAR gains from more (16 in the reference). A
-    larger number keeps the earlier views."""
-    seed: Seed = 0
-    """Seed of the views."""
     size: Positive = Field(224, le=4096)
     """Side of a view in pixels, before a model's own preprocessing."""
     crop: float = Field(0.4, gt=0, le=1)
@@ -335,14 +335,9 @@ class ImageViews(Section):
     """Probability of a blurred view (0.1 to 2 pixels of 224)."""
 
 
-class AudioViews(Section):
+class AudioViews(Views):
     """Augmented copies of each recording: shift, gain and white noise in turn."""
 
-    n: int = Field(2, ge=0, le=1000)
-    """Views of each recording. InfoNCE and DiME need 2, LiDAR gains from more (16 in the
-    reference). A larger number keeps the earlier views."""
-    seed: Seed = 0
-    """Seed of the views."""
     shift: Probability = 0.1
     """Largest shift in time, as a share of the recording; what leaves it at one end enters at the
     other. 0 for no shift."""

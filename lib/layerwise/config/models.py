@@ -71,28 +71,28 @@ def matching(branches: Branches, names: Sequence[str]) -> tuple[str, ...]:
         If none matches.
     """
     before, after = (
-        re.escape(part).replace(r"\*", ".*") for part in branches.pattern.split("{step}")
+        re.escape(text).replace(r"\*", ".*") for text in branches.pattern.split("{step}")
     )
     pattern = re.compile(rf"{before}(\d+){after}")
     steps = {name: int(match[1]) for name in names if (match := pattern.fullmatch(name))}
     if not steps:
         some = ", ".join(sorted(names)[:3]) or "none"
         raise ValueError(f"no branch matches {branches.pattern!r}; there are {some}")
-    found = sorted(steps, key=lambda name: (steps[name], name))
+    matches = sorted(steps, key=lambda name: (steps[name], name))
     if branches.which == "all" or len(set(steps.values())) <= LOG:
-        return tuple(found)
+        return tuple(matches)
     # Steps are shifted by one so that step 0 has a logarithm.
-    logs = [math.log1p(steps[name]) for name in found]
+    logs = [math.log1p(steps[name]) for name in matches]
     # Where steps are equally spaced, several early points have the same nearest checkpoint, so
     # that more points are needed for as many checkpoints.
-    kept: tuple[str, ...] = ()
+    selected: tuple[str, ...] = ()
     for n_points in itertools.count(LOG):
         width = (logs[-1] - logs[0]) / (n_points - 1)
         nearest = dict.fromkeys(_nearest(logs, logs[0] + width * k) for k in range(n_points))
         if len(nearest) > LOG:
             break
-        kept = tuple(found[n] for n in nearest)
-    return kept
+        selected = tuple(matches[n] for n in nearest)
+    return selected
 
 
 def _nearest(numbers: Sequence[float], number: float) -> int:
@@ -121,10 +121,10 @@ def branches_of(hub: str) -> list[str]:
             ) from error
     folder = repo_folder_name(repo_id=hub, repo_type="model")
     refs = Path(constants.HF_HUB_CACHE) / folder / "refs"
-    found = [path.relative_to(refs).as_posix() for path in refs.rglob("*") if path.is_file()]
-    if not found:
+    names = [path.relative_to(refs).as_posix() for path in refs.rglob("*") if path.is_file()]
+    if not names:
         raise ValueError(f"the local cache has no branch of {hub}; list the revisions by name")
-    return found
+    return names
 
 
 def pythia_checkpoints(shorthand: str, hub: str) -> tuple[str, ...]:
@@ -142,8 +142,8 @@ def pythia_checkpoints(shorthand: str, hub: str) -> tuple[str, ...]:
         If there is no such shorthand, or the model is not one of Pythia's.
     """
     if shorthand not in PYTHIA:
-        known = ", ".join(map(repr, PYTHIA))
-        raise ValueError(f"expected a list of revisions or one of {known}, got {shorthand!r}")
+        choices = ", ".join(map(repr, PYTHIA))
+        raise ValueError(f"expected a list of revisions or one of {choices}, got {shorthand!r}")
     if not hub.lower().startswith("eleutherai/pythia"):
         raise ValueError(
             f"{shorthand!r} alone is for EleutherAI/pythia-…; list the revisions, or give the "

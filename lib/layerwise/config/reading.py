@@ -52,11 +52,11 @@ for _kind in ("int", "float"):
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A mapping of JSON, which refuses a key given twice as well."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         twice = next(key for key, n in Counter(key for key, _ in pairs).items() if n > 1)
         raise ValueError(f"the key {twice!r} is given twice")
-    return found
+    return mapping
 
 
 def _check_size(document: Any) -> None:

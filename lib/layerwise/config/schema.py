@@ -20,11 +20,11 @@ class _WithoutTitles(GenerateJsonSchema):
 
 def schema() -> dict[str, Any]:
     """Every key with its description, default and bounds."""
-    found = Config.model_json_schema(schema_generator=_WithoutTitles)
+    document = Config.model_json_schema(schema_generator=_WithoutTitles)
     names = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
-    tasks = found["properties"]["tasks"]
+    tasks = document["properties"]["tasks"]
     tasks["anyOf"] = [names, {key: tasks.pop(key) for key in ("type", "patternProperties")}]
-    return found
+    return document
 
 
 if __name__ == "__main__":

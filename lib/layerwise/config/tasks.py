@@ -192,10 +192,10 @@ class ChoiceEntry(Section):
 
 
 def _tag(entry: Any) -> str:
-    given = entry if isinstance(entry, dict) else getattr(entry, "__dict__", ())
-    if "questions" in given:
+    keys = entry if isinstance(entry, dict) else getattr(entry, "__dict__", ())
+    if "questions" in keys:
         return "{choice}"
-    return "{labelled}" if {"file", "corpus", "kind"} & set(given) else "{mteb}"
+    return "{labelled}" if {"file", "corpus", "kind"} & set(keys) else "{mteb}"
 
 
 Task = Annotated[

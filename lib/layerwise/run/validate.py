@@ -47,7 +47,7 @@ Problem = tuple[str, str, Code]
 WITH_CORPORA = OF_METRICS | {"similarities"}
 
 
-def read_valid(given: Any, files: Sequence[str | Path]) -> Plan:
+def read_valid(document: Any, files: Sequence[str | Path]) -> Plan:
     """Read and check the config that Snakemake merged from files, and plan its run.
 
     Raises
@@ -58,7 +58,7 @@ def read_valid(given: Any, files: Sequence[str | Path]) -> Plan:
     # Refuses a key given twice, of which Snakemake keeps the last.
     documents = [read_yaml(Path(file)) for file in files]
     try:
-        return validate(Config.of(_with_numbers(given, documents)))
+        return validate(Config.of(_with_numbers(document, documents)))
     except ConfigError as error:
         raise error.in_file(", ".join(map(str, files))) from None
 
@@ -86,8 +86,8 @@ def validate(config: Config) -> Plan:
         In one sentence: the key, what is wrong, and how to fix it.
     """
     _check_names(config)
-    for where, names, known in _references(config):
-        require_known(where, names, known)
+    for where, names, choices in _references(config):
+        require_known(where, names, choices)
     for name, section in sections().items():
         config.metrics.of(name, section)
     _check_recipes(config)
@@ -163,8 +163,8 @@ def _references(config: Config) -> Iterator[tuple[str, Iterable[Any], Iterable[A
         yield f"{where}.corpora", study.corpora or (), [*config.corpora, OWN_TEXTS]
         yield f"{where}.tasks", study.tasks or (), tasks
         if isinstance(study.revisions, tuple):
-            known = [r for m in study.models or models for r in models[m].revisions]
-            yield f"{where}.revisions", study.revisions, known
+            choices = [r for m in study.models or models for r in models[m].revisions]
+            yield f"{where}.revisions", study.revisions, choices
     yield "association.directions", config.association.directions, metrics
 
 
@@ -211,15 +211,15 @@ def _check_tasks(config: Config) -> None:
 
 
 def _check_prompts(config: Config) -> None:
-    known = {*PAPER, *TYPES, *config.tasks}
+    choices = {*PAPER, *TYPES, *config.tasks}
     for model, entry in config.models.items():
         for name in entry.prompts if isinstance(entry.prompts, dict) else ():
             head, _, tail = name.rpartition("-")
             base = head if tail in PROMPT_TYPES else name
-            if name in (*PROMPT_TYPES, DEFAULT) or base in known or catalog.is_known(base):
+            if name in (*PROMPT_TYPES, DEFAULT) or base in choices or catalog.is_known(base):
                 continue
             problem = (
-                f"there is no prompt {name!r}{closest(name, [*PROMPT_TYPES, DEFAULT, *known])}; "
+                f"there is no prompt {name!r}{closest(name, [*PROMPT_TYPES, DEFAULT, *choices])}; "
                 "use query, document, default, a task or a task type of mteb, or one of these "
                 "with -query or -document."
             )
@@ -237,12 +237,12 @@ def _check_files(plan: Plan) -> None:
             for revision in model.revisions:
                 if plan.made_files(model.source, revision):
                     continue
-                place = locate(model.source, revision)
+                location = locate(model.source, revision)
                 # Before the files of the folder are hashed, which may be all of a home's.
-                if not place.folder or isinstance(model.source, StatesSource):
+                if not location.folder or isinstance(model.source, StatesSource):
                     continue
-                if not (place.gguf_file or is_file(place.folder / "config.json")):
-                    problem = f"{place.folder} has no config.json; name the folder of a model."
+                if not (location.gguf_file or is_file(location.folder / "config.json")):
+                    problem = f"{location.folder} has no config.json; name the folder of a model."
                     raise LayerwiseError(problem)
             for adapter in model.adapters:
                 if not plan.made_files(adapter):
@@ -311,11 +311,11 @@ def check_study(planned: PlannedStudy) -> None:
     else:
         _raise_first(_section_problems(planned, tables), where)
         offered = _offered(planned)
-        for dimension, known in offered.items():
+        for dimension, choices in offered.items():
             named = [*values.get(dimension, ())]
             if dimension in VARIANT:
                 named += filter(None, (getattr(c, dimension) for c in study.curves or ()))
-            require_known(f"{where}.{NAMES.get(dimension, dimension)}", named, known)
+            require_known(f"{where}.{NAMES.get(dimension, dimension)}", named, choices)
         _raise_first(_metric_problems(planned, tables, values), where)
         values |= {d: values[d] or offered[d] for d in ("tokens", "sublayer") if d in values}
         values["model"] = planned.models
@@ -440,8 +440,8 @@ def _metric_problems(planned: PlannedStudy, tables: set[str], values: Values) ->
         return
     wanted, metrics = values["y"], config.metrics.metrics or tuple(all_metrics())
     unnamed = "" if study.metrics else f"; {study.kind} shows it unless you name others"
-    known = QUANTITIES if "positions" in tables else metrics
-    require_known(f"studies.{planned.name}.metrics", wanted, known, unnamed)
+    choices = QUANTITIES if "positions" in tables else metrics
+    require_known(f"studies.{planned.name}.metrics", wanted, choices, unnamed)
     for metric in wanted if "prompts" in tables else ():
         if not all_metrics()[metric].per_prompt:
             problem = f"{study.kind} needs a value for each prompt, and {metric} has one of all."
