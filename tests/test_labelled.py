@@ -14,8 +14,9 @@ from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 
 from layerwise.config.tasks import LabelledEntry
 from layerwise.errors import LayerwiseError
-from layerwise.tasks import conll, labelled, probes
+from layerwise.tasks import labelled, probes
 from layerwise.tasks.labelled import LabelledTask, Labels, layer_score
+from layerwise.tasks.labels import read_tagged
 from layerwise.tasks.pairs import correlate
 from layerwise.tasks.task import normalized
 
@@ -252,14 +253,14 @@ CONLLU = "# text = a cat\n1-2\ta cat\t_\t_\t_\n1\ta\ta\tDET\tx\n2\tcat\tcat\tNOU
 def test_files_of_words_and_tags(tmp_path: Path) -> None:
     (tmp_path / "a.conll").write_text(CONLL)
     (tmp_path / "a.conllu").write_text(CONLLU)
-    assert conll.read(tmp_path / "a.conll") == [
+    assert read_tagged(tmp_path / "a.conll") == [
         (("the", "dog", "runs"), ("DT", "NN", "VB")),
         (("a", "cat"), ("DT", "NN")),
     ]
-    assert conll.read(tmp_path / "a.conllu") == [(("a", "cat"), ("DET", "NOUN"))]
+    assert read_tagged(tmp_path / "a.conllu") == [(("a", "cat"), ("DET", "NOUN"))]
     (tmp_path / "a.conll").write_text("the DT\ndog\n")
     with refused("unreadable"):
-        conll.read(tmp_path / "a.conll")
+        read_tagged(tmp_path / "a.conll")
 
 
 def test_words_are_whole_sentences_without_rare_tags(tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ from layerwise.errors import Code
 from layerwise.io.files import folder_sha256
 from layerwise.models import saved
 from layerwise.models.source import locate
-from layerwise.tasks import catalog, names, prompts, results
+from layerwise.tasks import catalog, names, reading, results
 from layerwise.tasks.mteb_task import MtebTask
-from layerwise.tasks.prompts import Prompts
+from layerwise.tasks.reading import Prompts
 from layerwise.tasks.task import Vectors
 from quickstart import tasks as quickstart
 
@@ -157,10 +157,10 @@ def test_saved_prompts_and_scaling_are_the_models(tmp_path: Path) -> None:
     entry = Model(source=FolderSource(folder=str(tmp_path)), prompts="saved")
     assert not saved.normalizes(locate(entry.source, "main"))
     with refused("missing_file"):
-        prompts.of_model(entry, "main")
+        reading.of_model(entry, "main")
     settings = {"prompts": {"query": "q: ", "web": "w: "}, "default_prompt_name": "web"}
     save("config_sentence_transformers.json", settings)
-    assert prompts.of_model(entry, "main") == Prompts(
+    assert reading.of_model(entry, "main") == Prompts(
         {"query": "q: ", "document": "", "web": "w: ", "default": "w: "}, True
     )
     save(
@@ -171,10 +171,10 @@ def test_saved_prompts_and_scaling_are_the_models(tmp_path: Path) -> None:
         ],
     )
     save("1_Pooling/config.json", {"include_prompt": False})
-    assert not prompts.of_model(entry, "main").include_prompt
+    assert not reading.of_model(entry, "main").include_prompt
     assert saved.normalizes(locate(entry.source, "main"))
     own = entry.model_copy(update={"prompts": {"query": "x"}, "include_prompt": False})
-    assert prompts.of_model(own, "main") == Prompts({"query": "x"}, False)
+    assert reading.of_model(own, "main") == Prompts({"query": "x"}, False)
 
 
 def test_quickstart_folders_are_equal_each_time(tmp_path: Path) -> None:

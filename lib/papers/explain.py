@@ -22,7 +22,7 @@ from layerwise.models.texts import Texts
 from layerwise.run import script
 from layerwise.run.plan import Plan
 from layerwise.tasks.evaluate import Pool, TaskScores, score, set_up
-from layerwise.tasks.prompts import Prompts
+from layerwise.tasks.reading import Prompts
 from layerwise.tasks.task import Task
 from layerwise.vocabulary import FINAL_NORM, POOLINGS, SCORED_READOUTS, TOKENS
 

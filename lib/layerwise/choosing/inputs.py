@@ -20,9 +20,9 @@ from layerwise.corpora.media_sources import in_folder
 from layerwise.corpora.sources import read_rows
 from layerwise.errors import LayerwiseError, check_name, closest, listed
 from layerwise.section import parse
-from layerwise.tasks import conll, labelled, probes
+from layerwise.tasks import labelled, probes
 from layerwise.tasks.labelled import Labels
-from layerwise.tasks.labels import KINDS, kind_of_labels
+from layerwise.tasks.labels import KINDS, kind_of_labels, read_tagged
 
 FEWEST_TEXTS = 20
 SHARE_OF_NEAR_COPIES = 0.9
@@ -150,7 +150,7 @@ def read_labels(task: LabelledEntry, most: int) -> tuple[Labels, int]:
         `most`.
     """
     if task.kind == "tags":
-        n = sum(len(sentence.words) for sentence in conll.read(Path(str(task.file))))
+        n = sum(len(sentence.words) for sentence in read_tagged(Path(str(task.file))))
         return labelled.read(task.model_copy(update={"sample": most})), n
     return _sampled(labelled.read(task), most)
 

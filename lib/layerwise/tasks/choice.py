@@ -27,9 +27,8 @@ from layerwise.config.tasks import ChoiceEntry
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import DTYPES, LoadedModel
 from layerwise.models.source import locate
-from layerwise.tasks.prompts import Prompts
 from layerwise.tasks.questions import LETTERS, Question, Questions, read_questions
-from layerwise.tasks.reading import Setup
+from layerwise.tasks.reading import Prompts, Setup
 from layerwise.tasks.results import Score
 from layerwise.tasks.task import Array, NoScoreError, Reader, Task, Unit, Vectors, keep_data
 from layerwise.vocabulary import BLOCK, SCORED_READOUTS

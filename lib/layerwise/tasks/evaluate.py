@@ -41,8 +41,7 @@ from layerwise.io.files import disk_fault, memory_fault, scratch
 from layerwise.models.load import LoadedModel
 from layerwise.names import encode
 from layerwise.progress import Progress
-from layerwise.tasks.prompts import of_model
-from layerwise.tasks.reading import Setup
+from layerwise.tasks.reading import Setup, of_model
 from layerwise.tasks.results import KIND, SCHEMA, Score, join_tables
 from layerwise.tasks.task import Key, NoScoreError, Reader, Task, Unit, Vectors
 

@@ -33,8 +33,8 @@ from layerwise.corpora.media import Medium
 from layerwise.corpora.prompts import media_of, read_corpus
 from layerwise.corpora.sources import read_rows
 from layerwise.errors import LayerwiseError, check_name
-from layerwise.tasks import conll, probes
-from layerwise.tasks.labels import describe_labels
+from layerwise.tasks import probes
+from layerwise.tasks.labels import describe_labels, read_tagged
 from layerwise.tasks.pairs import correlate
 from layerwise.tasks.probes import Split
 from layerwise.tasks.reading import Embedder
@@ -127,7 +127,7 @@ def _read_media(task: LabelledEntry, path: Path) -> Labels:
 
 def _read_words(task: LabelledEntry, path: Path) -> Labels:
     """Words of randomly drawn whole sentences, without those of tags in too few sentences."""
-    sentences = list(dict.fromkeys(conll.read(path, task.word, task.tag)))
+    sentences = list(dict.fromkeys(read_tagged(path, task.word, task.tag)))
     order = np.random.default_rng(task.seed).permutation(len(sentences))
     n_words = np.cumsum([len(sentences[place].words) for place in order])
     n_drawn = max(1, int((n_words <= (task.sample or WORDS)).sum()))

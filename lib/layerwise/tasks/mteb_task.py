@@ -15,9 +15,10 @@ import math
 import random
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import sklearn
@@ -33,7 +34,6 @@ from layerwise.corpora.media import Medium
 from layerwise.corpora.media_sources import bytes_of
 from layerwise.errors import LayerwiseError
 from layerwise.tasks import catalog, results
-from layerwise.tasks.lean import eager_columns, main_score_only
 from layerwise.tasks.reading import Embedder
 from layerwise.tasks.results import Score
 from layerwise.tasks.task import Array, Key, Reader, Task, Unit, Vectors, keep_data
@@ -302,3 +302,69 @@ def _media(inputs: Any, metadata: Any, kind: type[Medium]) -> Iterator[Medium]:
     for row, one in enumerate(held[kind.column]):
         data = bytes_of(one, metadata.dataset["path"], str(row))
         yield kind(f"{metadata.name} {row}", data)
+
+
+# Skip work that mteb repeats at every layer
+
+
+# Lists of more rows are not kept: they may be all the documents of a retrieval task.
+MOST_ROWS = 50_000
+
+# By data set: its columns by name. They end with it.
+_columns: WeakKeyDictionary[Any, dict[str, list[Any]]] = WeakKeyDictionary()
+
+
+@contextmanager
+def eager_columns() -> Iterator[None]:
+    """Make ``dataset["column"]`` a list in this process while the block runs.
+
+    Since version 4, `datasets` gives lazy columns: every access to an element decodes its row
+    again, at every layer. A list has the same values, decoded once.
+    """
+    from datasets import Dataset
+
+    lazy = Dataset.__getitem__
+
+    def eager(self: Any, key: Any) -> Any:
+        if not isinstance(key, str):
+            return lazy(self, key)
+        if len(self) > MOST_ROWS:
+            return lazy(self, key)[:]
+        columns = _columns.setdefault(self, {})
+        if key not in columns:
+            columns[key] = lazy(self, key)[:]
+        # A copy: evaluators own what they get.
+        return list(columns[key])
+
+    Dataset.__getitem__ = eager
+    try:
+        yield
+    finally:
+        Dataset.__getitem__ = lazy
+
+
+@contextmanager
+def main_score_only(task: Any) -> Iterator[Any]:
+    """Give a copy of a task of mteb's that computes its main score alone while the block runs.
+
+    Precision, recall and F1 of classes, and how well a retrieval would abstain, take a third of an
+    evaluation's time. Other tasks than classifications by accuracy, retrievals and rerankings are
+    as they were.
+    """
+    from mteb._evaluators import retrieval_metrics
+    from mteb.abstasks import AbsTaskClassification, AbsTaskRetrieval
+
+    lean, main_score = copy.copy(task), task.metadata.main_score
+    abstention = retrieval_metrics.evaluate_abstention
+    if isinstance(task, AbsTaskClassification) and main_score == "accuracy":
+        lean._calculate_scores = _accuracy
+    elif isinstance(task, AbsTaskRetrieval) and not main_score.startswith("nAUC"):
+        retrieval_metrics.evaluate_abstention = lambda *_: {}
+    try:
+        yield lean
+    finally:
+        retrieval_metrics.evaluate_abstention = abstention
+
+
+def _accuracy(truth: Any, predicted: Any) -> dict[str, float]:
+    return {"accuracy": float(np.mean(np.asarray(truth) == predicted))}

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from layerwise.activations.representation import Representation
     from layerwise.config.settings import ScoringSettings
     from layerwise.corpora.media import Medium
-    from layerwise.tasks.prompts import Prompts
-    from layerwise.tasks.reading import Setup
+    from layerwise.tasks.reading import Prompts, Setup
     from layerwise.tasks.results import Score
 
 Array = npt.NDArray[Any]
