@@ -129,9 +129,9 @@ def score_labels(
 ) -> list[Score]:
     """Score every layer on labels, as a config's own task is scored by default.
 
-    Tokens are pooled by their mean after the model's final norm, and vectors are scaled to unit
-    length if the model is one of sentence-transformers that does so. With `keep_vectors`, scores
-    are `layerwise.tasks.labelled.LayerScore`.
+    Tokens are pooled after the model's final norm: by the model's own pooling if it is one of
+    sentence-transformers, else by their mean. Vectors are scaled to unit length if such a model
+    does so. With `keep_vectors`, scores are `layerwise.tasks.labelled.LayerScore`.
     """
     from joblib.externals.loky import get_reusable_executor  # type: ignore[import-untyped]
 
@@ -140,7 +140,8 @@ def score_labels(
     from layerwise.tasks.evaluate import Pool, TaskScores, score, set_up
     from layerwise.tasks.labelled import GivenLabels
 
-    setup = set_up(loaded, parse(ExtractSettings, {"tokens": [tokens]}), ScoringSettings())
+    scoring = parse(ScoringSettings, {"poolings": [loaded.pooling]})
+    setup = set_up(loaded, parse(ExtractSettings, {"tokens": [tokens]}), scoring)
     pool = Pool(get_reusable_executor(threads), threads) if threads > 1 else None
     taken: list[TaskScores] = []
     score(setup, {"labels": GivenLabels(labels, keep_vectors)}, taken.append, pool)

@@ -29,7 +29,7 @@ def embed(
     tokenizer: Any = None,
     *,
     tokens: str = "all",
-    pooling: str = "mean",
+    pooling: str | None = None,
     readout: str = FINAL_NORM,
     layers: int | Sequence[int] | None = None,
     batch_tokens: int | None = None,
@@ -47,7 +47,8 @@ def embed(
     tokens : str
         Token selection: all, drop_first or drop_sinks; of images also patches or class.
     pooling : str
-        mean, weighted_mean, max, last_token or cls.
+        mean, weighted_mean, max, last_token or cls; by default that of the model's own embeddings,
+        and mean for models that are not of sentence-transformers.
     readout : str
         final_norm (of models that have one) or residual.
     layers : int or sequence of int, optional
@@ -88,7 +89,7 @@ def embed(
 
     prompts = prompts_of(texts, column)
     with open_model(model, tokenizer, revision=revision, device=device) as loaded:
-        ways = representations_of(loaded, [tokens], [pooling], [readout])
+        ways = representations_of(loaded, [tokens], [pooling or loaded.pooling], [readout])
         n_layers, hidden = loaded.anatomy.n_layers, loaded.anatomy.hidden
         numbers = range(-n_layers, n_layers)
         for layer in several(layers):
@@ -106,6 +107,8 @@ def embed(
                     part = prompts[start : start + size]
                     block = np.empty((1, n_layers, len(part), hidden), np.float32)
                     options: Any = {"budget": batch_tokens, "sink_ratio": SINK_RATIO}
+                    if loaded.embedder and loaded.embedder.prompt:
+                        options["prompts"] = [loaded.embedder.prompt] * len(part)
                     for n in embed_into(loaded, part, block, ways, **options):
                         bar.update(n)
                     target[:, start : start + len(part)] = block[0, selected]
@@ -115,7 +118,7 @@ def embed(
             "model": loaded.name,
             "revision": loaded.revision,
             "tokens": tokens,
-            "pooling": pooling,
+            "pooling": pooling or loaded.pooling,
             "readout": readout,
         }
         scales: dict[str, Any] = {"layer": selected, "text": range(len(prompts))}

@@ -309,7 +309,11 @@ class _Batch:
                 # The output has been through the norm.
                 readout = "residual" if sublayer == OUTPUT else way.readout
                 states = forward.read(self.window.loaded, packed, readout)
-                self.values[number, layer] = self._pooled(states, way)
+                pooled = self._pooled(states, way)
+                is_output = last and (source == OUTPUT or anatomy.final_norm is None)
+                self.values[number, layer] = (
+                    self.window.loaded.as_embedded(pooled) if is_output else pooled
+                )
 
     def _pooled(self, states: Packed, way: Representation) -> Tensor:
         ratio = self.window.sink_ratio

@@ -12,10 +12,8 @@ from layerwise.association import published
 from layerwise.association.selection import MIDDLE, OUTPUT
 from layerwise.choosing.choice import Choice, advice
 from layerwise.config.settings import OWN_TEXTS
-from layerwise.models import saved
 from layerwise.models.load import LoadedModel
 from layerwise.models.media import Images, Recordings
-from layerwise.models.source import locate
 
 OWN_CORPORA = (OWN_TEXTS, "imagenet")
 """Corpora of the published metrics that are like a user's own texts and images."""
@@ -27,8 +25,7 @@ def kind_of_model(loaded: LoadedModel) -> str:
     """Kind of a model, as in `layerwise.association.published`, or `CHAT` or `AUDIO`."""
     if isinstance(loaded.reader, Images | Recordings):
         return published.VISION if isinstance(loaded.reader, Images) else AUDIO
-    source = loaded.entry.source
-    if loaded.scales or (source and saved.read(locate(source, loaded.revision), saved.MODULES)):
+    if loaded.embedder is not None:
         return published.EMBEDDING
     if not loaded.is_causal():
         return published.ENCODER

@@ -288,7 +288,10 @@ def export(
             help="Of several layers: mean (default) or concat, each layer first at unit length."
         ),
     ] = "",
-    pooling: Annotated[str, Option(help="mean, weighted_mean, max, last_token or cls.")] = "mean",
+    pooling: Annotated[
+        str | None,
+        Option(help="mean, weighted_mean, max, last_token or cls (default: the model's own)."),
+    ] = None,
     tokens: Annotated[str, Option(help="all, drop_first or drop_sinks.")] = "all",
     readout: Annotated[
         str | None,

@@ -55,7 +55,8 @@ class Recipe:
     layer : int or tuple of int
         0 (embedding output) to L (last block); or several, which are combined.
     tokens : {'all', 'drop_first', 'drop_sinks'}
-    pooling : {'mean', 'weighted_mean', 'max', 'last_token', 'cls'}
+    pooling : {'mean', 'weighted_mean', 'max', 'last_token', 'cls'}, optional
+        By default that of the model's own embeddings.
     readout : {'final_norm', 'residual'}, optional
         By default, as in scores, the final norm is applied before pooling. A model without one
         has only ``residual``.
@@ -67,7 +68,7 @@ class Recipe:
 
     layer: int | tuple[int, ...]
     tokens: str = "all"
-    pooling: str = "mean"
+    pooling: str | None = None
     readout: str | None = None
     normalize: bool | None = None
     combine: str = ""
@@ -82,6 +83,7 @@ class Recipe:
         readout = "residual" if loaded.anatomy.final_norm is None else "final_norm"
         return replace(
             self,
+            pooling=self.pooling or loaded.pooling,
             readout=self.readout or readout,
             normalize=loaded.normalizes if self.normalize is None else self.normalize,
             combine=self.combine or ("mean" if len(self.layers) > 1 else ""),
@@ -90,7 +92,7 @@ class Recipe:
     @property
     def representation(self) -> Representation:
         """Tokens, pooling and readout."""
-        return Representation(self.tokens, self.pooling, self.readout or "residual")
+        return Representation(self.tokens, self.pooling or "mean", self.readout or "residual")
 
     @property
     def needs_code(self) -> bool:
@@ -218,7 +220,8 @@ def check_layers(recipe: Recipe, model: str, last: int) -> None:
 def check_words(recipe: Recipe) -> None:
     """Refuse words of a recipe that no model has."""
     check_name("tokens", recipe.tokens, ("all", "drop_first", "drop_sinks"))
-    check_name("pooling", recipe.pooling, POOLINGS)
+    if recipe.pooling is not None:
+        check_name("pooling", recipe.pooling, POOLINGS)
     if recipe.combine:
         check_name("combine", recipe.combine, COMBINES)
         if len(recipe.layers) == 1:
@@ -254,7 +257,9 @@ def _beside(target: Path) -> Iterator[Path]:
 
 def _whole(loaded: LoadedModel, recipe: Recipe, texts: Sequence[str]) -> Array:
     """The whole model's embeddings, shape (N, D); as `combined` for several layers."""
-    vectors = embed(loaded, texts, [recipe.representation])[0]
+    prompt = loaded.embedder.prompt if loaded.embedder else ""
+    prompts = [prompt] * len(texts)
+    vectors = embed(loaded, texts, [recipe.representation], prompts=prompts)[0]
     together = combined([vectors[layer] for layer in recipe.layers], recipe.combine)
     return normalized(together) if recipe.normalize else together
 
@@ -316,6 +321,7 @@ def _save(
     tokenizer.chat_template = None
     kind: Any = modules.Transformer
     settings: dict[str, Any] = {"max_seq_length": loaded.max_length}
+    settings["do_lower_case"] = loaded.texts.lower_case
     if several:
         normed = recipe.readout == FINAL_NORM
         kind = _saved_as(layer_modules.LayerStates, LAYERS_FILE)
@@ -335,13 +341,22 @@ def _save(
         tokens = _saved_as(token_choice.TokenChoice, TOKENS_FILE)
         chain.append(tokens(recipe.tokens, SINK_RATIO))
     # sentence-transformers has the same names without underscores: weightedmean, lasttoken.
-    chain.append(modules.Pooling(hidden, pooling_mode=recipe.pooling.replace("_", "")))
+    chain.append(
+        modules.Pooling(hidden, pooling_mode=recipe.representation.pooling.replace("_", ""))
+    )
     if several:
         combine = _saved_as(layer_modules.Combine, LAYERS_FILE)
         chain += [modules.Normalize(), combine(len(recipe.layers), recipe.combine, hidden)]
+    is_output = not several and recipe.layers[-1] == loaded.anatomy.n_layers - 1
+    if loaded.embedder and is_output:
+        chain += copy.deepcopy(loaded.embedder.modules)
     if recipe.normalize:
         chain.append(modules.Normalize())
-    SentenceTransformer(modules=chain, device="cpu").save(str(folder))
+    prompts: Any = {}
+    if loaded.embedder and loaded.embedder.prompt:
+        prompts["prompts"] = {"default": loaded.embedder.prompt}
+        prompts["default_prompt_name"] = "default"
+    SentenceTransformer(modules=chain, device="cpu", **prompts).save(str(folder))
     if recipe.tokens != "all":
         shutil.copy(token_choice.__file__, folder / TOKENS_FILE)
     if several:

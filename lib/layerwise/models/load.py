@@ -52,8 +52,8 @@ class LoadedModel:
         Reserves the device while this object lives.
     entry : Model
         The entry of a config that it was made from.
-    scales : bool, optional
-        True if a live model scales its embeddings to unit length; None to read its folder.
+    embedder : Embedder, optional
+        Settings of sentence-transformers, if the model is one of its own.
     """
 
     name: str
@@ -65,14 +65,25 @@ class LoadedModel:
     weights: str
     claim: devices.Claim
     entry: Model
-    scales: bool | None = None
+    embedder: saved.Embedder | None = None
 
     @property
     def normalizes(self) -> bool:
         """True if sentence-transformers scales the model's embeddings to unit length."""
-        if self.scales is None:
-            return saved.normalizes(locate(self.entry.source, self.revision))
-        return self.scales
+        return self.embedder is not None and self.embedder.normalizes
+
+    @property
+    def pooling(self) -> str:
+        """The pooling of the model's own embeddings; ``mean`` for others."""
+        return self.embedder.pooling if self.embedder else "mean"
+
+    @torch.inference_mode()
+    def as_embedded(self, pooled: Tensor) -> Tensor:
+        """Apply the modules that sentence-transformers has after the pooling of the output."""
+        features = {"sentence_embedding": pooled}
+        for module in self.embedder.modules if self.embedder else ():
+            features = module.to(pooled.device)(features)
+        return features["sentence_embedding"]
 
     @property
     def device(self) -> torch.device:
@@ -272,13 +283,16 @@ def load(
         weights.attend_both_ways(network)
     network.eval().requires_grad_(False)
     sha256 = weights.weights_hash(network)
+    location = locate(model.source, revision)
+    hidden = getattr(network.config, "hidden_size", 0)
+    embedder = None if location.gguf_file else saved.embedder(location, who, hidden)
     if model.device_map is None:
         try:
             network.to(claim.device)
         except torch.OutOfMemoryError as error:
-            location = locate(model.source, revision)
             raise LayerwiseError(f"{who}: {why(error, location)}", code="no_memory") from error
     facts: dict[str, Any] = {"dtype": dtype, "weights": sha256, "claim": claim}
+    facts["embedder"] = embedder
     return prepare(name, network, processor, model, revision=revision, **facts)
 
 
@@ -317,6 +331,8 @@ def read(
     location = locate(model.source, revision)
     log.info("%s: loading from %s", who, location.name)
     common = {"trust_remote_code": model.trust_remote_code, **location.options()}
+    if not location.gguf_file and (folder := saved.transformer_folder(location)):
+        common["subfolder"] = folder
     placed = {} if model.device_map is None else {"device_map": model.device_map}
     try:
         config = AutoConfig.from_pretrained(location.name, **common)
@@ -357,7 +373,14 @@ def body(network: Any) -> Any:
 
 
 def prepare(
-    name: str, network: Any, processor: Any, entry: Model, *, revision: str, **facts: Any
+    name: str,
+    network: Any,
+    processor: Any,
+    entry: Model,
+    *,
+    revision: str,
+    embedder: saved.Embedder | None = None,
+    **facts: Any,
 ) -> LoadedModel:
     """Prepare a network on its device for reading, with a short pass.
 
@@ -377,6 +400,9 @@ def prepare(
     """
     who = f"Model {name!r} at {revision!r}"
     kind = reader_of(network.config)
+    if embedder and kind is Texts:
+        longest = entry.max_length or embedder.max_length
+        entry = entry.model_copy(update={"max_length": longest})
     users: dict[str, tuple[type, ...]] = {
         "prompts": (Texts,),
         "preprocess": (Images,),
@@ -388,6 +414,8 @@ def prepare(
                 f"{who}: the model takes {kind.takes}s; leave out {key}.", code="conflict"
             )
     reader = kind(who, processor, entry, network)
+    if isinstance(reader, Texts):
+        reader.lower_case = embedder is not None and embedder.lower_case
     example = on(reader.device, reader.example())
     anatomy, states = probe(name, network, example)
     if neighbours := reader.neighbours():
@@ -395,7 +423,9 @@ def prepare(
         anatomy = batched(name, network, anatomy, states, padded, alone)
     anatomy = reader.fit(anatomy, states[0].shape[1])
     _check_ablations(who, network, anatomy, entry.ablate, example)
-    return LoadedModel(name, revision, network, reader, anatomy, entry=entry, **facts)
+    return LoadedModel(
+        name, revision, network, reader, anatomy, entry=entry, embedder=embedder, **facts
+    )
 
 
 @torch.inference_mode()

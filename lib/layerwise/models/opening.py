@@ -13,7 +13,7 @@ from transformers import MODEL_MAPPING, PreTrainedConfig
 
 from layerwise.config.models import Model, StatesSource
 from layerwise.errors import LayerwiseError
-from layerwise.models import devices
+from layerwise.models import devices, saved
 from layerwise.models.architectures import settle
 from layerwise.models.load import (
     PROCESSORS,
@@ -114,7 +114,6 @@ def _given(states: States, name: str, entry: Model, revision: str) -> LoadedMode
         weights=states.sha256(),
         claim=devices.Claim(states.device),
         entry=entry,
-        scales=False,
     )
 
 
@@ -127,11 +126,12 @@ def _without_source(max_length: int | None) -> Model:
 def _live(network: Any, model: Any, reader: Any, name: str, max_length: int | None) -> LoadedModel:
     """Prepare a network, which is part of a model in memory."""
     quiet()
-    if hasattr(model, "max_seq_length"):  # of sentence-transformers
-        limits = filter(None, (max_length, model.max_seq_length))
-        max_length, reader = min(limits, default=None), reader or model.tokenizer
     origin = str(network.config.name_or_path or "")
     name = name or origin.rstrip("/").rpartition("/")[2] or type(network).__name__
+    embedder = None
+    if hasattr(model, "max_seq_length"):  # of sentence-transformers
+        embedder = saved.embedder_of(model, name, getattr(network.config, "hidden_size", 0))
+        reader = reader or model.tokenizer
     try:
         reader = processor_of(origin, network.config) if reader is None else copy.deepcopy(reader)
     except Exception as error:  # the hub, files and models fail in many ways
@@ -148,7 +148,7 @@ def _live(network: Any, model: Any, reader: Any, name: str, max_length: int | No
         dtype=str(network.dtype).removeprefix("torch."),
         weights="",
         claim=devices.Claim(network.device),
-        scales=any(type(module).__name__ == "Normalize" for module in model.modules()),
+        embedder=embedder,
     )
 
 
@@ -166,6 +166,8 @@ def unchanged(model: Any) -> Iterator[Any]:
         If it is no model of transformers or sentence-transformers.
     """
     network = getattr(model, "transformers_model", None) or model
+    if hasattr(network, "peft_config") and hasattr(network, "get_base_model"):
+        network = network.get_base_model()
     if not isinstance(network, nn.Module) or not hasattr(network, "config"):
         raise LayerwiseError(
             f"model: expected a model of transformers or sentence-transformers, a folder or a "

@@ -302,7 +302,7 @@ def _identity(source: AnySource, revision: str) -> str:
         return sha256_text("pickled", pickled.model_dump_json(), *hashes.values())
     folder = Path(location.name)
     card = "config.json" if isinstance(source, FolderSource | PackageSource) else ADAPTER
-    if not is_file(folder / card):
+    if not is_file(folder / card) and not is_file(folder / "modules.json"):
         raise LayerwiseError(
             f"{folder} holds no model: it has no {card}; name the folder that has it.",
             code="missing_file",

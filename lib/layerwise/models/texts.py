@@ -44,6 +44,8 @@ class Texts:
     ----------
     max_length : int
         The longest prompt in tokens, special tokens included.
+    lower_case : bool
+        True to read texts in lower case.
     n_embeddings : int
         Number of token embeddings.
 
@@ -54,6 +56,7 @@ class Texts:
     """
 
     takes = "text"
+    lower_case = False
 
     def __init__(self, who: str, tokenizer: Any, entry: Model, network: Any) -> None:
         # If the files are missing, transformers makes up a tokenizer of a few special tokens.
@@ -124,7 +127,8 @@ class Texts:
 
     def _tokenized(self, texts: list[str], *, truncation: bool = False, **options: Any) -> Any:
         return self.tokenizer(
-            [SURROGATE.sub("\ufffd", text) for text in texts],  # which have no UTF-8
+            # Surrogates have no UTF-8.
+            [SURROGATE.sub("\ufffd", t.lower() if self.lower_case else t) for t in texts],
             add_special_tokens=self.special_tokens,
             return_attention_mask=False,
             return_token_type_ids=False,

@@ -1,0 +1,100 @@
+"""Models of sentence-transformers: the output is what `SentenceTransformer.encode` gives."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import transformers as hf
+from helpers import tiny
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import modules
+
+import layerwise as lw
+from layerwise.export import Recipe, export
+from layerwise.models.opening import open_model
+
+TEXTS = [text.upper() for text in tiny.texts(6, longest=40)]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.save("bert", tmp_path_factory.mktemp("base") / "bert")
+
+
+def embedder(base: Path, pooling: str, *further: Any, **settings: Any) -> SentenceTransformer:
+    first = modules.Transformer(str(base), max_seq_length=16)
+    chain = [first, modules.Pooling(32, pooling_mode=pooling), *further]
+    return SentenceTransformer(modules=chain, device="cpu", **settings)
+
+
+def check(model: Any, expected: Any) -> None:
+    values = lw.embed(model, TEXTS).values[-1]
+    np.testing.assert_allclose(values, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max", "lasttoken", "weightedmean"])
+def test_output_is_that_of_encode(base: Path, tmp_path: Path, pooling: str) -> None:
+    model = embedder(base, pooling, modules.Dense(32, 32), modules.LayerNorm(32))
+    model.save(str(tmp_path / "saved"))
+    expected = model.encode(TEXTS)
+    check(model, expected)
+    check(str(tmp_path / "saved"), expected)
+    with open_model(str(tmp_path / "saved")) as loaded:
+        assert loaded.max_length == 16
+        export(loaded, Recipe(3), tmp_path / "exported", TEXTS)
+    exported = SentenceTransformer(str(tmp_path / "exported"), device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(exported, expected, atol=1e-5)
+
+
+def test_default_prompt_and_lower_case(base: Path, tmp_path: Path) -> None:
+    prompts = {"prompts": {"q": "the quick brown fox "}, "default_prompt_name": "q"}
+    model = embedder(base, "mean", **prompts)
+    model.save(str(tmp_path / "saved"))
+    settings = tmp_path / "saved" / "sentence_bert_config.json"
+    text = settings.read_text()
+    settings.write_text(text.replace('"do_lower_case": false', '"do_lower_case": true'))
+    if settings.read_text() == text:
+        settings.write_text(text.rstrip().rstrip("}") + ', "do_lower_case": true}')
+    lower = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    assert not np.allclose(lower.encode(TEXTS), model.encode(TEXTS))
+    check(model, model.encode(TEXTS))
+    check(str(tmp_path / "saved"), lower.encode(TEXTS))
+
+
+def test_the_old_layout_with_a_folder_for_the_transformer(base: Path, tmp_path: Path) -> None:
+    model = embedder(base, "cls")
+    model.save(str(tmp_path / "saved"))
+    inner = tmp_path / "saved" / "0_Transformer"
+    inner.mkdir()
+    for file in list((tmp_path / "saved").iterdir()):
+        if file.is_file() and file.name not in (
+            "modules.json",
+            "config_sentence_transformers.json",
+        ):
+            file.rename(inner / file.name)
+    listed = tmp_path / "saved" / "modules.json"
+    listed.write_text(listed.read_text().replace('"path": ""', '"path": "0_Transformer"', 1))
+    check(str(tmp_path / "saved"), model.encode(TEXTS))
+
+
+def test_modules_of_another_width_are_named(
+    base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    embedder(base, "mean", modules.Dense(32, 8)).save(str(tmp_path / "saved"))
+    with caplog.at_level(logging.WARNING):
+        assert lw.embed(str(tmp_path / "saved"), TEXTS).shape[-1] == 32
+    assert "Dense" in caplog.text
+
+
+def test_a_peft_model_in_memory_is_read(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    folder = tiny.save("llama", tmp_path / "llama", kind=hf.AutoModelForCausalLM)
+    tokenizer = hf.AutoTokenizer.from_pretrained(folder)
+    plain = hf.AutoModelForCausalLM.from_pretrained(folder)
+    expected = lw.embed(plain, TEXTS, tokenizer).values
+    wrapped = peft.get_peft_model(plain, peft.LoraConfig(r=4, task_type="CAUSAL_LM"))
+    np.testing.assert_allclose(lw.embed(wrapped, TEXTS, tokenizer).values, expected, atol=1e-5)
