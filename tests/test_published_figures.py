@@ -74,7 +74,7 @@ def value(table: Frame, layer: int, **where: str) -> float:
 
 BY_DEPTH = [
     ("figure_2_architectures", "mamba-370m", "entropy_prompt", "wikitext", 47),
-    ("figure_2_architectures", "Llama3-8B", "lidar", "wikitext", 3),
+    ("figure_2_architectures", "bert-base", "lidar", "wikitext", 3),
     ("figure_10_all_metrics", "Pythia-410m", "dime", "wikitext", 12),
     ("figure_12_sizes", "Pythia-1b", "curvature", "wikitext", 9),
     ("figure_13_finetuning", "LLM2Vec-mntp-supervised-8B", "infonce", "wikitext", 20),
