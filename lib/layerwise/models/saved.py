@@ -10,7 +10,8 @@ from typing import Any
 
 from torch import nn
 
-from layerwise.models.source import Location
+from layerwise.errors import LayerwiseError, first_line
+from layerwise.models.source import Location, hub_answers
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +119,10 @@ def embedder(location: Location, who: str, width: int) -> Embedder | None:
     if "Pooling" in names:
         from sentence_transformers.sentence_transformer.modules import Pooling
 
-        pooling = _loaded(Pooling, location, entries[names.index("Pooling")]["path"]).pooling_mode
+        path = entries[names.index("Pooling")]["path"]
+        # A cache without the file has what is usual: the mean.
+        config = read(location, f"{path}/config.json")
+        pooling = Pooling(**config).pooling_mode if config else "mean"
     modules = []
     for name, entry in zip(names, entries, strict=True):
         if name in AFTER_POOLING:
@@ -177,5 +181,14 @@ def _with_modules(
 
 
 def _loaded(kind: Any, location: Location, folder: str) -> Any:
-    options = {"revision": location.revision} if location.revision else {}
-    return kind.load(location.name, subfolder=folder, local_files_only=True, **options).eval()
+    options: dict[str, Any] = {}
+    if location.revision:
+        options = {"revision": location.revision, "local_files_only": not hub_answers()}
+    try:
+        return kind.load(location.name, subfolder=folder, **options).eval()
+    except Exception as error:  # missing and damaged files fail in many ways
+        raise LayerwiseError(
+            f"{location.name}: the module {folder} of its embeddings cannot be read "
+            f"({first_line(error)}); fetch or copy the model again, with its folders.",
+            code="missing_file",
+        ) from error

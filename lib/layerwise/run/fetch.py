@@ -112,9 +112,10 @@ def fetch_model(model: Model, revision: str) -> dict[str, Any]:
     if model.trust_remote_code:
         patterns += ("*.py",)
     commit = _snapshot(model.source.hub, revision, patterns)
-    # Evaluation reads a model's prompts and its Normalize module.
+    # Evaluation reads a model's prompts, pooling and modules.
     of_model(model, revision)
-    saved.normalizes(locate(model.source, revision))
+    if not gguf:
+        saved.embedder(locate(model.source, revision), model.source.hub, 0)
     return {"of": place_of(model.source, revision), "commit": commit, **commits}
 
 
