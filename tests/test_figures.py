@@ -79,19 +79,22 @@ SCORES = np.array([[0.3, 0.5, 0.4], [0.5, 0.8, 0.5], [0.2, 0.5, 0.3], [0.6, 0.7,
 
 
 def test_scores_have_the_mean_over_tasks_and_an_interval_without_their_levels() -> None:
-    table = made("score_by_depth", {"scores": tidy_scores(SCORES)}).table
-    assert table["value"].tolist() == pytest.approx(SCORES.mean(axis=0))
+    scores = np.vstack([SCORES, SCORES[0] + 0.05])
+    table = made("score_by_depth", {"scores": tidy_scores(scores)}).table
+    assert table["value"].tolist() == pytest.approx(scores.mean(axis=0))
     assert table["best"].tolist() == [False, True, False]
-    assert table["output_score"].unique() == pytest.approx([SCORES[:, 2].mean()])
-    apart = SCORES - SCORES.mean(axis=1, keepdims=True)
-    error = np.sqrt(1.5) * apart.std(axis=0, ddof=1) / 2
+    assert table["output_score"].unique() == pytest.approx([scores[:, 2].mean()])
+    apart = scores - scores.mean(axis=1, keepdims=True)
+    error = np.sqrt(1.5) * apart.std(axis=0, ddof=1) / np.sqrt(5)
     width = (table["high"] - table["low"]) / 2
-    assert width.tolist() == pytest.approx(stats.t.ppf(0.975, 3) * error)
+    assert width.tolist() == pytest.approx(stats.t.ppf(0.975, 4) * error)
 
 
-def test_two_tasks_give_no_interval() -> None:
-    table = made("score_by_depth", {"scores": tidy_scores(SCORES[:2])}).table
-    assert table["low"].isna().all()
+@pytest.mark.parametrize("n_tasks", [2, 4])
+def test_fewer_than_five_task_clusters_have_no_band(n_tasks: int) -> None:
+    drawn = made("score_by_depth", {"scores": tidy_scores(SCORES[:n_tasks])})
+    assert drawn.table["low"].isna().all()
+    assert not any(ax.collections for ax in drawn.figure.axes)
 
 
 def test_two_prompts_give_no_interval_and_few_a_warning(caplog: pytest.LogCaptureFixture) -> None:

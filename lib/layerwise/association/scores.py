@@ -56,7 +56,8 @@ def mean_scores(scores: pd.DataFrame, groups: Sequence[str] = ()) -> pd.DataFram
 
     The interval is Student's, of each layer, after each task's own mean over layers is taken off:
     tasks differ in level, and the reader compares layers. With a single task it is the evaluator's
-    own. Tasks of one cluster share texts and count as one draw.
+    own. Tasks of one cluster share texts and count as one draw; below `stats.FEWEST_TOGETHER`
+    clusters there is no interval.
 
     Parameters
     ----------
@@ -232,7 +233,8 @@ def _interval(
     values, clusters = curves.values[chosen], curves.sources[chosen]
     none = np.full(values.shape[1], np.nan)
     if len(chosen) > 1:
-        if values.shape[1] < 2:  # a single layer has no differences
+        # A single layer has no differences; the layers are compared, so the floor is theirs.
+        if values.shape[1] < 2 or len(set(clusters)) < stats.FEWEST_TOGETHER:
             return none, none
         found = mean_ci(within(values), clusters)
         floor = -float(np.mean([t in CORRELATED for t in curves.task_types[chosen]]))

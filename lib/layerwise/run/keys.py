@@ -44,11 +44,11 @@ VERSIONS = {
     "select": 6,
     "similarity": 2,
     "published": 2,
-    "figure": 9,
+    "figure": 10,
     "weights": 1,
     "best_layers": 4,
     "report": 2,
-    "explore": 3,
+    "explore": 4,
 }
 
 # Settings that say how a job runs, not what it computes.
