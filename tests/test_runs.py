@@ -13,8 +13,8 @@ from conftest import ROOT
 from helpers import tiny
 from helpers.project import Project, snakemake
 
-from layerwise.run.snapshot import Snapshot
-from snakemake_logger_plugin_layerwise import Job, LogHandler
+from layerwise.run.snakemake import Snapshot
+from snakemake_logger_plugin_layerwise import Job
 
 
 @pytest.mark.parametrize("from_git", [False, True])
@@ -163,18 +163,7 @@ with open("counts", "a") as file:
     assert "large" in (project.folder / "started").read_text().split()[2:4]
 
 
-def test_the_time_left_counts_jobs_by_their_size(tmp_path: Path) -> None:
-    handler = LogHandler.__new__(LogHandler)
-    handler.start, handler.running = 0.0, {}
-    handler.ended = [("extract", 10.0, 40.0), ("figure", 2.0, 2.0), ("figure", 2.0, 2.0)]
-    handler.waiting = dict.fromkeys(range(15), ("figure", 2.0))
-    assert handler.seconds_left(44.0) == pytest.approx(30)
-    handler.waiting[15] = ("extract", 100.0)  # of a model ten times as large
-    assert handler.seconds_left(44.0) == pytest.approx(430)
-    handler.waiting[16] = ("evaluate", 10.0)  # of which none has ended
-    assert handler.seconds_left(44.0) == pytest.approx(430 + 10 * 44 / 14)
-    handler.running = {15: Job("a", 34.0, ())}
-    assert handler.seconds_left(44.0) == pytest.approx((420 + 10 * 44 / 14) / (54 / 44))
+def test_a_job_shows_the_last_progress_in_its_log(tmp_path: Path) -> None:
     log = tmp_path / "job.log"
     log.write_text("1 INFO layerwise.progress: a: 3 of 9 texts\n2 INFO layerwise.x: done\n")
     assert Job("a", 0.0, (str(log),)).progress() == "a: 3 of 9 texts"

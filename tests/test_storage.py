@@ -20,7 +20,7 @@ from snakemake.settings.types import SharedFSUsage
 import layerwise as lw
 from layerwise.config import Config
 from layerwise.run.script import check_activations
-from layerwise.run.storage import Storage
+from layerwise.run.snakemake import Storage
 from layerwise.run.validate import local_files
 
 # A node: an empty folder, and no environment of the submitting process.

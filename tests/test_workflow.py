@@ -19,7 +19,7 @@ from helpers.refused import refused
 
 import layerwise as lw
 from layerwise.io import tables
-from layerwise.run.snapshot import LATEST
+from layerwise.run.snakemake import LATEST
 
 REPORTS = {"report": 1, "explore": 1}
 
@@ -215,6 +215,22 @@ def test_a_dry_run_writes_nothing(done: Project) -> None:
     assert done.jobs()["corpus"] == 1
     assert done.jobs()["corpus"] == 1  # the first leaves no records either
     assert {path: path.stat().st_mtime_ns for path in results.rglob("*")} == times
+
+
+def test_only_a_run_with_jobs_writes_the_config_that_python_opens(done: Project) -> None:
+    latest = done.folder / "results" / LATEST
+    before = latest.read_bytes()
+    done.config["extract"]["threads"] = 2  # changes no key
+    done.write()
+    for options in (("--summary",), ("--dag",), ("--list-rules",), ("--unlock",), ()):
+        done.snakemake(*options)
+        assert latest.read_bytes() == before, options
+    done.config["studies"]["more"] = {"kind": "power_law", "title": "More"}
+    done.write()
+    done.snakemake("--list-rules")
+    assert "more" not in lw.open(done.folder / "results").studies
+    done.snakemake("results/figures/more.png")
+    assert "more" in lw.open(done.folder / "results").studies
 
 
 def by_hand(done: Project, key: str, config: str = "config.yaml") -> str:

@@ -32,12 +32,8 @@ NOTES = (
     "Using ",
     "host:",
 )
-EXPECTED: dict[int, tuple[str, float]] = {}
-"""Rule and seconds, relative to others, of each job by its number; the Snakefile writes it."""
 EVERY = 60.0  # seconds between the lines of a long job
 PROGRESS = " layerwise.progress: "
-ENOUGH = 0.1
-"""Part of a run after which its pace is known."""
 
 
 class Job(NamedTuple):
@@ -60,7 +56,7 @@ class Job(NamedTuple):
 
 
 class LogHandler(LogHandlerBase):  # type: ignore[misc]
-    """Write a line for each finished job, with its seconds and the time left."""
+    """Write a line for each finished job, with its seconds."""
 
     writes_to_stream, writes_to_file = True, False
     has_filter = has_formatter = True
@@ -70,9 +66,6 @@ class LogHandler(LogHandlerBase):  # type: ignore[misc]
         self.plain = DefaultFormatter(show_failed_logs=self.common_settings.show_failed_logs)
         self.running: dict[int, Job] = {}
         self.n = self.total = 0
-        self.waiting: dict[int, tuple[str, float]] = {}  # jobs that have not ended, as EXPECTED
-        self.ended: list[tuple[str, float, float]] = []  # rule, expected and real seconds
-        self.start = time.monotonic()
         self.closed = threading.Event()
         self.bar: Any = tqdm(disable=True)
 
@@ -98,8 +91,6 @@ class LogHandler(LogHandlerBase):  # type: ignore[misc]
             self.bar = tqdm(total=self.total, bar_format=form, leave=False, disable=None)
         elif event == LogEvent.JOB_INFO and record.rule_name != "all":
             name = record.rule_msg or record.rule_name
-            if not self.ended and not self.waiting:
-                self.waiting = dict(EXPECTED)
             job = Job(name, time.monotonic(), tuple(record.log))
             self.running[record.jobid] = job
             self._show_running()
@@ -109,31 +100,10 @@ class LogHandler(LogHandlerBase):  # type: ignore[misc]
     def _finish(self, number: int) -> None:
         job = self.running.pop(number)
         now, self.n = time.monotonic(), self.n + 1
-        took = f"[{self.n} of {self.total}] {job.name}: {tqdm.format_interval(now - job.start)}"
-        left = ""
-        if number in self.waiting:
-            self.ended.append((*self.waiting.pop(number), now - job.start))
-            ended = sum(expected for _, expected, _ in self.ended)
-            if ended >= ENOUGH * (ended + sum(expected for _, expected in self.waiting.values())):
-                left = f"{tqdm.format_interval(self.seconds_left(now))} left"
-        self._write(f"{took}, {left}" if self.bar.disable and left else took)
+        took = tqdm.format_interval(now - job.start)
+        self._write(f"[{self.n} of {self.total}] {job.name}: {took}")
         self.bar.update()
-        self._show_running(left)
-
-    def seconds_left(self, now: float) -> float:
-        """The time until the last job ends, from how long those that ended took."""
-        spent = sum(took for _, _, took in self.ended)
-        pace = spent / sum(expected for _, expected, _ in self.ended)
-        rules: dict[str, tuple[float, float]] = {}
-        for rule, expected, took in self.ended:
-            before = rules.get(rule, (0.0, 0.0))
-            rules[rule] = before[0] + expected, before[1] + took
-        paces = {rule: took / expected for rule, (expected, took) in rules.items()}
-        left = {n: s * paces.get(rule, pace) for n, (rule, s) in self.waiting.items()}
-        begun = {n: now - job.start for n, job in self.running.items()}
-        rest = sum(left.values()) - sum(min(s, left.get(n, 0.0)) for n, s in begun.items())
-        at_once = max(1.0, (spent + sum(begun.values())) / max(now - self.start, 1e-9))
-        return rest / at_once
+        self._show_running()
 
     def _watch(self) -> None:
         """Write the progress of long jobs, a line a minute."""
@@ -145,9 +115,8 @@ class LogHandler(LogHandlerBase):  # type: ignore[misc]
                     shown[job.name] = line
                     self._write(f"{job.name}: {line}")
 
-    def _show_running(self, left: str = "") -> None:
-        names = "; ".join(job.name for job in self.running.values())
-        self.bar.set_postfix_str(f"{left} {names}".strip())
+    def _show_running(self) -> None:
+        self.bar.set_postfix_str("; ".join(job.name for job in self.running.values()))
 
     def _write(self, text: str) -> None:
         tqdm.write(text, file=sys.stderr)

@@ -6,6 +6,12 @@ localrules:
     weights,
 
 
+def published_files(wildcards):
+    """The tables of other work that a study draws."""
+    entry = CONFIG.published[decode(wildcards.published)]
+    return users([path for path in (entry.scores, entry.metrics) if path])
+
+
 rule associate:
     input:
         tables=study_tables("metrics", "scores"),
@@ -21,9 +27,7 @@ rule associate:
     message:
         "Associating metrics with scores for {wildcards.study}"
     shell:
-        script("associate_metrics")
-        + " --study {wildcards.study:q} --output {output:q} --key {params.key}"
-        " --threads {threads} --log {log:q}"
+        script("associate_metrics", "--study {wildcards.study:q} --output {output:q}")
 
 
 rule select:
@@ -47,15 +51,16 @@ rule select:
     message:
         "Selecting layers by metrics for {wildcards.study}"
     shell:
-        script("select_layers")
-        + " --study {wildcards.study:q} --output {output.selections:q}"
-        " --summary {output.summary:q} --key {params.key} --threads {threads}"
-        " --log {log:q}"
+        script(
+            "select_layers",
+            "--study {wildcards.study:q} --output {output.selections:q} "
+            "--summary {output.summary:q}",
+        )
 
 
 rule similarity:
     input:
-        activations=study_activations,
+        activations=study_tables("activations"),
         stale=stale("similarity", "<results>/similarities/{study}.parquet"),
     output:
         "<results>/similarities/{study}.parquet",
@@ -70,9 +75,7 @@ rule similarity:
     message:
         "Comparing layers by CKA and RSA for {wildcards.study}"
     shell:
-        script("compare_layers")
-        + " --study {wildcards.study:q} --output {output:q} --key {params.key}"
-        " --threads {threads} --log {log:q}"
+        script("compare_layers", "--study {wildcards.study:q} --output {output:q}")
 
 
 rule import_published:
@@ -91,10 +94,11 @@ rule import_published:
     message:
         "Importing the published tables {wildcards.published}"
     shell:
-        script("import_published")
-        + " --published {wildcards.published:q} --scores {output.scores:q}"
-        " --metrics {output.metrics:q} --key {params.key} --threads {threads}"
-        " --log {log:q}"
+        script(
+            "import_published",
+            "--published {wildcards.published:q} --scores {output.scores:q} "
+            "--metrics {output.metrics:q}",
+        )
 
 
 rule weights:
@@ -116,5 +120,4 @@ rule weights:
     message:
         "Comparing the weights of checkpoints"
     shell:
-        script("compare_weights")
-        + " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"
+        script("compare_weights", "--output {output:q}")

@@ -2,9 +2,20 @@
 # texts that a model writes itself need that model, and a GPU if it is large.
 
 
+def writer(wildcards):
+    """The model that writes a corpus."""
+    return CONFIG.corpora[decode(wildcards.corpus)].source.generate.model
+
+
+def writer_files(wildcards):
+    """As `model_files`, of the model that writes a corpus."""
+    model = writer(wildcards)
+    return files_of_model(model, CONFIG.models[model].revisions[-1])
+
+
 rule generate:
     input:
-        prompts=prompts_of_corpus,
+        prompts=lambda wildcards: users(PLAN.corpus_files(decode(wildcards.corpus))),
         model=writer_files,
         stale=stale("generate", "<results>/generated/{corpus}.parquet"),
     output:
@@ -12,15 +23,14 @@ rule generate:
     log:
         "<results>/logs/generate/{corpus}.log",
     wildcard_constraints:
-        corpus=one_of(GENERATED),
+        corpus=one_of(PLAN.generated),
     # All that is measured on the texts waits for it.
     priority: 20
     conda:
         ENVIRONMENT
     threads: CONFIG.extract.threads
     resources:
-        mem_mb=lambda wildcards, attempt: attempt
-        * REQUESTS.memory_mb(writer(wildcards)),
+        mem_mb=lambda wildcards, attempt: REQUESTS.memory_mb(writer(wildcards), attempt),
         runtime=LONGEST,
         gpu=lambda wildcards: REQUESTS.gpus(writer(wildcards)),
     params:
@@ -28,15 +38,13 @@ rule generate:
     message:
         "Generating the texts of {wildcards.corpus}"
     shell:
-        script("generate_texts")
-        + " --corpus {wildcards.corpus:q} --output {output:q} --key {params.key}"
-        " --threads {threads} --log {log:q}"
+        script("generate_texts", "--corpus {wildcards.corpus:q} --output {output:q}")
 
 
 rule corpus:
     input:
-        texts=texts_of_corpus,
-        made=sources_of_corpus,
+        texts=corpus_files,
+        made=lambda wildcards: PLAN.made_files(CONFIG.corpora[decode(wildcards.corpus)]),
         stale=stale("corpus", "<results>/corpora/{corpus}.parquet"),
     output:
         "<results>/corpora/{corpus}.parquet",
@@ -50,9 +58,10 @@ rule corpus:
     message:
         "Selecting the prompts of {wildcards.corpus}"
     shell:
-        script("make_corpus")
-        + " --corpus {wildcards.corpus:q} --texts {input.texts:q}"
-        " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"
+        script(
+            "make_corpus",
+            "--corpus {wildcards.corpus:q} --texts {input.texts:q} --output {output:q}",
+        )
 
 
 rule views:
@@ -72,6 +81,7 @@ rule views:
     message:
         "Augmenting the prompts of {wildcards.corpus}"
     shell:
-        script("make_views")
-        + " --corpus {wildcards.corpus:q} --prompts {input.corpus:q}"
-        " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"
+        script(
+            "make_views",
+            "--corpus {wildcards.corpus:q} --prompts {input.corpus:q} --output {output:q}",
+        )

@@ -2,10 +2,21 @@
 # tasks are kept in a folder next to the table, so a killed job and an added task embed only what
 # is missing. With `scoring.parts`, several jobs share the tasks, and `evaluate` joins their tables.
 
+SCORING_THREADS = max(CONFIG.extract.threads, CONFIG.scoring.threads)
+JOINING_MB, JOINING_MINUTES = 4000, 10
+
+
+def score_parts(wildcards):
+    """The tables of the jobs that share a model's tasks, if there are several."""
+    n_parts = len(REQUESTS.parts(**names(wildcards)))
+    folder = f"{CONFIG.results}/scores/{wildcards.model}/{wildcards.revision}/parts"
+    paths = [f"{folder}/{part}.parquet" for part in range(n_parts)]
+    return paths if n_parts > 1 else []
+
 
 rule evaluate:
     input:
-        tasks=task_data,
+        tasks=task_files,
         model=model_files,
         parts=score_parts,
         stale=stale("evaluate", "<results>/scores/{model}/{revision}.parquet"),
@@ -15,30 +26,33 @@ rule evaluate:
         "<results>/logs/evaluate/{model}/{revision}.log",
     benchmark:
         "<results>/benchmarks/evaluate/{model}/{revision}.tsv"
-    priority: longest_first("evaluate")
+    priority: request("evaluate_priority", "model", "revision")
     conda:
         ENVIRONMENT
     # Where parts are joined, no model is loaded and no GPU held.
     threads: lambda wildcards: 1 if score_parts(wildcards) else SCORING_THREADS
     resources:
-        mem_mb=unless_joining(evaluate_memory, JOINING_MB),
-        runtime=unless_joining(evaluate_minutes, JOINING_MINUTES),
-        disk_mb=unless_joining(evaluate_disk, 0),
-        gpu=unless_joining(gpus, 0),
+        mem_mb=request("scoring_mb", "model", "attempt", joining=JOINING_MB),
+        runtime=request(
+            "evaluate_minutes", "model", "revision", "attempt", joining=JOINING_MINUTES
+        ),
+        disk_mb=request("scratch_mb", "model", joining=0),
+        gpu=request("gpus", "model", joining=0),
     params:
         key=key("evaluate"),
     message:
         "Scoring the layers of {wildcards.model} at {wildcards.revision}"
     shell:
-        script("evaluate_model")
-        + " --model {wildcards.model:q} --revision {wildcards.revision:q}"
-        " --parts {input.parts:q} --output {output:q} --key {params.key}"
-        " --threads {threads} --log {log:q}"
+        script(
+            "evaluate_model",
+            "--model {wildcards.model:q} --revision {wildcards.revision:q} "
+            "--parts {input.parts:q} --output {output:q}",
+        )
 
 
 rule evaluate_part:
     input:
-        tasks=task_data,
+        tasks=task_files,
         model=model_files,
         stale=stale(
             "evaluate_part", "<results>/scores/{model}/{revision}/parts/{part}.parquet"
@@ -49,21 +63,22 @@ rule evaluate_part:
         "<results>/logs/evaluate/{model}/{revision}/parts/{part}.log",
     benchmark:
         "<results>/benchmarks/evaluate/{model}/{revision}/parts/{part}.tsv"
-    priority: longest_first("evaluate_part")
+    priority: request("evaluate_priority", "model", "revision", "part")
     conda:
         ENVIRONMENT
     threads: SCORING_THREADS
     resources:
-        mem_mb=evaluate_memory,
-        runtime=evaluate_minutes,
-        disk_mb=evaluate_disk,
-        gpu=gpus,
+        mem_mb=request("scoring_mb", "model", "attempt"),
+        runtime=request("evaluate_minutes", "model", "revision", "attempt", "part"),
+        disk_mb=request("scratch_mb", "model"),
+        gpu=request("gpus", "model"),
     params:
         key=key("evaluate_part"),
     message:
         "Scoring the layers of {wildcards.model} at {wildcards.revision}, part {wildcards.part}"
     shell:
-        script("evaluate_part")
-        + " --model {wildcards.model:q} --revision {wildcards.revision:q}"
-        " --part {wildcards.part} --output {output:q} --key {params.key}"
-        " --threads {threads} --log {log:q}"
+        script(
+            "evaluate_part",
+            "--model {wildcards.model:q} --revision {wildcards.revision:q} "
+            "--part {wildcards.part} --output {output:q}",
+        )

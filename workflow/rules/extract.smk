@@ -2,6 +2,11 @@
 # but small models.
 
 
+def keep(path):
+    """Activations are temporary if the config says so."""
+    return path if CONFIG.extract.keep_activations else temp(path)
+
+
 rule extract:
     input:
         corpus="<results>/corpora/{corpus}.parquet",
@@ -18,24 +23,23 @@ rule extract:
         "<results>/logs/extract/{model}/{revision}/{corpus}.log",
     benchmark:
         "<results>/benchmarks/extract/{model}/{revision}/{corpus}.tsv"
-    priority: longest_first("extract")
+    priority: request("extract_priority", "model", "corpus")
     conda:
         ENVIRONMENT
     threads: CONFIG.extract.threads
     resources:
-        mem_mb=model_memory,
-        runtime=extract_minutes,
-        disk_mb=lambda wildcards: REQUESTS.extract_mb(
-            decode(wildcards.model), decode(wildcards.corpus)
-        ),
-        gpu=gpus,
+        mem_mb=request("memory_mb", "model", "attempt"),
+        runtime=request("extract_minutes", "model", "corpus", "attempt"),
+        disk_mb=request("extract_mb", "model", "corpus"),
+        gpu=request("gpus", "model"),
     params:
         key=key("extract"),
     message:
         "Extracting {wildcards.model} at {wildcards.revision} on {wildcards.corpus}"
     shell:
-        script("extract_activations")
-        + " --model {wildcards.model:q} --revision {wildcards.revision:q}"
-        " --corpus {wildcards.corpus:q} --prompts {input.corpus:q}"
-        " --views {input.views:q} --output {output:q} --key {params.key}"
-        " --threads {threads} --log {log:q}"
+        script(
+            "extract_activations",
+            "--model {wildcards.model:q} --revision {wildcards.revision:q} "
+            "--corpus {wildcards.corpus:q} --prompts {input.corpus:q} "
+            "--views {input.views:q} --output {output:q}",
+        )

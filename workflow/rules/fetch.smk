@@ -10,6 +10,21 @@ localrules:
     fetch_task,
 
 
+def always(path):
+    """Run a job again whenever its output is asked for; no input."""
+
+    def of(wildcards):
+        if STORAGE.is_remote:
+            raise WorkflowError(
+                "fetch fills this machine's caches; with a storage, jobs fetch what they need."
+            )
+        if workflow.is_main_process:
+            STORAGE.rerun(result(path, wildcards))
+        return []
+
+    return of
+
+
 rule fetch:
     input:
         lambda _: PLAN.fetched,
@@ -20,7 +35,7 @@ rule fetch:
     message:
         "Listing what was not fetched"
     shell:
-        script("fetch") + " --threads {threads} --log {log:q}"
+        script("fetch", "", keyed=False)
 
 
 rule fetch_model:
@@ -35,9 +50,12 @@ rule fetch_model:
     message:
         "Fetching {wildcards.model} at {wildcards.revision}"
     shell:
-        script("fetch")
-        + " --model {wildcards.model:q} --revision {wildcards.revision:q}"
-        " --output {output:q} --threads {threads} --log {log:q}"
+        script(
+            "fetch",
+            "--model {wildcards.model:q} --revision {wildcards.revision:q} "
+            "--output {output:q}",
+            keyed=False,
+        )
 
 
 rule fetch_corpus:
@@ -52,8 +70,11 @@ rule fetch_corpus:
     message:
         "Fetching the data set of {wildcards.corpus}"
     shell:
-        script("fetch") + " --corpus {wildcards.corpus:q} --output {output:q}"
-        " --threads {threads} --log {log:q}"
+        script(
+            "fetch",
+            "--corpus {wildcards.corpus:q} --output {output:q}",
+            keyed=False,
+        )
 
 
 rule fetch_task:
@@ -68,5 +89,4 @@ rule fetch_task:
     message:
         "Fetching the data set of {wildcards.task}"
     shell:
-        script("fetch") + " --task {wildcards.task:q} --output {output:q}"
-        " --threads {threads} --log {log:q}"
+        script("fetch", "--task {wildcards.task:q} --output {output:q}", keyed=False)

@@ -1,6 +1,22 @@
 # A study's figure and its table; the report and the explorer.
 
 
+def explored_tables(wildcards):
+    """The tables that the explorer shows."""
+    of_origin = PLAN.explored.values()
+    return [path for tables in of_origin for paths in tables.values() for path in paths]
+
+
+def of_studies(folder, suffix):
+    """The figures, captions or tables of all studies."""
+    return [f"{CONFIG.results}/{folder}/{study}.{suffix}" for study in STUDIES]
+
+
+def report_table(name, points):
+    """A table of the report, if there are checkpoints to show in it."""
+    return f"{CONFIG.results}/report/{name}.csv" if points else []
+
+
 rule figure:
     input:
         tables=study_tables(),
@@ -29,9 +45,11 @@ rule figure:
     message:
         "Drawing {wildcards.study}"
     shell:
-        script("draw_figure") + " --study {wildcards.study:q} --png {output.png:q}"
-        " --pdf {output.pdf:q} --caption {output.caption:q} --table {output.table:q}"
-        " --key {params.key} --threads {threads} --log {log:q}"
+        script(
+            "draw_figure",
+            "--study {wildcards.study:q} --png {output.png:q} --pdf {output.pdf:q} "
+            "--caption {output.caption:q} --table {output.table:q}",
+        )
 
 
 rule best_layers:
@@ -53,8 +71,7 @@ rule best_layers:
     message:
         "Finding each model's best layer"
     shell:
-        script("find_best_layers")
-        + " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"
+        script("find_best_layers", "--output {output:q}")
 
 
 rule report:
@@ -80,8 +97,7 @@ rule report:
     message:
         "Writing the report"
     shell:
-        script("write_report")
-        + " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"
+        script("write_report", "--output {output:q}")
 
 
 rule explore:
@@ -99,5 +115,4 @@ rule explore:
     message:
         "Building the explorer"
     shell:
-        script("build_explorer")
-        + " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"
+        script("build_explorer", "--output {output:q}")

@@ -27,9 +27,10 @@ rule metrics:
     message:
         "Computing the metrics of {wildcards.model} at {wildcards.revision} on {wildcards.corpus}"
     shell:
-        script("compute_metrics")
-        + " --model {wildcards.model:q} --revision {wildcards.revision:q}"
-        " --corpus {wildcards.corpus:q} --activations {input.activations:q}"
-        " --metrics {output.metrics:q} --prompts {output.prompts:q}"
-        " --positions {output.positions:q} --key {params.key} --threads {threads}"
-        " --log {log:q}"
+        script(
+            "compute_metrics",
+            "--model {wildcards.model:q} --revision {wildcards.revision:q} "
+            "--corpus {wildcards.corpus:q} --activations {input.activations:q} "
+            "--metrics {output.metrics:q} --prompts {output.prompts:q} "
+            "--positions {output.positions:q}",
+        )

@@ -1,6 +1,22 @@
 # Models that the workflow converts to safetensors.
 
 
+def model_files(wildcards):
+    """The files of a model that the workflow makes: converted, or by a recipe."""
+    return files_of_model(decode(wildcards.model), decode(wildcards.revision))
+
+
+def files_of_model(model, revision):
+    """The same by the config's names."""
+    converted = model_folder(CONFIG, model, revision)
+    return [converted] if converted else sources_of_model(model, revision)
+
+
+def sources_of_model(model, revision):
+    """The files of a model that recipes make."""
+    return PLAN.made_files(CONFIG.models[model], revision)
+
+
 rule convert:
     input:
         model=lambda wildcards: sources_of_model(**names(wildcards)),
@@ -19,12 +35,14 @@ rule convert:
         ENVIRONMENT
     threads: 1
     resources:
-        mem_mb=model_memory,
+        mem_mb=request("memory_mb", "model", "attempt"),
     params:
         key=key("converted"),
     message:
         "Converting {wildcards.model} to safetensors"
     shell:
-        script("convert_model")
-        + " --model {wildcards.model:q} --revision {wildcards.revision:q}"
-        " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"
+        script(
+            "convert_model",
+            "--model {wildcards.model:q} --revision {wildcards.revision:q} "
+            "--output {output:q}",
+        )

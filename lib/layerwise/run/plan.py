@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from layerwise.config import Config
-from layerwise.config.corpora import TaskTexts, data_of
+from layerwise.config.corpora import GeneratedTexts, TaskTexts, data_of
 from layerwise.config.models import HubAdapter, HubSource, is_converted
 from layerwise.config.settings import OWN_TEXTS
 from layerwise.config.studies import Study
@@ -298,6 +298,32 @@ class Plan:
         if corpus := getattr(entry, "corpus", None):
             found.append(self.path("texts", corpus=corpus))
         return found
+
+    def data_of_tasks(self, model: str, revision: str) -> tuple[list[str], list[str]]:
+        """The user's files, and the results, of all tasks of a model at a checkpoint."""
+        tasks = self.tasks[model, revision]
+        files = _distinct(file for task in tasks for file in self.task_files(task))
+        return files, _distinct(path for task in tasks for path in self.task_results(task))
+
+    @property
+    def generated(self) -> list[str]:
+        """The corpora that a model writes."""
+        corpora = self.config.corpora.items()
+        return [name for name, entry in corpora if isinstance(entry.source, GeneratedTexts)]
+
+    def corpus_files(self, corpus: str) -> list[str]:
+        """The user's own files that a corpus, or the model that writes it, is made from."""
+        source = data_of(self.config.corpora[corpus].source)
+        if isinstance(source, TaskTexts):
+            return self.task_files(source.task)
+        return [source.file] if getattr(source, "file", None) else []
+
+    def corpus_results(self, corpus: str) -> list[str]:
+        """The results of the workflow that a corpus is selected from."""
+        source = self.config.corpora[corpus].source
+        if isinstance(source, GeneratedTexts):
+            return [f"{self.config.results}/generated/{encode(corpus)}.parquet"]
+        return self.task_results(source.task) if isinstance(source, TaskTexts) else []
 
 
 def place_of(source: Any, revision: str = "") -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -51,20 +51,6 @@ UNKNOWN_TOKENS = 2e6
 # What a recipe makes on this machine is small: tokens of a task, parameters of a model.
 MADE_TOKENS = 1e4
 MADE_PARAMETERS = 1e6
-# For the time left, on a core: seconds of a job without its model's passes, seconds of the metrics
-# of a megabyte, operations per second.
-START_S = {
-    "extract": 6.0,
-    "evaluate": 15.0,
-    "evaluate_part": 15.0,
-    "associate": 10.0,
-    "select": 10.0,
-    "convert": 10.0,
-    "views": 10.0,
-}
-SHORT_S = 2.0
-METRICS_S = 0.15
-SPEED = 1.5e11
 
 
 class Requests:
@@ -96,9 +82,14 @@ class Requests:
         """Gigabytes of a model's weights in memory."""
         return self.parameters(model) * BYTES[self._dtype(model)] / 1e9
 
-    def memory_mb(self, model: str) -> int:
-        """Megabytes of memory of a job that loads a model."""
-        return OVERHEAD_MB + int(LOADING * self.weights_gb(model) * 1e3)
+    def memory_mb(self, model: str, attempt: int = 1) -> int:
+        """Megabytes of memory of a job that loads a model; grows with each attempt."""
+        return attempt * (OVERHEAD_MB + int(LOADING * self.weights_gb(model) * 1e3))
+
+    def scoring_mb(self, model: str, attempt: int = 1) -> int:
+        """Megabytes of memory of a job that scores a model."""
+        processes = 1000 * (1 + self.config.scoring.threads)
+        return self.memory_mb(model, attempt) + attempt * processes
 
     def gpus(self, model: str) -> int:
         """GPUs of a job that runs a model; several where `device_map: auto` spreads it."""
@@ -108,9 +99,9 @@ class Requests:
             return 1
         return max(1, math.ceil(BATCHES * self.weights_gb(model) / GPU_GB))
 
-    def extract_minutes(self, model: str, corpus: str) -> int:
-        """Minutes of an extraction."""
-        return self._minutes(model, REDUCING * self.corpus_tokens(model, corpus))
+    def extract_minutes(self, model: str, corpus: str, attempt: int = 1) -> int:
+        """Minutes of an extraction; grow with each attempt, up to `LONGEST`."""
+        return min(LONGEST, attempt * self._minutes(model, self._passed(model, corpus)))
 
     def extract_mb(self, model: str, corpus: str) -> int:
         """Megabytes of a file of activations, with states of tokens if they are kept."""
@@ -125,31 +116,33 @@ class Requests:
             numbers += layers * (entry.sample.n or 10_000) * TOKENS * width
         return 1 + int(numbers * shape[1] / 1e6)
 
-    def evaluate_minutes(self, model: str, revision: str, part: str = "0") -> int:
-        """Minutes of scoring a part of a model's tasks."""
-        tasks = self.parts(model, revision)[int(part)]
-        return self._minutes(model, sum(map(self.task_tokens, tasks)))
+    def evaluate_minutes(
+        self, model: str, revision: str, attempt: int = 1, part: str = "0"
+    ) -> int:
+        """Minutes of scoring a part of a model's tasks; grow as those of an extraction.
 
-    def seconds(self, rule: str, names: Mapping[str, str]) -> float:
-        """Seconds of a job relative to others, for the time left.
+        A job that is cut off at the limit goes on in the next attempt.
+        """
+        tasks = self.parts(model, revision)[int(part)]
+        return min(LONGEST, attempt * self._minutes(model, sum(map(self.task_tokens, tasks))))
+
+    def extract_priority(self, model: str, corpus: str) -> float:
+        """Priority of an extraction, 15 to 16: the longest first, short jobs fill the gaps."""
+        return _priority(self._minutes(model, self._passed(model, corpus)))
+
+    def evaluate_priority(self, model: str, revision: str, part: str = "") -> float:
+        """As `extract_priority`, of the jobs that score a model; joining their tables takes none.
 
         Parameters
         ----------
-        names : mapping
-            The job's wildcards: ``model``, ``revision``, ``corpus``, ``part``.
+        part : str
+            One of the parts, or all of a job that scores alone.
         """
-        start, model = START_S.get(rule, SHORT_S), names.get("model", "")
-        if rule == "metrics":
-            return start + METRICS_S * self.extract_mb(model, names["corpus"])
-        if rule == "extract":
-            tokens = REDUCING * self.corpus_tokens(model, names["corpus"])
-        elif rule in ("evaluate", "evaluate_part"):
-            parts = self.parts(model, names["revision"])
-            shared = [parts[int(names["part"])]] if "part" in names else parts * (len(parts) == 1)
-            tokens = sum(self.task_tokens(task) for part in shared for task in part)
-        else:
-            return start
-        return start + 2 * self.parameters(model) * tokens / SPEED
+        parts = self.parts(model, revision)
+        if not part and len(parts) > 1:
+            return _priority(0)
+        tasks = parts[int(part or 0)]
+        return _priority(self._minutes(model, sum(map(self.task_tokens, tasks))))
 
     @cache
     def parts(self, model: str, revision: str) -> list[list[str]]:
@@ -191,11 +184,14 @@ class Requests:
     def _dtype(self, model: str) -> str:
         return self.config.models[model].dtype or self.config.extract.dtype
 
+    def _passed(self, model: str, corpus: str) -> float:
+        return REDUCING * self.corpus_tokens(model, corpus)
+
     def _minutes(self, model: str, tokens: float) -> int:
         speed = FLOPS["cpu" if not self.gpus(model) else self._dtype(model)]
         needed = 2 * self.parameters(model) * tokens / speed / 60
         loading = self.weights_gb(model) / LOADED_GB
-        return min(LONGEST, START_MINUTES + math.ceil(loading + needed))
+        return START_MINUTES + math.ceil(loading + needed)
 
     @cache
     def _shape(self, model: str) -> tuple[int, int]:
@@ -229,7 +225,7 @@ class Requests:
             revisions.setdefault(model, []).append(revision)
         for model, mine in revisions.items():
             corpora = [c for r in mine for c in self.plan.measured.get((model, r), ())]
-            tokens = sum(REDUCING * self.corpus_tokens(model, corpus) for corpus in corpora)
+            tokens = sum(self._passed(model, corpus) for corpus in corpora)
             tasks = [t for r in mine if (model, r) in scores for t in self.plan.tasks[model, r]]
             tokens += sum(map(self.task_tokens, tasks))
             parts = [f"{len(mine)} checkpoint{'s' * (len(mine) > 1)}"]
@@ -268,6 +264,10 @@ def card_of(folder: Path | None) -> dict[str, Any]:
         given = json.loads(file.read_text(encoding="utf-8")) if file and file.is_file() else {}
         return given if isinstance(given, dict) else {}
     return {}
+
+
+def _priority(minutes: float) -> float:
+    return 16 - 1 / (1 + minutes)
 
 
 def _number(value: float) -> str:

@@ -8,9 +8,8 @@ mean nothing then: they are in the order of copying, or of a touch.
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,6 @@ from layerwise.run.code import code_hash
 OTHER_CODE: dict[str, list[str]] = {}
 """Files that this process found to be of other code, by stage."""
 HTML_KEY = '<meta name="layerwise-key" content="{key}">'
-
-
-def paths_in(folder: str) -> Iterator[str]:
-    """The paths of all files and folders below a folder, beginning with its name as given."""
-    for place, folders, files in os.walk(folder):
-        yield from (f"{place}/{name}" for name in (*folders, *files))
 
 
 def is_stale(file: str, facts: Mapping[str, Any], key: str, stage: str) -> bool:

@@ -1,0 +1,246 @@
+"""The workflow's side of Snakemake: the config that jobs read, storage, and the names in private.
+
+Snakemake's manual does not promise the names in `PRIVATE`. No other file uses them, and
+tests/test_snakemake_names.py fails when a release of Snakemake changes one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from layerwise.config import Config
+from layerwise.errors import ConfigError, LayerwiseError
+from layerwise.io.files import replacing, sha256_text
+from layerwise.run.stale import facts_of, is_stale
+from layerwise.run.validate import local_files
+
+PRIVATE = {
+    "dag.forcefiles": "The public --forcerun takes files before the keys in files can be read.",
+    "iocache.mtime": "Results have one time, so that keys alone decide; no option says so.",
+    "iocache.exists_in_storage": "The plugin for S3 takes a folder that was absent for absent.",
+    "is_main_process": "A job reads the run's snapshot and not the config that may be edited.",
+    "modifier.parent_modifier": "There is one in a module, of which Snakemake calls no onstart.",
+    "modifier.path_modifier": "It gives the path of a job's copy of a stored file.",
+    "output_settings.dryrun": "A dry run writes nothing.",
+    "storage_registry.default_storage_provider": "It reads stored results.",
+    "storage_settings.shared_fs_usage": "It tells which of this machine's files jobs see.",
+}
+"""Attributes of Snakemake's workflow that its manual does not promise, and why each is needed."""
+
+LATEST = "config.json"
+"""Config of the last run, below the results folder; for people and `layerwise.open`."""
+
+
+class Snapshot:
+    """A config as Snakemake merged it, and the file that holds it.
+
+    Parameters
+    ----------
+    given : mapping
+        The whole config, in the order of its keys, which decides colours.
+    """
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.given = given
+        self.results = Path(str(given.get("results", "results")))
+        self.text = json.dumps(given, indent=1) + "\n"
+        self.path = self.results / ".config" / f"{sha256_text(self.text)[:16]}.json"
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that tells the jobs of a run the snapshot."""
+        return f"LAYERWISE_CONFIG_{sha256_text(str(self.results))[:8].upper()}"
+
+    def announce(self) -> None:
+        """Let the jobs that this process starts find the snapshot."""
+        os.environ[self.variable] = str(self.path)
+
+    def of_run(self) -> Snapshot:
+        """The snapshot that the run of this job was started with; this one if it is not known."""
+        path = Path(os.environ.get(self.variable, self.path))
+        return Snapshot(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else self
+
+    def write(self) -> None:
+        """Write the file, unless it is there."""
+        if not self.path.is_file():
+            _write(self.path, self.text)
+
+    def write_latest(self) -> Path:
+        """Write the copy for people and return its path."""
+        path = self.results / LATEST
+        _write(path, self.text)
+        return path
+
+
+def _write(path: Path, text: str) -> None:
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+class Storage:
+    """The place of a run's results.
+
+    Parameters
+    ----------
+    workflow : snakemake.workflow.Workflow
+
+    Attributes
+    ----------
+    is_remote : bool
+        True if results are in a storage, and jobs work on local copies.
+    shares_files : bool
+        True if all jobs see the files of this machine.
+    shares_sources : bool
+        True if all jobs run in this working directory.
+    """
+
+    def __init__(self, workflow: Any) -> None:
+        from snakemake.settings.types import SharedFSUsage
+
+        self._workflow = workflow
+        self._keys_decide = False
+        self._modifier = workflow.modifier.path_modifier
+        self._provider = workflow.storage_registry.default_storage_provider
+        shared = workflow.storage_settings.shared_fs_usage
+        self.is_remote = self._provider is not None
+        self.shares_files = SharedFSUsage.INPUT_OUTPUT in shared
+        self.shares_sources = SharedFSUsage.SOURCES in shared
+
+    def write_before_jobs(self, snapshot: Snapshot) -> None:
+        """Write a run's snapshot, unless it is a dry run, which writes nothing.
+
+        Of a module also the copy for people, since Snakemake calls no `onstart` of one.
+        """
+        if not self._workflow.output_settings.dryrun:
+            snapshot.write()
+            if self._workflow.modifier.parent_modifier is not None:
+                self.store(snapshot.write_latest())
+
+    def rerun(self, output: str) -> None:
+        """Let Snakemake run the job of an output again, as with --forcerun."""
+        self._workflow.dag.forcefiles.add(self.local(output))
+
+    def rerun_if_stale(
+        self, stage: str, output: str, key: str, within: str = "", copy_of: str = ""
+    ) -> None:
+        """Let Snakemake run a job again if its output was made for another key.
+
+        This covers results that were copied without `.snakemake`, and stored ones.
+
+        Parameters
+        ----------
+        within : str
+            The file in an output folder that carries the key.
+        copy_of : str
+            A smaller file that carries, as `input`, the key of an output that is too large to be
+            fetched from a storage.
+        """
+        if copy_of and self.is_remote:
+            facts = self.facts(copy_of)
+            facts = facts and {"key": facts.get("input")}
+        else:
+            facts = self.facts(f"{output}/{within}" if within else output)
+        if within and self.is_remote:
+            # Snakemake must not ask itself: its plugin for S3 takes a folder that was not there
+            # for absent from then on.
+            exists = facts is not None
+            self._workflow.iocache.exists_in_storage[self.local(output)] = exists
+        if facts is not None and is_stale(output, facts, key, stage):
+            self.rerun(output)
+
+    def let_keys_decide(self, *folders: str) -> None:
+        """Give all results one time in Snakemake's cache, so that none is newer than another.
+
+        A touched or copied file reruns nothing, and none needs a checksum.
+        """
+        from snakemake_interface_storage_plugins.io import Mtime
+
+        if not self._keys_decide:
+            now = Mtime(local=time.time() - 1)
+            for folder in folders:
+                self._workflow.iocache.mtime.update(dict.fromkeys(_paths_below(folder), now))
+            self._keys_decide = True
+
+    def check(self, config: Config, workflow_folder: str) -> None:
+        """Refuse what jobs cannot read without this machine's files.
+
+        Parameters
+        ----------
+        config : Config
+        workflow_folder : str
+            Folder of the rules.
+
+        Raises
+        ------
+        ConfigError, LayerwiseError
+        """
+        if not self.is_remote:
+            return
+        if Path(config.results).is_absolute():
+            problem = f"in a storage it is below the prefix; {config.results} cannot be absolute."
+            raise ConfigError("results", problem, code="bad_name")
+        fetched = Path(config.results, "fetched")
+        if fetched.is_dir():
+            raise LayerwiseError(
+                f"{fetched} has commits of a run without storage, which jobs cannot read; remove "
+                "the folder, or name other results in the config.",
+                code="conflict",
+            )
+        if self.shares_sources:
+            return
+        for where, path in local_files(config):
+            if not Path(path).is_absolute():
+                problem = (
+                    f"jobs that share no files cannot read {path}; name a folder of a volume that "
+                    "all of them mount, by its absolute path, or a model or data set of the hub."
+                )
+                raise ConfigError(where, problem, code="conflict")
+        if os.path.relpath(workflow_folder).startswith(".."):
+            raise LayerwiseError(
+                "Jobs that share no files get the files of the working directory, and the "
+                "workflow is not among them; start the run in a clone of the workflow.",
+                code="conflict",
+            )
+
+    def local(self, path: str) -> str:
+        """The path of a job's copy of a file or folder."""
+        return str(self._modifier.apply_default_storage(path))
+
+    def facts(self, path: str) -> dict[str, Any] | None:
+        """The `facts_of` a file, which is copied if it is stored; None if absent.
+
+        The copy is removed at once, since a dry run leaves nothing behind.
+        """
+        if not self.is_remote:
+            return facts_of(Path(path)) if Path(path).is_file() else None
+        stored = self._stored(path)
+        if not stored.exists():
+            return None
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder, Path(path).name)
+            stored.set_local_path(copy)
+            stored.retrieve_object()
+            return facts_of(copy)
+
+    def store(self, path: Path) -> None:
+        """Store a file that this process wrote under its own path, if there is a storage."""
+        if self.is_remote:
+            stored = self._stored(path.as_posix())
+            stored.set_local_path(path)
+            stored.store_object()
+
+    def _stored(self, path: str) -> Any:
+        named = self._modifier.apply_default_storage(path)
+        return self._provider.object(named.flags["storage_object"].query)
+
+
+def _paths_below(folder: str) -> Iterator[str]:
+    """The paths of all files and folders below a folder, beginning with its name as given."""
+    for place, folders, files in os.walk(folder):
+        yield from (f"{place}/{name}" for name in (*folders, *files))
