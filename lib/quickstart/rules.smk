@@ -1,11 +1,11 @@
 # The quickstart's texts, tasks and models. The workflow includes these rules for an entry of
-# `recipes`; RECIPE_FOLDER is the folder that the config names.
+# `recipes`; RECIPE_FOLDER is the folder that the config names. Names here are the workflow's too.
 
-from quickstart.nano import MODELS, REVISIONS
-from quickstart.tasks import TYPES
+import quickstart.nano
+import quickstart.tasks
 
-TEXTS = f"{RECIPE_FOLDER}/wikipedia.parquet"
-TASK_FOLDERS = [f"{RECIPE_FOLDER}/tasks/{task}" for task in TYPES]
+QUICKSTART_TEXTS = f"{RECIPE_FOLDER}/wikipedia.parquet"
+QUICKSTART_TASKS = [f"{RECIPE_FOLDER}/tasks/{task}" for task in quickstart.tasks.TYPES]
 
 
 localrules:
@@ -15,9 +15,9 @@ localrules:
 
 rule quickstart_texts:
     input:
-        stale=stale("recipe", TEXTS, folder=RECIPE_FOLDER),
+        stale=stale("recipe", QUICKSTART_TEXTS, folder=RECIPE_FOLDER),
     output:
-        TEXTS,
+        QUICKSTART_TEXTS,
     log:
         "<results>/logs/quickstart/texts.log",
     params:
@@ -30,12 +30,12 @@ rule quickstart_texts:
 
 rule quickstart_tasks:
     input:
-        texts=TEXTS,
+        texts=QUICKSTART_TEXTS,
         stale=stale(
-            "recipe", *TASK_FOLDERS, within="layerwise.json", folder=RECIPE_FOLDER
+            "recipe", *QUICKSTART_TASKS, within="layerwise.json", folder=RECIPE_FOLDER
         ),
     output:
-        [directory(folder) for folder in TASK_FOLDERS],
+        [directory(folder) for folder in QUICKSTART_TASKS],
     log:
         "<results>/logs/quickstart/tasks.log",
     # The longest jobs wait for it.
@@ -49,14 +49,16 @@ rule quickstart_tasks:
         " --key {params.key} --log {log:q}"
 
 
-for MODEL in MODELS:
-    CHECKPOINTS = [f"{RECIPE_FOLDER}/{MODEL}/{revision}" for revision in REVISIONS]
+for MODEL in quickstart.nano.MODELS:
+    CHECKPOINTS = [
+        f"{RECIPE_FOLDER}/{MODEL}/{revision}" for revision in quickstart.nano.REVISIONS
+    ]
 
     rule:
         name:
             "train_" + MODEL.replace("-", "_")
         input:
-            texts=TEXTS,
+            texts=QUICKSTART_TEXTS,
             stale=stale(
                 "recipe", *CHECKPOINTS, within="layerwise.json", folder=RECIPE_FOLDER
             ),
