@@ -9,7 +9,7 @@ from layerwise.run import script
 
 def main(arguments: script.Arguments) -> None:
     """Open the source, select, write the corpus."""
-    from layerwise.corpora.make import make_corpus
+    from layerwise.corpora.prompts import make_corpus
 
     settings = script.fetched_corpus(arguments.plan, arguments.corpus)
     texts = next(iter(arguments.texts), None)

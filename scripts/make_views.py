@@ -7,7 +7,7 @@ from layerwise.run import script
 
 def main(arguments: script.Arguments) -> None:
     """Read the corpus, augment, write the views."""
-    from layerwise.corpora.make import make_views
+    from layerwise.corpora.prompts import make_views
 
     settings = arguments.config.corpora[arguments.corpus].views
     make_views(

@@ -26,11 +26,11 @@ from layerwise.config import Config
 from layerwise.config.corpora import AudioCorpus, AudioViews
 from layerwise.config.settings import ExtractSettings, ScoringSettings
 from layerwise.config.tasks import LabelledEntry
-from layerwise.corpora import audio_views, prompts
+from layerwise.corpora import audio, prompts
 from layerwise.corpora.audio import Recording, decode, resampled, wav
 from layerwise.corpora.images import Picture, png
-from layerwise.corpora.make import make_corpus, make_views
 from layerwise.corpora.media import UnreadableError
+from layerwise.corpora.prompts import make_corpus, make_views
 from layerwise.models.load import load
 from layerwise.run.plan import Plan
 from layerwise.section import parse
@@ -196,7 +196,7 @@ VIEWS = AudioViews(n=3)
 
 def drawn(name: str = "a", **settings: object) -> list[str]:
     table = pd.DataFrame({"prompt_id": [name], "sha256": ["0"]})
-    return audio_views.draw(table, VIEWS.model_copy(update=settings))["drawn"].to_list()
+    return audio.draw_views(table, VIEWS.model_copy(update=settings))["drawn"].to_list()
 
 
 def test_views_are_seeded_and_differ() -> None:
@@ -204,28 +204,28 @@ def test_views_are_seeded_and_differ() -> None:
     assert records == drawn(), "the same each time"
     assert records[:2] == drawn(n=2), "more views keep the earlier ones"
     assert len({*records, *drawn(name="b"), *drawn(seed=1)}) == 9
-    made = [audio_views.apply(TONE, record) for record in records]
+    made = [audio.apply_view(TONE, record) for record in records]
     assert {(view.shape, view.dtype) for view in made} == {(TONE.shape, TONE.dtype)}
-    np.testing.assert_array_equal(made[0], audio_views.apply(TONE, records[0]))
+    np.testing.assert_array_equal(made[0], audio.apply_view(TONE, records[0]))
     assert np.abs(made[0] - made[1]).max() > 0.01
 
 
 def test_views_do_what_they_are_asked() -> None:
     still = {"shift": 0.0, "gain": 0.0, "snr": None, "n": 200}
-    assert all((audio_views.apply(TONE, one) == TONE).all() for one in drawn(**still)[:3])
+    assert all((audio.apply_view(TONE, one) == TONE).all() for one in drawn(**still)[:3])
     shifts = [json.loads(one)["shift"] for one in drawn(**{**still, "shift": 0.2})]
     assert -0.2 <= min(shifts) < -0.18 and 0.18 < max(shifts) <= 0.2
-    shifted = audio_views.apply(TONE, drawn(**{**still, "shift": 0.2})[0])
+    shifted = audio.apply_view(TONE, drawn(**{**still, "shift": 0.2})[0])
     np.testing.assert_array_equal(shifted, np.roll(TONE, round(shifts[0] * len(TONE))))
-    louder = np.array([audio_views.apply(TONE, one)[100] for one in drawn(**{**still, "gain": 6})])
+    louder = np.array([audio.apply_view(TONE, one)[100] for one in drawn(**{**still, "gain": 6})])
     decibels = 20 * np.log10(louder / TONE[100])
     assert -6 <= decibels.min() < -5.5 and 5.5 < decibels.max() <= 6
     for record in drawn(**{**still, "snr": (5, 15)})[:5]:
-        noise = audio_views.apply(TONE, record) - TONE
+        noise = audio.apply_view(TONE, record) - TONE
         found = 10 * np.log10(np.mean(TONE**2) / np.mean(noise**2))
         assert found == pytest.approx(json.loads(record)["snr"], abs=0.3)
         assert 5 <= json.loads(record)["snr"] <= 15
-    silent = audio_views.apply(TONE * 0, drawn()[0])
+    silent = audio.apply_view(TONE * 0, drawn()[0])
     assert not silent.any()
 
 
@@ -236,7 +236,7 @@ def test_files_there_and_back(folder: Path, tmp_path: Path) -> None:
     found = prompts.read(path, views)
     assert [one.sha256 for one in found.views[0]] == table["sha256"].to_list()
     first = found.views[0][0].samples(RATE)
-    expected = audio_views.apply(first, found.views[2][0].drawn)
+    expected = audio.apply_view(first, found.views[2][0].drawn)
     np.testing.assert_array_equal(found.views[2][0].samples(RATE), expected)
     task = LabelledTask(LabelledEntry(corpus="c", kind="classification"), path)
     assert list(task.media()) == table["sha256"].to_list()

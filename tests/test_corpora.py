@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from layerwise.association import published
 from layerwise.config.corpora import CorpusSettings, FileTexts, Filters, HubTexts, Sample
 from layerwise.corpora import prompts
-from layerwise.corpora.make import make_corpus, make_views
+from layerwise.corpora.prompts import make_corpus, make_views
 from layerwise.corpora.select import count_tokens, cut, is_heading, select
 from layerwise.corpora.sources import of_texts, open_texts, prompt_of
 from layerwise.errors import Code

@@ -18,11 +18,11 @@ from PIL import Image
 
 from layerwise.config import Config
 from layerwise.config.corpora import HubImages, ImageCorpus, ImageViews, PackageImages
-from layerwise.corpora import image_views, prompts
-from layerwise.corpora.images import Picture, decode, png
-from layerwise.corpora.make import make_corpus, make_views
+from layerwise.corpora import prompts
+from layerwise.corpora.images import Picture, apply_view, decode, draw_views, png
 from layerwise.corpora.media import UnreadableError
 from layerwise.corpora.media_sources import classes_of, open_media
+from layerwise.corpora.prompts import make_corpus, make_views
 from layerwise.io.files import sha256_bytes
 from layerwise.section import parse
 from layerwise.tasks import mteb_task
@@ -185,12 +185,12 @@ PHOTO = png(RNG.integers(0, 256, (40, 60, 3), dtype=np.uint8))
 
 def drawn(name: str = "a", **settings: object) -> list[str]:
     image = {"prompt_id": [name], "sha256": [sha256_bytes(PHOTO)], "width": [60], "height": [40]}
-    views = image_views.draw(pd.DataFrame(image), VIEWS.model_copy(update=settings))
+    views = draw_views(pd.DataFrame(image), VIEWS.model_copy(update=settings))
     return views["drawn"].to_list()
 
 
 def view(record: str) -> np.ndarray:
-    return np.asarray(image_views.apply(decode(PHOTO, "a"), record))
+    return np.asarray(apply_view(decode(PHOTO, "a"), record))
 
 
 def test_views_are_seeded_and_differ() -> None:
@@ -296,7 +296,7 @@ def test_files_there_and_back(folder: Path, tmp_path: Path) -> None:
     found = prompts.read(path, views)
     assert found.ids == table["prompt_id"].to_list()
     assert [p.sha256 for p in found.views[0]] == table["sha256"].to_list()
-    records = image_views.draw(table, VIEWS)
+    records = draw_views(table, VIEWS)
     second = records[records["view"] == 2]["drawn"].to_list()
     assert [picture.drawn for picture in found.views[2]] == second
     assert found.views[2][0].pixels().size == (32, 32)

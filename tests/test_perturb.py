@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from layerwise.activations.store import Activations
 from layerwise.config import Config
 from layerwise.config.corpora import Perturb
-from layerwise.corpora.perturb import perturb, randomise_tokens, repeat_tokens, vocabulary_of
+from layerwise.corpora.views import perturb, randomise_tokens, repeat_tokens, vocabulary_of
 
 SPECIAL = frozenset({0, 1})
 VOCABULARY = tuple(range(2, 50))

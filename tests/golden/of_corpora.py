@@ -22,12 +22,12 @@ from layerwise.config.corpora import (
     Sample,
     ViewSettings,
 )
-from layerwise.corpora import audio_views, image_views, media_sources
-from layerwise.corpora.perturb import perturb
+from layerwise.corpora import audio, media_sources
+from layerwise.corpora.images import apply_view, draw_views
 from layerwise.corpora.prompts import media_of
 from layerwise.corpora.select import select
 from layerwise.corpora.sources import open_texts
-from layerwise.corpora.views import augment
+from layerwise.corpora.views import augment, perturb
 from quickstart import wikipedia
 
 PROSE = [
@@ -118,10 +118,10 @@ def views_of_images() -> pd.DataFrame:
     settings = ImageViews(n=3, seed=1, size=32)
     rows = []
     images = digits()[:4]
-    drawn = image_views.draw(images, settings).groupby("prompt_id", sort=False)["drawn"]
+    drawn = draw_views(images, settings).groupby("prompt_id", sort=False)["drawn"]
     for picture in media_of(images):
         for view, parameters in enumerate(drawn.get_group(picture.name), start=1):
-            pixels = np.asarray(image_views.apply(picture.pixels(), parameters), np.float64)
+            pixels = np.asarray(apply_view(picture.pixels(), parameters), np.float64)
             rows.append(
                 {
                     "prompt_id": picture.name,
@@ -138,7 +138,7 @@ def views_of_images() -> pd.DataFrame:
 def views_of_recordings() -> pd.DataFrame:
     recordings = tiny_audio.recordings(4)
     table = pd.DataFrame({"prompt_id": r.name, "sha256": r.sha256} for r in recordings)
-    drawn = audio_views.draw(table, AudioViews(n=3, seed=1)).groupby("prompt_id", sort=False)
+    drawn = audio.draw_views(table, AudioViews(n=3, seed=1)).groupby("prompt_id", sort=False)
     rows = []
     for recording in recordings:
         for view, parameters in enumerate(drawn["drawn"].get_group(recording.name), start=1):

@@ -23,8 +23,8 @@ from layerwise.activations.reduce import Needs, Reduced, Window, complete
 from layerwise.activations.representation import Packed
 from layerwise.config.corpora import Perturb
 from layerwise.config.settings import ExtractSettings
-from layerwise.corpora.perturb import perturb as perturbed
-from layerwise.corpora.perturb import vocabulary_of
+from layerwise.corpora.views import perturb as perturbed
+from layerwise.corpora.views import vocabulary_of
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.io.files import provenance
 from layerwise.models.load import LoadedModel

@@ -1,13 +1,19 @@
-"""A recording: its bytes, and how they become samples.
+"""A recording: its bytes, how they become samples, and its views.
 
 Whatever a file holds becomes one channel of samples from -1 to 1: integers are divided by their
 largest value, channels are averaged. scipy reads WAV; other formats need the package soundfile.
 Damaged files, and values that are not finite, are refused.
+
+Views are shifted in time, amplified and get white noise, in turn. The parameters of a view are
+drawn once and stored (`draw_views`); the view is made each time it is read (`apply_view`), so that
+views take no room. The parameters depend on the seed, the recording's id and bytes, the view's
+number and the settings, and on nothing else.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import math
 import warnings
 from dataclasses import dataclass
@@ -15,10 +21,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
+from layerwise.config.corpora import AudioViews
 from layerwise.corpora.media import Medium, UnreadableError
 from layerwise.errors import LayerwiseError, first_line
 from layerwise.extras import require
+from layerwise.io.files import sha256_text
 
 Samples = npt.NDArray[np.float32]
 
@@ -49,9 +58,7 @@ class Recording(Medium):
         """Return its samples at a rate, shape (n,); raises as `decode`."""
         samples, own = decode(self.data, self.name)
         if self.drawn:
-            from layerwise.corpora import audio_views
-
-            samples = audio_views.apply(samples, self.drawn)
+            samples = apply_view(samples, self.drawn)
         return resampled(samples, own, rate)
 
     def n_samples(self, rate: int) -> int:
@@ -135,3 +142,53 @@ def wav(samples: Any, rate: int) -> bytes:
     file = io.BytesIO()
     wavfile.write(file, rate, np.asarray(samples))
     return file.getvalue()
+
+
+def draw_views(recordings: pd.DataFrame, settings: AudioViews) -> pd.DataFrame:
+    """Draw the parameters of the views of a corpus' recordings.
+
+    Parameters
+    ----------
+    recordings : DataFrame
+        Table of the corpus.
+
+    Returns
+    -------
+    DataFrame
+        Columns ``prompt_id``, ``view`` (1 … V) and ``drawn``, as JSON: ``shift`` as a share of the
+        recording, ``gain`` in dB, ``snr`` in dB or null, and the ``seed`` of the noise.
+    """
+    rows = []
+    for prompt_id, sha256 in zip(recordings["prompt_id"], recordings["sha256"], strict=True):
+        for view in range(1, settings.n + 1):
+            key = sha256_text("view", str(settings.seed), prompt_id, sha256, str(view))
+            rng = np.random.default_rng(int(key[:32], 16))
+            shift, gain, level = rng.uniform(size=3).tolist()
+            low, high = settings.snr or (0.0, 0.0)
+            record = {
+                "shift": settings.shift * (2 * shift - 1),
+                "gain": settings.gain * (2 * gain - 1),
+                "snr": settings.snr and low + (high - low) * level,
+                "seed": int(key[32:48], 16),
+            }
+            rows.append((prompt_id, view, json.dumps(record)))
+    return pd.DataFrame(rows, columns=["prompt_id", "view", "drawn"])
+
+
+def apply_view(samples: Samples, drawn: str) -> Samples:
+    """Make a view of a recording.
+
+    Parameters
+    ----------
+    samples : array, shape (n,)
+    drawn : str
+        Parameters, as `draw_views` gives them. The noise of a silent recording is silent.
+    """
+    record = json.loads(drawn)
+    view = np.roll(samples, round(record["shift"] * len(samples)))
+    view = view * np.float32(10 ** (record["gain"] / 20))
+    if record["snr"] is not None:
+        noise = np.random.default_rng(record["seed"]).standard_normal(len(view), np.float32)
+        level = np.sqrt(np.mean(np.square(view, dtype=np.float64)) / 10 ** (record["snr"] / 10))
+        view = view + np.float32(level) * noise
+    return view

@@ -28,7 +28,7 @@ class Medium:
     data : bytes
         Bytes of its file, in whatever format.
     drawn : str
-        Parameters of a view (`layerwise.corpora.image_views`, `layerwise.corpora.audio_views`);
+        Parameters of a view (`layerwise.corpora.images`, `layerwise.corpora.audio`);
         empty for the image or the recording itself.
     kind : str
         What it is, and what a model that reads it takes.

@@ -1,4 +1,4 @@
-"""Files of prompts and of their views: what is in them, and how they are written and read.
+"""Files of prompts and of their views: what is in them, and how they are made and read.
 
 ``corpora/{corpus}.parquet``
     One row a prompt: ``prompt_id`` (unique), ``text``, ``n_tokens`` (words and punctuation marks,
@@ -8,8 +8,8 @@
     ``rate`` (samples a second).
 ``{corpus}.views.parquet``
     One row a prompt and view: ``prompt_id``, ``view`` (1 … V), and ``text``, or for an image or a
-    recording ``drawn`` (the drawn parameters, see `layerwise.corpora.image_views` and
-    `layerwise.corpora.audio_views`). View 0 is the prompt.
+    recording ``drawn`` (the drawn parameters, see `layerwise.corpora.images` and
+    `layerwise.corpora.audio`). View 0 is the prompt.
 
 Views store the hash of the prompts that they were made of, so that they are never read with
 another corpus.
@@ -17,13 +17,22 @@ another corpus.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from layerwise.config.corpora import (
+    AudioCorpus,
+    AudioViews,
+    CorpusSettings,
+    ImageCorpus,
+    ImageViews,
+    ViewSettings,
+)
+from layerwise.corpora import audio, images
 from layerwise.corpora.audio import Recording
 from layerwise.corpora.images import Picture
 from layerwise.corpora.media import Medium
@@ -159,3 +168,58 @@ def media_of(table: pd.DataFrame) -> list[Medium]:
     kind: type[Medium] = Picture if Picture.column in table else Recording
     columns = [name for name in ("prompt_id", kind.column, "drawn") if name in table]
     return [kind(*row) for row in table[columns].itertuples(index=False)]
+
+
+def make_corpus(
+    target: Path,
+    name: str,
+    settings: CorpusSettings | ImageCorpus | AudioCorpus,
+    *,
+    texts: Path | Iterable[str] | None = None,
+    **facts: Any,
+) -> None:
+    """Read a source, filter and sample it, and write the corpus.
+
+    Parameters
+    ----------
+    texts : Path or iterable of str, optional
+        As in `sources.open_texts`.
+    **facts
+        Key and provenance, for the file's metadata.
+    """
+    if not isinstance(settings, CorpusSettings):
+        from layerwise.corpora.media_sources import choose, open_media
+
+        media = open_media(settings)
+        table, counts = choose(media, settings)
+        facts |= {**media.facts, "labels": table["label"].value_counts().sort_index().to_dict()}
+    else:
+        from layerwise.corpora.select import select
+        from layerwise.corpora.sources import open_texts
+
+        pairs, about = open_texts(settings.source, texts)
+        table, counts = select(pairs, settings.filters, settings.sample)
+        facts |= about
+    write_corpus(target, name, table, counts=counts, **facts)
+
+
+def make_views(
+    target: Path,
+    corpus: Path,
+    settings: ViewSettings | ImageViews | AudioViews,
+    *,
+    processes: int = 1,
+    **facts: Any,
+) -> None:
+    """Augment the prompts of a corpus and write the views; of images and recordings
+    only the parameters."""
+    table = read_corpus(corpus)
+    if isinstance(settings, ImageViews):
+        views = images.draw_views(table, settings)
+    elif isinstance(settings, AudioViews):
+        views = audio.draw_views(table, settings)
+    else:
+        from layerwise.corpora.views import augment
+
+        views = augment(table, settings, processes)
+    write_views(target, corpus, views, settings.n, **facts)
