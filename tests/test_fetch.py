@@ -29,7 +29,7 @@ def config(*revisions: str, adapters: Sequence[Any] = (), **sections: Any) -> Co
     return Config.of(
         {
             "models": {"tiny": model},
-            "corpora": {"news": {"source": {"package": "lee"}}},
+            "corpora": {"news": {"source": {"file": "news.txt"}}},
             "tasks": {"reviews": {"file": "reviews.csv", "kind": "classification"}},
             "studies": {"metrics": {"kind": "metrics_by_depth"}},
             **sections,

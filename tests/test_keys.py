@@ -15,7 +15,7 @@ from layerwise.run.plan import Plan
 
 CONFIG: dict[str, Any] = {
     "models": {"m": {"source": {"hub": "o/m"}}},
-    "corpora": {"c": {"source": {"package": "lee"}, "sample": {"n": 40}, "views": {"n": 2}}},
+    "corpora": {"c": {"source": {"hub": "owner/news"}, "sample": {"n": 40}, "views": {"n": 2}}},
     "tasks": {"STS12": {}, "own": {"file": "own.csv", "kind": "classification"}},
     "extract": {"tokens": ["all"]},
     "metrics": {},

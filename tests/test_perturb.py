@@ -97,7 +97,7 @@ def test_the_vocabulary_is_what_text_can_give() -> None:
 
 def test_a_list_makes_a_corpus_of_each_value() -> None:
     settings = {"repetition": [0, 0.5], "length": [4, 8]}
-    entry = {"source": {"package": "lee"}, "views": {"n": 0}, "perturb": settings}
+    entry = {"source": {"hub": "owner/news"}, "views": {"n": 0}, "perturb": settings}
     study = {"kind": "curves", "corpora": ["rep"]}
     made = Config.of({"corpora": {"rep": entry}, "studies": {"s": study}})
     names = [f"rep repetition {p} length {n}" for p in ("0", "0.5") for n in (4, 8)]

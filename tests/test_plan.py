@@ -13,7 +13,7 @@ from layerwise.config import Config
 from layerwise.run.plan import Plan
 from layerwise.run.resources import LONGEST, Requests
 
-CORPUS = {"source": {"package": "lee"}, "sample": {"n": 100}, "views": {"n": 2}}
+CORPUS = {"source": {"file": "news.txt"}, "sample": {"n": 100}, "views": {"n": 2}}
 
 
 def plan(models: dict[str, Any], **sections: Any) -> Plan:

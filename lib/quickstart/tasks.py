@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -103,13 +103,14 @@ def make_task(folder: Path, passages: Sequence[Passage]) -> None:
     passages : sequence of Passage
         From `passages_of`.
     """
-    tables = {
+    makers: dict[str, Callable[[Sequence[Passage]], dict[str, pd.DataFrame]]] = {
         "PangLeePolarity": lambda _: {"": polarity()},
         "WikipediaArticleClustering": lambda chosen: {"": clustering(chosen)},
         "WikipediaArticlePairs": lambda chosen: {"": pairs(chosen)},
         "WikipediaArticleReranking": reranking,
         "LeeNewsSimilarity": lambda _: {"": news_similarity()},
-    }[folder.name](passages)
+    }
+    tables = makers[folder.name](passages)
     for name, table in tables.items():
         with replacing(folder / name / "test.parquet") as partial:
             table.to_parquet(partial, index=False)

@@ -67,9 +67,9 @@ def open_texts(
         facts = {"source_sha256": sha256_file(Path(source.file))}
         return _of_file(frame, source), facts
     if isinstance(source, GeneratedTexts):
-        made = Path(str(texts))
-        frame = tables.read(made, "generated texts", ["id", "text"], kind=GENERATED)
-        about = tables.facts(made)
+        file = Path(str(texts))
+        frame = tables.read(file, "generated texts", ["id", "text"], kind=GENERATED)
+        about = tables.facts(file)
         facts = {name: about[name] for name in ("model", "revision")}
         return frame.itertuples(index=False, name=None), facts
     made: Any = texts or ()

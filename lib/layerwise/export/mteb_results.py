@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from layerwise.config.tasks import MtebEntry
 from layerwise.errors import LayerwiseError
 from layerwise.extras import require
 from layerwise.run.results import Results
@@ -50,7 +51,9 @@ def export_scores(results: Results, out: Path) -> int:
         )
     scores = scores[scores["sub_scores"].notna()]
     cache = mteb.ResultCache(out)
-    tasks = {name: get_task(name) for name in scores["task"].unique()}
+    entries = results.plan.config.tasks if results.plan else {}
+    local = {n: (e.folder, e.type) for n, e in entries.items() if isinstance(e, MtebEntry)}
+    tasks = {name: get_task(name, *local.get(name, ())) for name in scores["task"].unique()}
     n_files = 0
     group: Any
     for group, rows in scores.groupby(["model", "revision", "layer", *DIMENSIONS, "task"]):

@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from layerwise.errors import LayerwiseError, first_line
+from layerwise.extras import require
 from layerwise.models.source import Location, hub_answers
 
 log = logging.getLogger(__name__)
@@ -90,7 +91,8 @@ class Embedder:
 
 def transformer_folder(location: Location) -> str:
     """The folder of the transformer among a model's files; empty for the model's own."""
-    first = next(iter(read(location, MODULES) or []), {})
+    entries: list[dict[str, Any]] = read(location, MODULES) or []
+    first = entries[0] if entries else {}
     return str(first.get("path", ""))
 
 
@@ -117,15 +119,19 @@ def embedder(location: Location, who: str, width: int) -> Embedder | None:
     names = [entry["type"].rpartition(".")[2] for entry in entries]
     pooling: Any = "mean"
     if "Pooling" in names:
+        require("sentence_transformers", "export")
         from sentence_transformers.sentence_transformer.modules import Pooling
 
-        path = entries[names.index("Pooling")]["path"]
-        # A cache without the file has what is usual: the mean.
-        config = read(location, f"{path}/config.json")
-        pooling = Pooling(**config).pooling_mode if config else "mean"
-    modules = []
+        file = f"{entries[names.index('Pooling')].get('path', '')}/config.json".lstrip("/")
+        config = read(location, file) if "/" in file else None
+        if config is None:
+            log.warning("%s: no pooling is saved (%s); the mean is used.", who, file)
+        else:
+            pooling = Pooling(**config).pooling_mode
+    modules: list[Any] = []
     for name, entry in zip(names, entries, strict=True):
         if name in AFTER_POOLING:
+            require("sentence_transformers", "export")
             from sentence_transformers.sentence_transformer import modules as kinds
 
             modules.append(_loaded(getattr(kinds, name), location, entry["path"]))

@@ -346,8 +346,10 @@ FILES = ("file", "folder", "states", "labels", "scores", "metrics")
 def paths_of(entry: Section, where: str = "") -> Iterator[tuple[str, str]]:
     """The files and folders that an entry of the config names: the keys, and the paths."""
     for key, value in entry:
-        for item in value if isinstance(value, tuple) else (value,):
-            if isinstance(item, Section):
+        # A list has items of one kind; that of revisions may be long.
+        items = value if isinstance(value, tuple) else (value,)
+        if items and isinstance(items[0], Section):
+            for item in items:
                 yield from paths_of(item, f"{where}.{key}")
         if key in FILES and isinstance(value, str):
             yield f"{where}.{key}", value
