@@ -20,6 +20,8 @@ rule quickstart_texts:
         QUICKSTART_TEXTS,
     log:
         "<results>/logs/quickstart/texts.log",
+    conda:
+        ENVIRONMENT
     params:
         key=PLAN.keys.recipe(RECIPE_FOLDER),
     message:
@@ -38,6 +40,8 @@ rule quickstart_tasks:
         [directory(folder) for folder in QUICKSTART_TASKS],
     log:
         "<results>/logs/quickstart/tasks.log",
+    conda:
+        ENVIRONMENT
     # The longest jobs wait for it.
     priority: 20
     params:
@@ -56,7 +60,7 @@ for MODEL in quickstart.nano.MODELS:
 
     rule:
         name:
-            "train_" + MODEL.replace("-", "_")
+            f"train_{MODEL.replace('-', '_')}"
         input:
             texts=QUICKSTART_TEXTS,
             stale=stale(
@@ -72,6 +76,8 @@ for MODEL in quickstart.nano.MODELS:
             ),
         log:
             f"<results>/logs/quickstart/{MODEL}.log",
+        conda:
+            ENVIRONMENT
         # The passes of its checkpoints wait for it.
         priority: 20
         params:

@@ -6,12 +6,6 @@ localrules:
     weights,
 
 
-def published_files(wildcards):
-    """The tables of other work that a study draws."""
-    entry = CONFIG.published[decode(wildcards.published)]
-    return users([path for path in (entry.scores, entry.metrics) if path])
-
-
 rule associate:
     input:
         tables=study_tables("metrics", "scores"),

@@ -2,17 +2,6 @@
 # texts that a model writes itself need that model, and a GPU if it is large.
 
 
-def writer(wildcards):
-    """The model that writes a corpus."""
-    return CONFIG.corpora[decode(wildcards.corpus)].source.generate.model
-
-
-def writer_files(wildcards):
-    """As `model_files`, of the model that writes a corpus."""
-    model = writer(wildcards)
-    return files_of_model(model, CONFIG.models[model].revisions[-1])
-
-
 rule generate:
     input:
         prompts=lambda wildcards: users(PLAN.corpus_files(decode(wildcards.corpus))),

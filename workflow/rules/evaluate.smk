@@ -6,14 +6,6 @@ SCORING_THREADS = max(CONFIG.extract.threads, CONFIG.scoring.threads)
 JOINING_MB, JOINING_MINUTES = 4000, 10
 
 
-def score_parts(wildcards):
-    """The tables of the jobs that share a model's tasks, if there are several."""
-    n_parts = len(REQUESTS.parts(**names(wildcards)))
-    folder = f"{CONFIG.results}/scores/{wildcards.model}/{wildcards.revision}/parts"
-    paths = [f"{folder}/{part}.parquet" for part in range(n_parts)]
-    return paths if n_parts > 1 else []
-
-
 rule evaluate:
     input:
         tasks=task_files,

@@ -2,11 +2,6 @@
 # but small models.
 
 
-def keep(path):
-    """Activations are temporary if the config says so."""
-    return path if CONFIG.extract.keep_activations else temp(path)
-
-
 rule extract:
     input:
         corpus="<results>/corpora/{corpus}.parquet",

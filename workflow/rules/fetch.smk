@@ -10,21 +10,6 @@ localrules:
     fetch_task,
 
 
-def always(path):
-    """Run a job again whenever its output is asked for; no input."""
-
-    def of(wildcards):
-        if STORAGE.is_remote:
-            raise WorkflowError(
-                "fetch fills this machine's caches; with a storage, jobs fetch what they need."
-            )
-        if workflow.is_main_process:
-            STORAGE.rerun(result(path, wildcards))
-        return []
-
-    return of
-
-
 rule fetch:
     input:
         lambda _: PLAN.fetched,

@@ -1,22 +1,6 @@
 # A study's figure and its table; the report and the explorer.
 
 
-def explored_tables(wildcards):
-    """The tables that the explorer shows."""
-    of_origin = PLAN.explored.values()
-    return [path for tables in of_origin for paths in tables.values() for path in paths]
-
-
-def of_studies(folder, suffix):
-    """The figures, captions or tables of all studies."""
-    return [f"{CONFIG.results}/{folder}/{study}.{suffix}" for study in STUDIES]
-
-
-def report_table(name, points):
-    """A table of the report, if there are checkpoints to show in it."""
-    return f"{CONFIG.results}/report/{name}.csv" if points else []
-
-
 rule figure:
     input:
         tables=study_tables(),

@@ -1,0 +1,78 @@
+# Inputs and resources of the rules: functions of their wildcards.
+
+
+def writer(wildcards):
+    """The model that writes a corpus."""
+    return CONFIG.corpora[decode(wildcards.corpus)].source.generate.model
+
+
+def writer_files(wildcards):
+    """As `model_files`, of the model that writes a corpus."""
+    model = writer(wildcards)
+    return files_of_model(model, CONFIG.models[model].revisions[-1])
+
+
+def model_files(wildcards):
+    """The files of a model that the workflow makes: converted, or by a recipe."""
+    return files_of_model(decode(wildcards.model), decode(wildcards.revision))
+
+
+def files_of_model(model, revision):
+    """The same by the config's names."""
+    converted = model_folder(CONFIG, model, revision)
+    return [converted] if converted else sources_of_model(model, revision)
+
+
+def sources_of_model(model, revision):
+    """The files of a model that recipes make."""
+    return PLAN.made_files(CONFIG.models[model], revision)
+
+
+def keep(path):
+    """Activations are temporary if the config says so."""
+    return path if CONFIG.extract.keep_activations else temp(path)
+
+
+def score_parts(wildcards):
+    """The tables of the jobs that share a model's tasks, if there are several."""
+    n_parts = len(REQUESTS.parts(**names(wildcards)))
+    folder = f"{CONFIG.results}/scores/{wildcards.model}/{wildcards.revision}/parts"
+    paths = [f"{folder}/{part}.parquet" for part in range(n_parts)]
+    return paths if n_parts > 1 else []
+
+
+def published_files(wildcards):
+    """The tables of other work that a study draws."""
+    entry = CONFIG.published[decode(wildcards.published)]
+    return users([path for path in (entry.scores, entry.metrics) if path])
+
+
+def explored_tables(wildcards):
+    """The tables that the explorer shows."""
+    of_origin = PLAN.explored.values()
+    return [path for tables in of_origin for paths in tables.values() for path in paths]
+
+
+def of_studies(folder, suffix):
+    """The figures, captions or tables of all studies."""
+    return [f"{CONFIG.results}/{folder}/{study}.{suffix}" for study in STUDIES]
+
+
+def report_table(name, points):
+    """A table of the report, if there are checkpoints to show in it."""
+    return f"{CONFIG.results}/report/{name}.csv" if points else []
+
+
+def always(path):
+    """Run a job again whenever its output is asked for; no input."""
+
+    def of(wildcards):
+        if STORAGE.is_remote:
+            raise WorkflowError(
+                "fetch fills this machine's caches; with a storage, jobs fetch what they need."
+            )
+        if workflow.is_main_process:
+            STORAGE.rerun(result(path, wildcards))
+        return []
+
+    return of
