@@ -170,6 +170,7 @@ def test_files_of_the_user_are_all_found(tmp_path: Path, monkeypatch: pytest.Mon
     models = {
         "little": {"source": {"folder": "made/little/{revision}"}},
         "own": {"source": {"folder": "own"}, "adapters": [{"folder": "adapter"}]},
+        "old": {"source": {"folder": "old", "pickled": {"file": "pytorch_model.bin"}}},
         "states": {"source": {"states": "states.h5"}},
         "hub": {"source": {"hub": "x/y"}},
     }
@@ -187,7 +188,7 @@ def test_files_of_the_user_are_all_found(tmp_path: Path, monkeypatch: pytest.Mon
         "studies": {"law": {"kind": "power_law"}},
     }
     found = [path for _, path in local_files(Config.of(given))]
-    expected = {"own", "adapter", "states.h5", "mine.txt", "quotes", "topic.csv", "theirs"}
+    expected = {"own", "adapter", "old", "states.h5", "mine.txt", "quotes", "topic.csv", "theirs"}
     assert set(found) == expected
 
 

@@ -348,7 +348,8 @@ def paths_of(entry: Section, where: str = "") -> Iterator[tuple[str, str]]:
     for key, value in entry:
         # A list has items of one kind; that of revisions may be long.
         items = value if isinstance(value, tuple) else (value,)
-        if items and isinstance(items[0], Section):
+        # The file of a pickled model is inside its folder.
+        if items and isinstance(items[0], Section) and key != "pickled":
             for item in items:
                 yield from paths_of(item, f"{where}.{key}")
         if key in FILES and isinstance(value, str):
