@@ -283,7 +283,7 @@ def test_the_shell_reads_folders(tmp_path: Path) -> None:
     expected = lw.analyse(model, sorted(sounds.rglob("*.wav")), metrics="curvature")
     np.testing.assert_allclose(pd.read_csv(table)["value"], expected["value"], rtol=1e-6)
     said = run("choose", "--labels", sounds, "--within", "100", "--sample", "30")
-    assert "30 of 40 labelled files" in said and "a pass over 30 recordings" in said
+    assert "30 of 40 labelled files" in said
     assert "layerwise export" not in said
     with refused("unsupported"):
         run("export", tmp_path / "cut", "--layer", "1")

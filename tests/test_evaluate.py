@@ -141,6 +141,9 @@ def test_mteb_reads_the_scores_of_each_layer(
     table = run(quickstart(folders, *names), sub_scores=True)
     (tmp_path / "r/scores/m").mkdir(parents=True)
     shutil.copy(tmp_path / "main.parquet", tmp_path / "r/scores/m")
+    tasks = {name: {"folder": folders[name], "type": TYPES[name]} for name in names}
+    config = {"tasks": tasks, "studies": {"law": {"kind": "power_law"}}}
+    (tmp_path / "r/config.json").write_text(json.dumps(config))
     assert export_scores(lw.open(tmp_path / "r"), tmp_path / "out") == 8
     cache = mteb.ResultCache(tmp_path / "out")
     paths = cache.get_cache_paths(load_experiments="match_name")
