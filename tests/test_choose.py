@@ -137,7 +137,7 @@ def test_within_needs_labels(folder: Path, tmp_path: Path) -> None:
     frame.to_csv(tmp_path / "l.csv", index=False)
     status, said = run(folder, "--labels", tmp_path / "l.csv", "--within", "100")
     assert status == 0, said
-    assert said.startswith("Use layer 0 of 3.\n") and "--layer 0 --tokens drop_first" in said
+    assert "\nUse layer 0 of 3.\n" in said and "--layer 0 --tokens drop_first" in said
     status, said = run(folder, tmp_path / "l.csv", "--within", "1")
     assert status == 1 and "--within needs --labels" in said
 
