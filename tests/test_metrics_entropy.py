@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerwise.metrics import logdet_entropy
-from layerwise.metrics.catalog.effective_rank import effective_rank
+from layerwise.metrics.catalog.spectrum import effective_rank
 from layerwise.metrics.formulas import UndefinedMetricError
 from layerwise.metrics.formulas.entropy import (
     effective_ranks,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from pathlib import Path
 
 import pytest
 
-from layerwise.metrics import registry, source
+from layerwise.metrics import registry
+from layerwise.metrics.source import formula_hash, source_hash
 
 FORMULA = '''"""A metric."""
 
@@ -32,19 +31,6 @@ def compute(layer):
 '''
 
 
-def hash_of(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    (folder / "total_metric.py").write_text(text)
-    monkeypatch.syspath_prepend(folder)
-    monkeypatch.setattr(registry, "_METRICS", dict(registry.all_metrics()))
-    sys.modules.pop("total_metric", None)
-    importlib.invalidate_caches()
-    importlib.import_module("total_metric")
-    try:
-        return registry.formula_hash("total")
-    finally:
-        del sys.modules["total_metric"]
-
-
 @pytest.mark.parametrize(
     ("old", "new", "same"),
     [
@@ -60,16 +46,12 @@ def hash_of(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         ("formulas.entropy import entropy", "formulas.spectra import centred", False),
     ],
 )
-def test_only_the_formula_counts(
-    old: str, new: str, same: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folders = tmp_path / "before", tmp_path / "after_it"
-    for folder in folders:
-        folder.mkdir()
+def test_only_the_formula_counts(old: str, new: str, same: bool, tmp_path: Path) -> None:
+    before, after = tmp_path / "before.py", tmp_path / "after_it.py"
     assert old in FORMULA
-    before = hash_of(FORMULA, folders[0], monkeypatch)
-    after = hash_of(FORMULA.replace(old, new), folders[1], monkeypatch)
-    assert (before == after) == same
+    before.write_text(FORMULA)
+    after.write_text(FORMULA.replace(old, new))
+    assert (source_hash(before) == source_hash(after)) == same
 
 
 def test_a_formula_that_is_edited_while_python_runs_has_a_new_hash(
@@ -77,18 +59,16 @@ def test_a_formula_that_is_edited_while_python_runs_has_a_new_hash(
 ) -> None:
     """Also for later processes: none of them may find the old hash under the new source."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    (tmp_path / "total_metric.py").write_text(FORMULA)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(registry, "_METRICS", dict(registry.all_metrics()))
-    monkeypatch.setitem(sys.modules, "total_metric", importlib.import_module("total_metric"))
-    before = registry.formula_hash("total")
-    (tmp_path / "total_metric.py").write_text(FORMULA.replace("X ** power", "X * (2 * power)"))
-    assert registry.formula_hash("total") != before
+    folder = tmp_path / "catalog"
+    folder.mkdir()
+    (folder / "total.py").write_text(FORMULA)
+    before = source_hash(folder)
+    (folder / "total.py").write_text(FORMULA.replace("X ** power", "X * (2 * power)"))
+    assert source_hash(folder) != before
 
 
-def test_imported_formulas_count() -> None:
-    modules = [registry.get("prompt_entropy").compute.__module__]
-    found = source.essence(modules, source.texts(modules))
-    assert {f"layerwise.metrics.formulas.{name}" for name in ("entropy", "spectra")} <= {*found}
-    assert registry.formula_hash("lidar") != registry.formula_hash("dime")
-    assert registry.formula_hash() == registry.formula_hash(*registry.all_metrics())
+def test_metrics_and_formulas_count_and_how_their_tables_are_written_does_not() -> None:
+    folder = Path(registry.__file__).parent
+    assert formula_hash() == source_hash(folder / "catalog", folder / "formulas")
+    for name, metric in registry.all_metrics().items():
+        assert metric.compute.__module__.startswith("layerwise.metrics.catalog."), name

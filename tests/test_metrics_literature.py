@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from layerwise.config.settings import MetricsSettings
 from layerwise.metrics import errors
-from layerwise.metrics.catalog import alpha_req
+from layerwise.metrics.catalog import spectrum
 from layerwise.metrics.catalog.cka import cka
 from layerwise.metrics.catalog.cosines import self_cluster
 from layerwise.metrics.catalog.curvature import curvature, turning_angles
-from layerwise.metrics.catalog.effective_rank import effective_rank
+from layerwise.metrics.catalog.spectrum import effective_rank
 from layerwise.metrics.catalog.two_nn import distances, two_nn
 from layerwise.metrics.formulas import UndefinedMetricError, spectra
 from layerwise.metrics.formulas.entropy import entropy
@@ -147,11 +147,11 @@ def test_rankme_is_the_effective_rank_of_the_embeddings() -> None:
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 2.5])
 def test_alpha_req_recovers_a_power_law(exponent: float) -> None:
     values = 3.0 * np.arange(1, 401.0) ** -exponent
-    assert alpha_req.decay(values) == pytest.approx(exponent, abs=1e-10)
+    assert spectrum.decay(values) == pytest.approx(exponent, abs=1e-10)
     # Another law outside the range of ranks does not matter.
     values[:10] = 100
     values[300:] = np.linspace(values[299], 0, 101)[1:] ** 2
-    assert alpha_req.decay(values, (11, 300)) == pytest.approx(exponent, abs=1e-10)
+    assert spectrum.decay(values, (11, 300)) == pytest.approx(exponent, abs=1e-10)
 
 
 def test_alpha_req_from_embeddings_uses_the_covariance() -> None:

@@ -26,7 +26,7 @@ from layerwise.activations import store as layout
 from layerwise.config.settings import MetricsSettings
 from layerwise.errors import Code
 from layerwise.metrics import registry, table
-from layerwise.metrics.catalog import alpha_req
+from layerwise.metrics.catalog import spectrum
 from layerwise.metrics.formulas import UndefinedMetricError
 from layerwise.metrics.formulas.entropy import entropy
 from layerwise.metrics.formulas.spectra import gram_spectrum
@@ -317,7 +317,7 @@ def test_settings_come_from_json_and_go_back_to_it() -> None:
     given = {"alphas": [1, "inf"], "settings": {"alpha_req": {"ranks": [2, 50]}}}
     read = parse(MetricsSettings, given, "metrics")
     assert read.alphas == (1.0, math.inf)
-    assert read.of("alpha_req", alpha_req.Settings).ranks == (2, 50)
+    assert read.of("alpha_req", spectrum.Settings).ranks == (2, 50)
     assert parse(MetricsSettings, read.plain()) == read
     assert read.plain() == MetricsSettings().plain() | given
     schema = MetricsSettings.model_json_schema()

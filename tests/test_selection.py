@@ -39,7 +39,7 @@ from layerwise.association.selection import (
 )
 from layerwise.association.table import associate
 from layerwise.config.settings import AssociationSettings
-from layerwise.metrics.catalog.covariance import participation_ratio
+from layerwise.metrics.catalog.spectrum import participation_ratio
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ROOT.parent / "shared" / "published"

@@ -7,11 +7,10 @@ layers and the docs read it. CONTRIBUTING.md has an example.
 
 from __future__ import annotations
 
-import json
-import sys
+import importlib
+import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -19,9 +18,7 @@ import numpy.typing as npt
 import pydantic.dataclasses
 
 from layerwise.errors import LayerwiseError, check_name
-from layerwise.io.files import cached, sha256_bytes, sha256_text
 from layerwise.metrics.formulas import Array, UndefinedMetricError
-from layerwise.metrics.source import essence, texts
 from layerwise.section import Section
 from layerwise.vocabulary import Normalization, Protocol, Tokens
 
@@ -263,9 +260,9 @@ def metric(**declared: Any) -> Callable[[Compute], Compute]:
 
 def all_metrics() -> dict[str, Metric]:
     """Every metric by name, in alphabetical order."""
-    from layerwise.metrics.catalog import load
-
-    load()
+    catalog = importlib.import_module("layerwise.metrics.catalog")
+    for module in pkgutil.iter_modules(catalog.__path__):
+        importlib.import_module(f"{catalog.__name__}.{module.name}")
     return dict(sorted(_METRICS.items()))
 
 
@@ -300,29 +297,3 @@ def sections() -> dict[str, type[Section]]:
 def directions() -> dict[str, int]:
     """+1 or -1 for every metric with a direction."""
     return {n: m.direction for n, m in all_metrics().items() if m.direction is not None}
-
-
-def formula_hash(*names: str) -> str:
-    """Hash of the code behind metrics: their files and the formulas that these import.
-
-    Comments, docstrings, type hints, labels, formatting and error messages do not count.
-
-    Parameters
-    ----------
-    *names : str
-        Names of metrics; every metric if there are none.
-
-    Returns
-    -------
-    str
-        16 hexadecimal digits.
-    """
-    modules = [get(name).compute.__module__ for name in names or all_metrics()]
-    # Read once: a file may be edited in between.
-    sources = texts(modules)
-
-    def compute() -> str:
-        return sha256_bytes(json.dumps(essence(modules, sources), sort_keys=True).encode())
-
-    name = sha256_text("formulas", sys.version, *modules, *chain(*sources.items()))
-    return cached(name, compute)[:16]

@@ -1,14 +1,12 @@
-"""Normalised source code for hashes: only the statements that decide a value."""
+"""Hashes of source code: of the statements that decide a value alone."""
 
 from __future__ import annotations
 
 import ast
-import inspect
 import sys
-from collections.abc import Iterable, Mapping
+from pathlib import Path
 
-# Modules whose code is part of a formula, when a metric's file imports them.
-FOLLOWED = ("layerwise.metrics.formulas", "layerwise.metrics.catalog")
+from layerwise.io.files import cached, sha256_bytes, sha256_text
 
 # Keywords of `metric(...)` that describe a value without changing it.
 DESCRIPTIVE = frozenset(
@@ -48,37 +46,24 @@ class _Essence(ast.NodeTransformer):
         return ast.Raise(exc=raised, cause=None)
 
 
-def texts(modules: Iterable[str]) -> dict[str, str]:
-    """Source, by name, of modules, of this one, and of the loaded formulas."""
-    loaded = [name for name in sys.modules if name.startswith(FOLLOWED)]
-    names = [__name__, *sorted({*modules, *loaded})]
-    return {name: inspect.getsource(sys.modules[name]) for name in names}
+def source_hash(*places: Path) -> str:
+    """Hash of files, and of all Python files in folders.
 
+    Comments, docstrings, type hints, labels, formatting and error messages do not count.
 
-def essence(modules: Iterable[str], sources: Mapping[str, str]) -> dict[str, str]:
-    """Normalised source of modules, and of the formulas that they import, by module name.
-
-    Parameters
-    ----------
-    sources : mapping
-        From `texts`.
+    Returns
+    -------
+    str
+        16 hexadecimal digits.
     """
-    found: dict[str, str] = {}
-    waiting = list(modules)
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found[name] = normalised(sources[name])
-            waiting += [other for other in _imports(sources[name]) if other in sources]
-    return found
+    files = [f for p in places for f in (sorted(p.rglob("*.py")) if p.is_dir() else [p])]
+    # Read once: a file may be edited in between.
+    rules, *texts = [file.read_text(encoding="utf-8") for file in (Path(__file__), *files)]
+    # Normalising takes as long as many a job does; Python's versions write code differently.
+    name = sha256_text("code", sys.version, rules, *texts)
+    return cached(name, lambda: sha256_bytes("\n".join(map(normalised, texts)).encode()))[:16]
 
 
-def _imports(source: str) -> list[str]:
-    """Names below those of `FOLLOWED` that the source imports."""
-    names: list[str] = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return [name for name in names if name.startswith(FOLLOWED)]
+def formula_hash() -> str:
+    """Hash of the code behind all metrics: their files and their formulas."""
+    return source_hash(*(Path(__file__).with_name(name) for name in ("catalog", "formulas")))

@@ -6,13 +6,10 @@ changes values without a new version is reported instead.
 
 from __future__ import annotations
 
-import inspect
-import sys
 from functools import cache
 from pathlib import Path
 
-from layerwise.io.files import cached, sha256_bytes, sha256_text
-from layerwise.metrics.source import normalised
+from layerwise.metrics.source import source_hash
 
 PACKAGES = {
     "generate": ("models",),
@@ -33,16 +30,5 @@ PACKAGES = {
 @cache
 def code_hash(stage: str) -> str:
     """Hash of a stage's code without comments, types and messages; 16 digits, empty if none."""
-    texts = [text for package in PACKAGES.get(stage, ()) for text in _texts(package)]
-    # Normalising takes as long as many a job does; Python's versions write code differently.
-    rules = inspect.getsource(sys.modules[normalised.__module__])
-    name = sha256_text("code", sys.version, rules, *texts)
-    found = cached(name, lambda: sha256_bytes("\n".join(map(normalised, texts)).encode()))
-    return found[:16] if texts else ""
-
-
-@cache
-def _texts(package: str) -> list[str]:
-    place = Path(__file__).parents[1] / package
-    files = [place] if place.is_file() else sorted(place.rglob("*.py"))
-    return [file.read_text(encoding="utf-8") for file in files]
+    packages = [Path(__file__).parents[1] / package for package in PACKAGES.get(stage, ())]
+    return source_hash(*packages) if packages else ""

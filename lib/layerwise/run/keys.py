@@ -20,7 +20,7 @@ from layerwise.config.corpora import GeneratedTexts, data_of
 from layerwise.config.models import HubAdapter
 from layerwise.config.tasks import LabelledEntry, MtebEntry
 from layerwise.io.files import cached_sha256, folder_sha256
-from layerwise.metrics.registry import formula_hash
+from layerwise.metrics.source import formula_hash
 from layerwise.models.source import identity
 from layerwise.project import rules_of
 

@@ -1,15 +1,25 @@
-"""Attention sinks: tokens whose norm is many times the others'."""
+"""Attention sinks: tokens with a norm many times the others', and heads that attend to the first.
+
+The norms of a prompt's tokens are NaN beyond its last one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
-from layerwise.metrics.formulas import Array, UndefinedMetricError, check_matrix
+from layerwise.metrics.formulas import Array, UndefinedMetricError, as_numpy, check_matrix
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import PerPrompt, metric
+from layerwise.section import Section
+
+of_all_tokens = partial(metric, per_prompt=True, protocols=("paper",), tokens=("all",))
+of_norms = partial(of_all_tokens, inputs=("norms",), range="1 and above")
+MASSIVE = "Sun et al. 2024 (massive activations)"
 
 
 def first_token_share(Z: npt.ArrayLike) -> float:
@@ -37,7 +47,7 @@ def first_token_share(Z: npt.ArrayLike) -> float:
     >>> first_token_share([[3, 0], [0, 1], [1, 0], [0, 1], [2, 0]])
     0.5625
     """
-    (share,) = _first_shares(np.linalg.norm(check_matrix(Z), axis=1)[None])
+    (share,) = _first_shares(_norms(Z))
     if not np.isfinite(share):
         raise UndefinedMetricError("Of states that are all zero, none holds a share.")
     return float(share)
@@ -67,7 +77,7 @@ def largest_norm(Z: npt.ArrayLike) -> float:
     >>> largest_norm([[8, 0], [0, 1], [0, 2]])
     4.0
     """
-    (ratio,) = _ranked(np.linalg.norm(check_matrix(Z), axis=1)[None])[:, 0]
+    (ratio,) = _multiples(_norms(Z))[:, 0]
     if not np.isfinite(ratio):
         raise UndefinedMetricError("Beside a median norm of zero no norm has a multiple.")
     return float(ratio)
@@ -99,12 +109,16 @@ def second_norm(Z: npt.ArrayLike) -> float:
     >>> second_norm([[8, 0], [0, 1], [0, 4], [2, 0], [0, 2]])
     2.0
     """
-    (ratio,) = _ranked(np.linalg.norm(check_matrix(Z), axis=1)[None])[:, 1]
+    (ratio,) = _multiples(_norms(Z))[:, 1]
     if not np.isfinite(ratio):
         raise UndefinedMetricError(
             "A second largest norm needs two tokens and a median norm that is not zero."
         )
     return float(ratio)
+
+
+def _norms(Z: npt.ArrayLike) -> Array:
+    return np.asarray(np.linalg.norm(check_matrix(Z), axis=1)[None])
 
 
 def _first_shares(norms: Array) -> Array:
@@ -113,60 +127,98 @@ def _first_shares(norms: Array) -> Array:
         return np.asarray(squares[:, 0] / np.nansum(squares, axis=1))
 
 
-def _ranked(norms: Array) -> Array:
-    """The two largest norms of each prompt, shape (N, 2), in multiples of its median; NaN where
-    there is none. Beyond a prompt's tokens the norms are NaN."""
-    found = np.full((len(norms), 2), np.nan)
-    for row, own in zip(found, norms, strict=True):
-        ordered = np.sort(own[np.isfinite(own)])
-        # The lower of two in the middle, as the extraction has it.
-        middle = ordered[(len(ordered) - 1) // 2] if len(ordered) else 0.0
-        if middle > 0:
-            largest = ordered[::-1][:2] / middle
-            row[: len(largest)] = largest
-    return found
+def _multiples(norms: Array) -> Array:
+    """The two largest norms of each prompt in multiples of its median, shape (N, 2).
+
+    NaN where there is none.
+    """
+    ordered = np.sort(norms, axis=1)  # NaN last
+    last = np.isfinite(norms).sum(axis=1, keepdims=True) - 1
+    # The lower of two in the middle, as the extraction has it.
+    middle = np.take_along_axis(ordered, np.maximum(last, 0) // 2, axis=1)
+    largest = np.take_along_axis(ordered, np.maximum(last - [0, 1], 0), axis=1)
+    is_defined = (last >= [0, 1]) & (middle > 0)
+    return np.divide(largest, middle, out=np.full(largest.shape, np.nan), where=is_defined)
 
 
-@metric(
+@of_norms(
     label="First token’s share of the Gram matrix’s trace",
     range="0 to 1",
     source="the diagonal of the Gram matrix; sinks: Xiao et al. 2024, Sun et al. 2024",
-    inputs=("norms",),
-    per_prompt=True,
     function=first_token_share,
-    protocols=("paper",),
-    tokens=("all",),
 )
 def compute_share(layer: Layer) -> Iterator[PerPrompt]:
     """``|z_1|² / Σ|z_t|²`` of each prompt; the layer's value is the mean over prompts."""
     yield PerPrompt(_first_shares(layer.norms))
 
 
-@metric(
-    label="Largest norm ÷ median norm",
-    range="1 and above",
-    source="Sun et al. 2024 (massive activations)",
-    inputs=("norms",),
-    per_prompt=True,
-    function=largest_norm,
-    protocols=("paper",),
-    tokens=("all",),
-)
+@of_norms(label="Largest norm ÷ median norm", source=MASSIVE, function=largest_norm)
 def compute_largest(layer: Layer) -> Iterator[PerPrompt]:
     """The largest norm of each prompt over its median norm."""
-    yield PerPrompt(layer.once("ranked_norms", lambda: _ranked(layer.norms))[:, 0])
+    yield PerPrompt(_multiples(layer.norms)[:, 0])
 
 
-@metric(
-    label="Second largest norm ÷ median norm",
-    range="1 and above",
-    source="Sun et al. 2024 (massive activations)",
-    inputs=("norms",),
-    per_prompt=True,
-    function=second_norm,
-    protocols=("paper",),
-    tokens=("all",),
-)
+@of_norms(label="Second largest norm ÷ median norm", source=MASSIVE, function=second_norm)
 def compute_second(layer: Layer) -> Iterator[PerPrompt]:
     """The second largest norm of each prompt over its median norm."""
-    yield PerPrompt(layer.once("ranked_norms", lambda: _ranked(layer.norms))[:, 1])
+    yield PerPrompt(_multiples(layer.norms)[:, 1])
+
+
+class Settings(Section):
+    """Settings of the sink rate."""
+
+    threshold: float = Field(0.3, gt=0, lt=1)
+    """Mean attention to the first token above which a head counts."""
+
+
+def sink_rate(A: npt.ArrayLike, threshold: float = 0.3) -> float:
+    """Share of heads whose mean attention to the first token is above the threshold.
+
+    Parameters
+    ----------
+    A : array, shape (H, T, T)
+        Attention of each head at a layer: rows are queries, columns are keys.
+    threshold : float
+
+    Returns
+    -------
+    float
+        0 to 1.
+
+    Raises
+    ------
+    UndefinedMetricError
+        If there are fewer than two tokens: the first attends to itself alone.
+
+    Examples
+    --------
+    >>> sink_rate([[[1, 0], [0.9, 0.1]], [[1, 0], [0.5, 0.5]]], threshold=0.9)
+    0.5
+    """
+    first = check_matrix(as_numpy(A)[:, :, 0])
+    if first.shape[1] < 2:
+        raise UndefinedMetricError("The sink rate needs two tokens.")
+    return float(_rates(first.mean(axis=1)[None], threshold)[0])
+
+
+def _rates(attention: Array, threshold: float) -> Array:
+    """Share of heads above the threshold, shape (N,); NaN without attention."""
+    n_heads = np.isfinite(attention).sum(axis=1)
+    rates = np.full(len(attention), np.nan)
+    np.divide((attention > threshold).sum(axis=1), n_heads, out=rates, where=n_heads > 0)
+    return rates
+
+
+@of_all_tokens(
+    label="Sink rate",
+    range="0 to 1",
+    source="Gu et al. 2025; Queipo-de-Llano et al. 2025",
+    inputs=("attention",),
+    function=sink_rate,
+    settings=Settings,
+    note="Needs extract.attention. Blocks without attention have none.",
+)
+def compute_rate(layer: Layer, settings: Settings) -> Iterator[PerPrompt]:
+    """Share of heads, for each prompt; none at the embedding output."""
+    if layer.attention is not None and np.isfinite(layer.attention).any():
+        yield PerPrompt(_rates(layer.attention, settings.threshold))
