@@ -20,7 +20,7 @@ from scipy.stats import binomtest, norm
 from test_metrics_literature import layer_of, realistic
 
 from layerwise import stats
-from layerwise.association.measures import null_level, strengths
+from layerwise.association import null_level, strengths
 from layerwise.association.scores import best_elsewhere
 from layerwise.association.selection import _leads_over, nested_regret
 from layerwise.choosing import choose_by_scores, compare_several

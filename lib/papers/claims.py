@@ -15,8 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from layerwise import stats
-from layerwise.association import measures
+from layerwise import association, stats
 from layerwise.association.curves import ScoreCurves, usable
 from layerwise.association.scores import HIGHEST, LOWEST, gains_by_task
 from papers.tables import TEXTS, Release
@@ -144,8 +143,8 @@ def associations(release: Release, model: str, measure: str) -> dict[str, tuple[
         tasks, layers = usable(values)
         if metric in METRICS and tasks.any():
             x, y = (v[tasks][:, layers].mean(axis=0)[None] for v in (values, scores.values))
-            size = float(measures.strengths(measure, x, y)[0])
-            found[metric] = size, measures.null_level(measure, x, y)
+            size = float(association.strengths(measure, x, y)[0])
+            found[metric] = size, association.null_level(measure, x, y)
     return found
 
 

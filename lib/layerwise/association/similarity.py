@@ -26,7 +26,7 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from layerwise.activations.store import Activations
-from layerwise.association import measures
+from layerwise.association import unit
 from layerwise.errors import LayerwiseError
 
 log = logging.getLogger(__name__)
@@ -55,10 +55,10 @@ def ranked(embeddings: Floats) -> Floats:
 
     Shape (L, N, D) to (L, N, N).
     """
-    unit = measures.unit(embeddings - embeddings.mean(axis=2, keepdims=True))
+    scaled = unit(embeddings - embeddings.mean(axis=2, keepdims=True))
     upper = np.triu_indices(embeddings.shape[1], 1)
-    rank = rankdata(1 - (unit @ unit.swapaxes(1, 2))[:, *upper], axis=1)
-    found = np.zeros((len(unit), *2 * embeddings.shape[1:2]))
+    rank = rankdata(1 - (scaled @ scaled.swapaxes(1, 2))[:, *upper], axis=1)
+    found = np.zeros((len(scaled), *2 * embeddings.shape[1:2]))
     found[:, *upper] = rank - rank.mean(axis=1, keepdims=True)
     return found + found.swapaxes(1, 2)
 

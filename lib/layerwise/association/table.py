@@ -11,7 +11,7 @@ value                the measure between the metric's curve and the mean score o
                      minus the mean over models at each depth
 sign                 direction; for distance correlations that of Spearman's rho
 low, high            95% interval over tasks, of slopes only
-null95               `layerwise.association.measures.null_level`; over tasks, the size that 95%
+null95               `layerwise.association.null_level`; over tasks, the size that 95%
                      of permutations of the tasks stay below
 p, p_adjusted        of ``match``, by permuting models; adjusted for all metrics and poolings
 reason               reason for a missing p or value
@@ -36,8 +36,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerwise import stats
-from layerwise.association import measures
+from layerwise import association, stats
 from layerwise.association.curves import (
     BASELINE,
     KEYS,
@@ -132,9 +131,9 @@ def associate(
                 rows += _over_models(family, group, settings.seed)
     if not rows:
         raise LayerwiseError(
-            f"No metric varies over {measures.FEWEST_LAYERS} layers of a model that has scores of "
-            "the same revision and tokens, so there is nothing to associate; score the models and "
-            "token selections that have metrics, at more layers.",
+            f"No metric varies over {association.FEWEST_LAYERS} layers of a model that has scores "
+            "of the same revision and tokens, so there is nothing to associate; score the models "
+            "and token selections that have metrics, at more layers.",
             code="too_few",
         )
     return pd.DataFrame(rows, columns=COLUMNS).astype({"sign": "Int64"})
@@ -148,7 +147,7 @@ def _of_one(
     for about, value, n in zip(variants.to_dict("records"), values, prompts, strict=True):
         tasks, layers = usable(value[chosen])
         x, y = value[chosen][tasks][:, layers], scores.values[chosen[tasks]][:, layers]
-        if layers.sum() < measures.FEWEST_LAYERS or not len(x) or np.ptp(x.mean(axis=0)) == 0:
+        if layers.sum() < association.FEWEST_LAYERS or not len(x) or np.ptp(x.mean(axis=0)) == 0:
             log.info("%s: %s is constant or at too few layers; left out", scores, about["metric"])
             continue
         sources = scores.sources[chosen[tasks]]
@@ -171,19 +170,19 @@ def _sizes(x: Floats, y: Floats, sources: npt.NDArray[Any]) -> Iterator[dict[str
     """Each measure of a metric's curves (t, n) with the scores (t, n)."""
     metric, score = x.mean(axis=0)[None], y.mean(axis=0)[None]
     n_layers = metric.shape[1]
-    rho = float(measures.strengths("spearman", metric, score)[0])
+    rho = float(association.strengths("spearman", metric, score)[0])
     for measure in get_args(Measure):
-        if measure in measures.GIVEN_DEPTH and n_layers < measures.FEWEST_GIVEN_DEPTH:
-            few = f"{n_layers} layers: given depth it takes {measures.FEWEST_GIVEN_DEPTH}"
+        if measure in association.GIVEN_DEPTH and n_layers < association.FEWEST_GIVEN_DEPTH:
+            few = f"{n_layers} layers: given depth it takes {association.FEWEST_GIVEN_DEPTH}"
             yield {"measure": measure, "reason": few}
         elif measure == "slope":
-            slope = stats.mean_ci(measures.slopes(x, 100 * y), sources)
+            slope = stats.mean_ci(association.slopes(x, 100 * y), sources)
             ends = {"low": slope.low, "high": slope.high}
             yield {"measure": measure, **_signed(slope.estimate), **ends}
         else:
-            value = float(measures.strengths(measure, metric, score)[0])
+            value = float(association.strengths(measure, metric, score)[0])
             sized = _signed(value, rho if measure == "dcor" else value)
-            null = measures.null_level(measure, metric, score)
+            null = association.null_level(measure, metric, score)
             yield {"measure": measure, **sized, "null95": null}
 
 
@@ -194,18 +193,19 @@ def _signed(value: float, direction: float | None = None) -> dict[str, object]:
 def _over_tasks(x: Floats, y: Floats) -> Iterator[dict[str, object]]:
     """Each measure of a metric (t, n) with the scores (t, n) over tasks, averaged over layers."""
     reason = ""
-    if len(x) < measures.FEWEST_LAYERS:
-        reason = f"{len(x)} tasks: it takes {measures.FEWEST_LAYERS}"
+    if len(x) < association.FEWEST_LAYERS:
+        reason = f"{len(x)} tasks: it takes {association.FEWEST_LAYERS}"
     elif not np.ptp(x, axis=0).any():
         reason = "the metric is the same for all tasks"
     for measure in get_args(Measure):
-        if measure in measures.GIVEN_DEPTH:
+        if measure in association.GIVEN_DEPTH:
             yield {"measure": measure, "reason": "over tasks there is no depth to account for"}
         elif reason:
             yield {"measure": measure, "reason": reason}
         else:
             value, rho = (
-                float(measures.strengths(name, x.T, y.T).mean()) for name in (measure, "spearman")
+                float(association.strengths(name, x.T, y.T).mean())
+                for name in (measure, "spearman")
             )
             null = _null_of_tasks(measure, x, y)
             sized = _signed(value, rho)
@@ -214,9 +214,9 @@ def _over_tasks(x: Floats, y: Floats) -> Iterator[dict[str, object]]:
 
 def _null_of_tasks(measure: str, x: Floats, y: Floats) -> float:
     """Size that 95% of associations stay below if scores belong to other tasks."""
-    rng, own = np.random.default_rng(0), measures.features(measure, x.T)
+    rng, own = np.random.default_rng(0), association.features(measure, x.T)
     null = [
-        abs(measures.of_features(measure, own, measures.features(measure, other.T)).mean())
+        abs(association.of_features(measure, own, association.features(measure, other.T)).mean())
         for other in (rng.permutation(y) for _ in range(N_TASK_PERMUTATIONS))
     ]
     return float(np.quantile(null, 0.95))
@@ -228,7 +228,7 @@ def _families(models: Sequence[Model], order: Order) -> list[list[list[Model]]]:
     The last revision of each model represents it.
     """
     about = pd.DataFrame([scores.about for scores, _ in models])
-    deep = [len(scores.layers) >= measures.FEWEST_LAYERS for scores, _ in models]
+    deep = [len(scores.layers) >= association.FEWEST_LAYERS for scores, _ in models]
     families: dict[tuple[str, ...], list[list[Model]]] = defaultdict(list)
     for _, part in about[deep].groupby(["tokens", "pooling"], sort=False):
         last = order.only_last(part)
@@ -294,7 +294,7 @@ def _at_common_depths(
         each = list(zip(models, part["row"], chosen, strict=True))
         known = [usable(metrics.values[row][c]) for (_, metrics), row, c in each]
         which: npt.NDArray[np.bool_] = np.logical_and.reduce([t for t, _ in known])
-        if not which.any() or any(n.sum() < measures.FEWEST_LAYERS for _, n in known):
+        if not which.any() or any(n.sum() < association.FEWEST_LAYERS for _, n in known):
             continue
         x, y = [], []
         for ((scores, metrics), row, c), (_, layers) in zip(each, known, strict=True):
@@ -319,5 +319,5 @@ def _at_common_depths(
 
 def _apart(curves: Floats) -> Floats:
     """Curves of models to unit length, minus their mean over models, to unit length."""
-    scaled = measures.unit(curves - curves.mean(axis=1, keepdims=True))
-    return measures.unit(scaled - scaled.mean(axis=0), 1e-12)
+    scaled = association.unit(curves - curves.mean(axis=1, keepdims=True))
+    return association.unit(scaled - scaled.mean(axis=0), 1e-12)

@@ -176,7 +176,7 @@ def _association(row: pd.Series) -> str:
 def strength(data: Data) -> pd.DataFrame:
     """Association of each metric and baseline with the score, by model and over models.
 
-    `null95` is `layerwise.association.measures.null_level`.
+    `null95` is `layerwise.association.null_level`.
     """
     table = data.tables["associations"]
     measures = measures_of(data.study, table)
