@@ -105,7 +105,7 @@ def perturbed_tokens() -> pd.DataFrame:
 def digits() -> pd.DataFrame:
     package = PackageImages(package="digits")
     settings = ImageCorpus(images=package, classes=4, sample=Sample(n=12, seed=1))
-    return media_sources.choose(media_sources.open_media(settings), settings)[0]
+    return media_sources.sample_media(media_sources.open_media(settings), settings)[0]
 
 
 def corpus_of_images() -> pd.DataFrame:

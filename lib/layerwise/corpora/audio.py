@@ -56,15 +56,15 @@ class Recording(Medium):
 
     def samples(self, rate: int) -> Samples:
         """Return its samples at a rate, shape (n,); raises as `decode`."""
-        samples, own = decode(self.data, self.name)
+        samples, stored = decode(self.data, self.name)
         if self.drawn:
             samples = apply_view(samples, self.drawn)
-        return resampled(samples, own, rate)
+        return resampled(samples, stored, rate)
 
     def n_samples(self, rate: int) -> int:
         """Number of its samples at a rate; raises as `decode`."""
-        samples, own = decode(self.data, self.name)
-        return math.ceil(len(samples) * rate / own)
+        samples, stored = decode(self.data, self.name)
+        return math.ceil(len(samples) * rate / stored)
 
 
 def decode(data: bytes, name: str) -> tuple[Samples, int]:

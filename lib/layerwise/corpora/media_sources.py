@@ -110,17 +110,17 @@ def classes_of(labels: Sequence[str | None], n: int | None, seed: int) -> set[st
     """
     if n is None:
         return set(labels)
-    known = sorted({label for label in labels if label is not None})
-    if n > len(known):
+    names = sorted({label for label in labels if label is not None})
+    if n > len(names):
         raise LayerwiseError(
-            f"classes: there are labels of {len(known)} classes, not {n}; ask for fewer, or name "
+            f"classes: there are labels of {len(names)} classes, not {n}; ask for fewer, or name "
             "the column of labels.",
             code="too_few",
         )
-    return {known[place] for place in in_sample_order(known, seed)[:n]}
+    return {names[index] for index in in_sample_order(names, seed)[:n]}
 
 
-def choose(
+def sample_media(
     media: Media, settings: ImageCorpus | AudioCorpus
 ) -> tuple[pd.DataFrame, dict[str, int]]:
     """Take a stable sample of images or recordings, and decode each once.
@@ -200,13 +200,13 @@ def _of_folder(source: FolderMedia, kind: type[Medium]) -> Media:
     return Media(ids, labels, lambda k: read_file(str(folder / ids[k]), ids[k]), facts)
 
 
-def _labelled(path: Path, known: Sequence[str]) -> tuple[list[str], list[str | None]]:
+def _labelled(path: Path, files: Sequence[str]) -> tuple[list[str], list[str | None]]:
     """The files that a table names, and their labels."""
     rows = read_rows(path)
     for name in ("file", "label"):
         check_name(f"column of {path}", name, rows)
     for line, name in rows["file"].items():
-        check_name(f"{path}, {rows.index.name} {line}: file", name, known)
+        check_name(f"{path}, {rows.index.name} {line}: file", name, files)
     return rows["file"].to_list(), [None if v is None else str(v) for v in rows["label"]]
 
 

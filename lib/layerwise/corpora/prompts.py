@@ -188,10 +188,10 @@ def make_corpus(
         Key and provenance, for the file's metadata.
     """
     if not isinstance(settings, CorpusSettings):
-        from layerwise.corpora.media_sources import choose, open_media
+        from layerwise.corpora.media_sources import open_media, sample_media
 
         media = open_media(settings)
-        table, counts = choose(media, settings)
+        table, counts = sample_media(media, settings)
         facts |= {**media.facts, "labels": table["label"].value_counts().sort_index().to_dict()}
     else:
         from layerwise.corpora.select import select

@@ -56,8 +56,8 @@ def cut(text: str, max_tokens: int) -> str:
 
 def is_heading(text: str) -> bool:
     """Return True for one line between the same number of equals signs on both sides."""
-    found = HEADING.fullmatch(text.strip())
-    return found is not None and found[1].count("=") == found[2].count("=")
+    match = HEADING.fullmatch(text.strip())
+    return match is not None and match[1].count("=") == match[2].count("=")
 
 
 def select(

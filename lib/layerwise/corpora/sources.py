@@ -258,19 +258,19 @@ def own_cache(path: str) -> Iterator[None]:
 
 def _of_file(frame: pd.DataFrame, source: FileTexts) -> Texts:
     """(id, text) of each row of a file."""
-    places = [f"{source.file}, {frame.index.name} {number}" for number in frame.index]
+    rows = [f"{source.file}, {frame.index.name} {number}" for number in frame.index]
     ids: list[Any] = list(range(len(frame)))
     if source.id is not None:
         check_name(f"column of {source.file}", source.id, frame)
         ids = frame[source.id].to_list()
-    for place, name in zip(places, ids, strict=True):
+    for row, name in zip(rows, ids, strict=True):
         if name is None:
             raise LayerwiseError(
-                f"{place} has no id in the column {source.id!r}; fill it, or leave out `id` to "
+                f"{row} has no id in the column {source.id!r}; fill it, or leave out `id` to "
                 "number the rows.",
                 code="missing",
             )
-    texts = _prompts(zip(places, frame.to_dict("records"), strict=True), source)
+    texts = _prompts(zip(rows, frame.to_dict("records"), strict=True), source)
     return ((str(name), text) for name, text in zip(ids, texts, strict=True))
 
 
