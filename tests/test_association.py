@@ -24,7 +24,7 @@ from layerwise.association.curves import (
 from layerwise.association.table import associate
 from layerwise.config.settings import AssociationSettings
 from layerwise.names import Order, in_order, order_key, step_of
-from layerwise.tasks.names import PAPER
+from layerwise.tasks.catalog import PAPER
 
 
 def one(table: pd.DataFrame, **wanted: object) -> pd.Series:

@@ -34,9 +34,11 @@ from layerwise.corpora.prompts import make_corpus, make_views
 from layerwise.models.load import load
 from layerwise.run.plan import Plan
 from layerwise.section import parse
-from layerwise.tasks.evaluate import TaskScores, score, set_up
+from layerwise.tasks.evaluate import score
 from layerwise.tasks.labelled import LabelledTask
 from layerwise.tasks.mteb_task import MtebTask
+from layerwise.tasks.results import TaskScores
+from layerwise.tasks.task import set_up
 
 TONE = np.sin(2 * np.pi * 440 * np.arange(RATE // 4) / RATE).astype(np.float32)
 

@@ -27,8 +27,7 @@ from layerwise.choosing import choose_by_scores, compare_several
 from layerwise.errors import LayerwiseError
 from layerwise.metrics.registry import get
 from layerwise.metrics.table import compute_layer
-from layerwise.tasks.labelled import Labels, layer_score, pairs_score
-from layerwise.tasks.pairs import correlate
+from layerwise.tasks.labelled import Labels, correlate, layer_score, pairs_score
 from layerwise.tasks.probes import FOLDS
 from layerwise.tasks.results import Score
 

@@ -24,8 +24,10 @@ from layerwise.config.tasks import ChoiceEntry, FileQuestions
 from layerwise.models.load import LoadedModel, load
 from layerwise.tasks import choice
 from layerwise.tasks.choice import ChoiceTask
-from layerwise.tasks.evaluate import TaskScores, score, set_up
+from layerwise.tasks.evaluate import score
 from layerwise.tasks.questions import Question, Questions, read_questions
+from layerwise.tasks.results import TaskScores
+from layerwise.tasks.task import set_up
 
 FAMILIES = ("gpt_neox", "llama", "gemma2", "mamba2", "granite", "phi", "gpt2")
 
@@ -63,7 +65,7 @@ def test_the_last_layer_answers_as_the_model(
     asked, examples = questions(4), questions(2, seed=9)
     # Of another subject, so not shown.
     other = Question("geometry", "sides?", ("fox", "dog", "lives", "seven"), 2)
-    monkeypatch.setattr(choice, "_kept", lambda _: Questions(asked, [other, *examples]))
+    monkeypatch.setattr(choice, "read_questions", lambda _: Questions(asked, [other, *examples]))
     extraction = ExtractSettings(batch_tokens=256)
     setup = set_up(loaded, extraction, ScoringSettings())
     right = np.empty((3, 4, 4, 1))

@@ -22,7 +22,7 @@ from layerwise.config.models import FolderSource, HubSource, PackageSource
 from layerwise.models.source import named
 from layerwise.project import ROOT
 from layerwise.run import starter
-from layerwise.tasks.names import PAPER
+from layerwise.tasks.catalog import PAPER
 
 LAYERWISE = [sys.executable, "-c", "from layerwise.cli import main; main()"]
 

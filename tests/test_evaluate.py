@@ -174,7 +174,7 @@ def test_processes_and_divided_tasks_change_nothing(
     keys = dict.fromkeys(tasks, "2")
     units: list[Any] = []
     submit = module._score
-    watched = lambda unit, *a, **k: units.append(unit.selection) or submit(unit, *a, **k)  # noqa: E731
+    watched = lambda task, selection, *a: units.append(selection) or submit(task, selection, *a)  # noqa: E731
     monkeypatch.setattr(module, "_score", watched)
     # 96 texts of 3 + 1 layers of 32 numbers are 49 kB.
     pd.testing.assert_frame_equal(whole, run(tasks, keys=keys, waiting_gb=4e-5))

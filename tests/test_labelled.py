@@ -15,9 +15,8 @@ from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from layerwise.config.tasks import LabelledEntry
 from layerwise.errors import LayerwiseError
 from layerwise.tasks import labelled, probes
-from layerwise.tasks.labelled import LabelledTask, Labels, layer_score
+from layerwise.tasks.labelled import LabelledTask, Labels, correlate, layer_score
 from layerwise.tasks.labels import read_tagged
-from layerwise.tasks.pairs import correlate
 from layerwise.tasks.task import normalized
 
 N = 200

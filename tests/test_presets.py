@@ -16,7 +16,7 @@ from helpers.suites import suites_listed
 
 from layerwise.config import Config, read_config
 from layerwise.run.plan import Plan
-from layerwise.tasks.names import PAPER
+from layerwise.tasks.catalog import PAPER
 from layerwise.vocabulary import BLOCK, SUBLAYERS
 from papers.tables import TEXTS
 

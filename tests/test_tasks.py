@@ -20,17 +20,16 @@ from layerwise.errors import Code
 from layerwise.io.files import folder_sha256
 from layerwise.models import saved
 from layerwise.models.source import locate
-from layerwise.tasks import catalog, names, reading, results
+from layerwise.tasks import catalog, results
 from layerwise.tasks.mteb_task import MtebTask
-from layerwise.tasks.reading import Prompts
-from layerwise.tasks.task import Vectors
+from layerwise.tasks.task import ModelPrompts, Vectors, of_model
 from quickstart import tasks as quickstart
 
 
 def test_english_subsets_and_the_test_split() -> None:
     task = catalog.get_task("STS17")
     assert task.hf_subsets == ["en-en"] and task.eval_splits == ["test"]
-    assert len(names.PAPER) == len(set(names.PAPER)) == 32
+    assert len(catalog.PAPER) == len(set(catalog.PAPER)) == 32
 
 
 @pytest.mark.parametrize(
@@ -140,12 +139,12 @@ BY_NAME = {
 def test_the_first_fitting_prompt_is_used(left_out: int, prompt_type: str, expected: str) -> None:
     given = dict(list(BY_NAME.items())[left_out:])
     task: Any = SimpleNamespace(task_type="Reranking", instruction=lambda _: "")
-    assert Prompts(given).of("T", task, prompt_type) == expected
+    assert ModelPrompts(given).of("T", task, prompt_type) == expected
 
 
 def test_instructions_are_mtebs(folders: dict[str, str]) -> None:
     task = MtebTask("LeeNewsSimilarity", folders["LeeNewsSimilarity"], "STS")
-    prompt = Prompts({"STS": "Instruct: {instruction}\n"}).of("LeeNewsSimilarity", task, "")
+    prompt = ModelPrompts({"STS": "Instruct: {instruction}\n"}).of("LeeNewsSimilarity", task, "")
     assert prompt == "Instruct: Retrieve semantically similar text.\n"
 
 
@@ -157,10 +156,10 @@ def test_saved_prompts_and_scaling_are_the_models(tmp_path: Path) -> None:
     entry = Model(source=FolderSource(folder=str(tmp_path)), prompts="saved")
     assert not saved.normalizes(locate(entry.source, "main"))
     with refused("missing_file"):
-        reading.of_model(entry, "main")
+        of_model(entry, "main")
     settings = {"prompts": {"query": "q: ", "web": "w: "}, "default_prompt_name": "web"}
     save("config_sentence_transformers.json", settings)
-    assert reading.of_model(entry, "main") == Prompts(
+    assert of_model(entry, "main") == ModelPrompts(
         {"query": "q: ", "document": "", "web": "w: ", "default": "w: "}, True
     )
     save(
@@ -171,10 +170,10 @@ def test_saved_prompts_and_scaling_are_the_models(tmp_path: Path) -> None:
         ],
     )
     save("1_Pooling/config.json", {"include_prompt": False})
-    assert not reading.of_model(entry, "main").include_prompt
+    assert not of_model(entry, "main").include_prompt
     assert saved.normalizes(locate(entry.source, "main"))
     own = entry.model_copy(update={"prompts": {"query": "x"}, "include_prompt": False})
-    assert reading.of_model(own, "main") == Prompts({"query": "x"}, False)
+    assert of_model(own, "main") == ModelPrompts({"query": "x"}, False)
 
 
 def test_quickstart_folders_are_equal_each_time(tmp_path: Path) -> None:

@@ -137,14 +137,16 @@ def score_labels(
 
     from layerwise.config.settings import ExtractSettings, ScoringSettings
     from layerwise.section import parse
-    from layerwise.tasks.evaluate import Pool, TaskScores, score, set_up
+    from layerwise.tasks.evaluate import score
     from layerwise.tasks.labelled import GivenLabels
+    from layerwise.tasks.results import TaskScores
+    from layerwise.tasks.task import set_up
 
     scoring = parse(ScoringSettings, {"poolings": [loaded.pooling]})
     setup = set_up(loaded, parse(ExtractSettings, {"tokens": [tokens]}), scoring)
-    pool = Pool(get_reusable_executor(threads), threads) if threads > 1 else None
+    pool = get_reusable_executor(threads) if threads > 1 else None
     taken: list[TaskScores] = []
-    score(setup, {"labels": GivenLabels(labels, keep_vectors)}, taken.append, pool)
+    score(setup, {"labels": GivenLabels(labels, keep_vectors)}, taken.append, pool, threads)
     return [taken[0].scores[layer, 0][0] for layer in range(loaded.anatomy.n_layers)]
 
 

@@ -21,9 +21,9 @@ from layerwise.models.states import States
 from layerwise.models.texts import Texts
 from layerwise.run import script
 from layerwise.run.plan import Plan
-from layerwise.tasks.evaluate import Pool, TaskScores, score, set_up
-from layerwise.tasks.reading import Prompts
-from layerwise.tasks.task import Task
+from layerwise.tasks.evaluate import score
+from layerwise.tasks.results import TaskScores
+from layerwise.tasks.task import ModelPrompts, Task, set_up
 from layerwise.vocabulary import FINAL_NORM, POOLINGS, SCORED_READOUTS, TOKENS
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Pass:
 
 
 @dataclass(frozen=True)
-class _Prefixed(Prompts):
+class _Prefixed(ModelPrompts):
     """Prompts with a token in front of each."""
 
     first: str = ""
@@ -189,8 +189,9 @@ class _Rescore:
                 setup.prompts.by_name, setup.prompts.include_prompt, settings.first
             )
             threads, taken = config.scoring.threads, list[TaskScores]()
-            pool = Pool(get_reusable_executor(threads), threads) if threads > 1 else None
-            score(replace(setup, prompts=prompts), {self.task: task}, taken.append, pool)
+            pool = get_reusable_executor(threads) if threads > 1 else None
+            setup = replace(setup, prompts=prompts)
+            score(setup, {self.task: task}, taken.append, pool, threads)
             changes = list(_changes(settings, loaded, task))
         return [settings.columns | row for row in self._rows(taken[0])], changes
 

@@ -392,7 +392,7 @@ def new(
     """
     from layerwise import choosing
     from layerwise.run import starter
-    from layerwise.tasks.names import PAPER
+    from layerwise.tasks.catalog import PAPER
 
     names = models or []
     if paper:

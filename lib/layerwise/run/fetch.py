@@ -23,7 +23,7 @@ from layerwise.models import saved
 from layerwise.models.source import Location, locate, why
 from layerwise.run.plan import place_of, record_of
 from layerwise.tasks.catalog import get_task, load
-from layerwise.tasks.reading import of_model
+from layerwise.tasks.task import of_model
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from layerwise.errors import LayerwiseError
 from layerwise.models.source import named
 from layerwise.project import ROOT
 from layerwise.run.validate import validate
-from layerwise.tasks.names import PAPER
+from layerwise.tasks.catalog import PAPER
 
 QUICK = (
     "EmotionClassification",

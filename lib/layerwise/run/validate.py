@@ -28,14 +28,8 @@ from layerwise.names import RESERVED, encode, size_of
 from layerwise.project import rules_of
 from layerwise.run.plan import OF_METRICS, OF_RESULTS, OF_SCORES, Plan, PlannedStudy, paths_of
 from layerwise.tasks import catalog
-from layerwise.tasks.names import (
-    AUDIO_TYPES,
-    DEFAULT,
-    IMAGE_TYPES,
-    PAPER,
-    PROMPT_TYPES,
-    TYPES,
-)
+from layerwise.tasks.catalog import AUDIO_TYPES, IMAGE_TYPES, PAPER, TYPES
+from layerwise.tasks.task import DEFAULT, PROMPT_TYPES
 from layerwise.vocabulary import LABELS
 
 log = logging.getLogger(__name__)

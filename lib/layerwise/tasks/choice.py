@@ -28,9 +28,18 @@ from layerwise.errors import LayerwiseError
 from layerwise.models.load import DTYPES, LoadedModel
 from layerwise.models.source import locate
 from layerwise.tasks.questions import LETTERS, Question, Questions, read_questions
-from layerwise.tasks.reading import Prompts, Setup
 from layerwise.tasks.results import Score
-from layerwise.tasks.task import Array, NoScoreError, Reader, Task, Unit, Vectors, keep_data
+from layerwise.tasks.task import (
+    Array,
+    ModelPrompts,
+    NoScoreError,
+    Reader,
+    Setup,
+    Task,
+    Unit,
+    Vectors,
+    keep_data,
+)
 from layerwise.vocabulary import BLOCK, SCORED_READOUTS
 
 log = logging.getLogger(__name__)
@@ -47,7 +56,12 @@ WINDOW = 128  # questions whose tokens are in memory
 
 @dataclass(frozen=True)
 class ChoiceTask(Task):
-    """A task of multiple-choice questions; see `layerwise.tasks.task.Task`."""
+    """A task of multiple-choice questions, which reads them itself.
+
+    See `layerwise.tasks.task.Task` and `layerwise.tasks.task.Reader`. The vector of a question has
+    one number: 1 if the likeliest answer is the right one, else 0; nan if the question, with its
+    examples, is longer than the model takes. The forms stand in place of poolings.
+    """
 
     entry: ChoiceEntry
 
@@ -58,10 +72,10 @@ class ChoiceTask(Task):
 
     @property
     def reader(self) -> Reader:
-        """Answers of every layer."""
-        return Answering(self)
+        """The task: its layers answer questions."""
+        return self
 
-    def prompt(self, prompts: Prompts, name: str, prompt_type: str) -> str:  # noqa: ARG002
+    def prompt(self, prompts: ModelPrompts, name: str, prompt_type: str) -> str:  # noqa: ARG002
         """None: the form of the questions is the task's."""
         return ""
 
@@ -71,7 +85,7 @@ class ChoiceTask(Task):
 
     def units(self, most: int) -> Iterator[Unit]:
         """At most so many different questions each."""
-        asked = list(dict.fromkeys(_kept(self).asked))
+        asked = list(dict.fromkeys(_questions(self).asked))
         for start in range(0, len(asked), most):
             part = asked[start : start + most]
             yield Unit([("", question) for question in part], selection=frozenset(part))
@@ -83,7 +97,7 @@ class ChoiceTask(Task):
         settings: ScoringSettings,  # noqa: ARG002
     ) -> list[tuple[bool, float]]:
         """For each question that fits the model: True if the answer is right; chance."""
-        asked = [question for question in _kept(self).asked if question in selection]
+        asked = [question for question in _questions(self).asked if question in selection]
         right = vectors.of("", asked)[:, 0]
         return [
             (bool(is_right), 1 / len(question.choices))
@@ -100,8 +114,8 @@ class ChoiceTask(Task):
         answered = [one for part in parts for one in part]
         if not answered:
             raise LayerwiseError(
-                f"All {len(_kept(self).asked)} questions, with {self.entry.shots} examples each, "
-                "are longer than the model takes; lower shots.",
+                f"All {len(_questions(self).asked)} questions, with {self.entry.shots} examples "
+                "each, are longer than the model takes; lower shots.",
                 code="too_few",
             )
         right, chances = zip(*answered, strict=True)
@@ -110,26 +124,9 @@ class ChoiceTask(Task):
         chance = float(np.mean(chances))
         return [Score(sum(right) / n, float(low), float(high), n, chance=chance)]
 
-
-@keep_data
-def _kept(task: ChoiceTask) -> Questions:
-    return read_questions(task.entry)
-
-
-@dataclass(frozen=True)
-class Answering:
-    """Lets every layer answer questions; see `layerwise.tasks.task.Reader`.
-
-    The vector of a question has one number: 1 if the likeliest answer is the right one, else 0;
-    nan if the question, with its examples, is longer than the model takes. The forms stand in
-    place of poolings.
-    """
-
-    task: ChoiceTask
-
     def representations(self, setup: Setup) -> list[Representation]:  # noqa: ARG002
         """One for each form of the questions."""
-        return [Representation("all", form, "final_norm") for form in self.task.entry.forms]
+        return [Representation("all", form, "final_norm") for form in self.entry.forms]
 
     def width(self, setup: Setup) -> int:  # noqa: ARG002
         """One number."""
@@ -143,8 +140,8 @@ class Answering:
         into: Array,
     ) -> Iterator[int]:
         """Answer questions; raises `NoAnswersError` for a model that cannot be asked."""
-        loaded, entry = setup.loaded, self.task.entry
-        examples, budget = _kept(self.task).examples, setup.extraction.batch_tokens
+        loaded, entry = setup.loaded, self.entry
+        examples, budget = _questions(self).examples, setup.extraction.batch_tokens
         lens = lens_of(loaded)
         into[:] = np.nan
         for start in range(0, len(inputs), WINDOW):
@@ -169,12 +166,17 @@ class Answering:
         ----------
         likelihoods : array, shape (layers, forms * answers)
         """
-        forms, chosen = self.task.entry.forms, []
+        forms, chosen = self.entry.forms, []
         for form, likely in zip(forms, np.split(likelihoods, len(forms), axis=1), strict=True):
             if form == "answer_per_character":
                 likely = likely / [len(choice) for choice in question.choices]
             chosen.append(likely.argmax(axis=1))
         return np.asarray(np.array(chosen) == question.answer)
+
+
+@keep_data
+def _questions(task: ChoiceTask) -> Questions:
+    return read_questions(task.entry)
 
 
 # Readout

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,26 +29,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from layerwise.activations.representation import Representation
 from layerwise.config.settings import ExtractSettings, ScoringSettings
 from layerwise.errors import DiskError, LayerwiseError, first_line
-from layerwise.io import tables
 from layerwise.io.files import disk_fault, memory_fault, scratch
 from layerwise.models.load import LoadedModel
 from layerwise.names import encode
 from layerwise.progress import Progress
-from layerwise.tasks.reading import Setup, of_model
-from layerwise.tasks.results import KIND, SCHEMA, Score, join_tables
-from layerwise.tasks.task import Key, NoScoreError, Reader, Task, Unit, Vectors
+from layerwise.tasks.results import Cell, Score, TaskScores, has_key, join_tables, write_table
+from layerwise.tasks.task import (
+    Key,
+    NoScoreError,
+    Reader,
+    Setup,
+    Task,
+    Unit,
+    Vectors,
+    set_up,
+)
 
 log = logging.getLogger(__name__)
-
-Cell = tuple[int, int]
-"""Numbers of a layer and of a representation."""
 
 
 def evaluate(
@@ -92,7 +94,7 @@ def evaluate(
     """
     folder = folder or output.with_suffix("")
     paths = {name: folder / f"{encode(name)}.parquet" for name in tasks}
-    due = {name: task for name, task in tasks.items() if not _is_done(paths[name], keys[name])}
+    due = {name: task for name, task in tasks.items() if not has_key(paths[name], keys[name])}
     if len(due) < len(tasks):
         log.info("%d of %d tasks are done already", len(tasks) - len(due), len(tasks))
     if due:
@@ -100,85 +102,18 @@ def evaluate(
             setup = set_up(load(), extraction, scoring)
 
             def write(scored: TaskScores) -> None:
-                _write(scored, setup, paths[scored.name], keys[scored.name])
+                write_table(scored, setup, paths[scored.name], keys[scored.name])
 
-            score(setup, due, write, Pool(pool, threads))
+            score(setup, due, write, pool, threads)
     join_tables(paths.values(), tasks, key=key, output=output)
-
-
-def _write(scored: TaskScores, setup: Setup, path: Path, key: str) -> None:
-    """Write the table of a task."""
-    loaded = setup.loaded
-    about = {"model": loaded.name, "revision": loaded.revision, "task": scored.name}
-    last = max(loaded.anatomy.n_layers - 1, 1)
-    rows = [
-        about
-        | {"task_type": scored.task_type, "layer": layer, "depth": layer / last}
-        | scored.representations[number]._asdict()
-        | vars(of_subset)
-        for (layer, number), scores in scored.scores.items()
-        for of_subset in scores
-    ]
-    tables.write(
-        path,
-        pa.Table.from_pylist(rows, schema=SCHEMA),
-        kind=KIND,
-        key=key,
-        dtype=loaded.dtype,
-        weights_sha256=loaded.weights,
-        settings=setup.scoring.plain(),
-        **about,
-    )
-
-
-def _is_done(path: Path, key: str) -> bool:
-    """True if a task's table is there, whole, and has this key."""
-    try:
-        tables.read(path, "scores", kind=KIND)
-        return tables.facts(path).get("key") == key
-    except LayerwiseError:
-        return False
-
-
-# Scoring
-
-
-@dataclass(frozen=True)
-class TaskScores:
-    """Scores of one task.
-
-    Attributes
-    ----------
-    representations : list of Representation
-    scores : mapping
-        Scores by layer and representation, both by number: one for each split and subset.
-    """
-
-    name: str
-    task_type: str
-    representations: list[Representation]
-    scores: Mapping[Cell, Sequence[Score]]
-
-
-def set_up(loaded: LoadedModel, extraction: ExtractSettings, scoring: ScoringSettings) -> Setup:
-    """A model with its prompts; vectors are scaled as the model does, unless the settings say."""
-    if scoring.normalize is None:
-        scoring = scoring.model_copy(update={"normalize": loaded.normalizes})
-    return Setup(loaded, extraction, scoring, of_model(loaded.entry, loaded.revision))
-
-
-class Pool(NamedTuple):
-    """Processes that score, and their number."""
-
-    executor: Executor
-    size: int
 
 
 def score(
     setup: Setup,
     tasks: Mapping[str, Task],
     take: Callable[[TaskScores], None],
-    pool: Pool | None = None,
+    pool: Executor | None = None,
+    threads: int = 1,
 ) -> None:
     """Score all layers of a model on tasks. A task that fails does not stop the others.
 
@@ -188,8 +123,8 @@ def score(
         Tasks by name.
     take : callable
         Is given the scores of each task when they are complete.
-    pool : Pool, optional
-        Processes that score; by default this one.
+    pool : Executor, optional
+        Processes that score, as many as `threads`; by default this one.
 
     Raises
     ------
@@ -197,81 +132,53 @@ def score(
         After all tasks, if one failed: the first failure.
     """
     with scratch() as folder:
-        scoring = _Scoring(setup, take, pool or Pool(_Here(), 1), folder)
+        scoring = _Scoring(setup, take, pool or _Here(), threads, folder)
         try:
             for group in scoring.record(tasks):
                 scoring.embed(group)
-            scoring.wait()
+            scoring.collect()
         except BrokenProcessPool as error:
             raise LayerwiseError(
                 "A scoring process was killed, most likely because memory ran out; lower "
                 "scoring.threads. Finished tasks are kept.",
                 code="no_memory",
             ) from error
-    if scoring.failures:
-        (first, *_), n = scoring.failures.values(), len(scoring.failures)
+    failures = [error for error in scoring.ended.values() if error]
+    if failures:
+        first, n = failures[0], len(failures)
         more = f" ({n} of {len(tasks)} tasks failed)" if n > 1 else ""
         raise LayerwiseError(f"{first}{more}", code=first.code) from first
 
 
 @dataclass(eq=False)
-class _OpenTask:
-    """A task without its scores.
-
-    Attributes
-    ----------
-    n_units : int
-        Number of its units.
-    scores : list
-        Of each unit that is embedded, the futures of the scores of its layers.
-    """
+class _Recorded:
+    """A task whose inputs are recorded, and the scores of its units so far."""
 
     name: str
     task: Task
     task_type: str
-    reader: Reader
-    representations: list[Representation]
     n_units: int
-    scores: list[list[Future[dict[Cell, Any]]]] = field(default_factory=list)
-
-    def is_scored(self) -> bool:
-        """True if all layers are scored on all units."""
-        futures = [future for unit in self.scores for future in unit]
-        return len(self.scores) == self.n_units and all(future.done() for future in futures)
+    scores: list[dict[Cell, Any]] = field(default_factory=list)
 
 
-class _Recorded(NamedTuple):
+class _RecordedUnit(NamedTuple):
     """A unit of a task, and the prompt and text of each of its keys."""
 
-    task: _OpenTask
+    of: _Recorded
     unit: Unit
     inputs: list[tuple[str, Any]]
-
-    @property
-    def sort(self) -> tuple[Any, ...]:
-        """Equal for units that can be embedded together."""
-        return self.task.reader, *self.unit.sort
-
-
-class _EmbeddedUnit(NamedTuple):
-    """A unit of a task whose inputs are embedded: the row of each in a file of vectors."""
-
-    task: Task
-    selection: Any
-    rows: Mapping[Key, int]
-    path: Path
 
 
 @dataclass
 class _Scoring:
-    """The scoring of a model: tasks are recorded, embedded and scored.
+    """The scoring of a model: units of tasks are recorded, embedded in groups, and scored.
 
     Attributes
     ----------
-    open : dict
-        Tasks that are not scored yet, by name.
-    failures : dict
-        The first error of each task that failed.
+    ended : dict
+        Tasks that are scored or have failed, with their first error.
+    pending : list
+        Units of the last group, each with the scores of its layers as they come.
     n_files : int
         Number of files of vectors that were written; only the last may still be scored.
     n_waiting : int
@@ -280,49 +187,48 @@ class _Scoring:
 
     setup: Setup
     take: Callable[[TaskScores], None]
-    pool: Pool
+    pool: Executor
+    threads: int
     scratch: Path
-    open: dict[str, _OpenTask] = field(default_factory=dict)
-    failures: dict[str, LayerwiseError] = field(default_factory=dict)
+    ended: dict[str, LayerwiseError | None] = field(default_factory=dict)
+    pending: list[tuple[_Recorded, list[Future[dict[Cell, Any]]]]] = field(default_factory=list)
     n_files: int = 0
     n_waiting: int = 0
 
-    def record(self, tasks: Mapping[str, Task]) -> Iterator[list[_Recorded]]:
+    def record(self, tasks: Mapping[str, Task]) -> Iterator[list[_RecordedUnit]]:
         """Group the units of all tasks, in order: up to half of the limit is embedded together."""
-        group: list[_Recorded] = []
+        group: list[_RecordedUnit] = []
         inputs: set[tuple[str, Any]] = set()
+        sort: Any = None
         for recorded in self._units(tasks):
-            most = max(1, self._limit(recorded.task.reader) // 2)
-            fits = len(inputs.union(recorded.inputs)) <= most
-            if group and not (fits and recorded.sort == group[0].sort):
+            reader = recorded.of.task.reader
+            fits = len(inputs.union(recorded.inputs)) <= self._limit(reader) // 2
+            if group and not (fits and sort == (reader, *recorded.unit.sort)):
                 yield group
                 group, inputs = [], set()
+            sort = reader, *recorded.unit.sort
             group.append(recorded)
             inputs.update(recorded.inputs)
         if group:
             yield group
 
-    def _units(self, tasks: Mapping[str, Task]) -> Iterator[_Recorded]:
+    def _units(self, tasks: Mapping[str, Task]) -> Iterator[_RecordedUnit]:
         """The units of all tasks, with the prompts in front of their texts."""
         for name, task in tasks.items():
             try:
-                reader = task.reader
-                representations = reader.representations(self.setup)
-                units = list(task.units(max(1, self._limit(reader) // 2)))
+                units = list(task.units(max(1, self._limit(task.reader) // 2)))
                 kinds = dict.fromkeys(kind for unit in units for kind, _ in unit.keys)
                 before = {kind: task.prompt(self.setup.prompts, name, kind) for kind in kinds}
-                recorded = _OpenTask(
-                    name, task, task.task_type, reader, representations, len(units)
-                )
-            except Exception as error:
+                recorded = _Recorded(name, task, task.task_type, len(units))
+            except Exception as error:  # of libraries that read data, which may hold anything
                 self._note(name, error)
                 continue
             for kind, prompt in before.items():
                 if prompt:
                     log.info("%s: in front of %s: %r", name, kind or "each text", prompt)
-            self.open[name] = recorded
             for unit in units:
-                yield _Recorded(recorded, unit, [(before[kind], text) for kind, text in unit.keys])
+                inputs = [(before[kind], text) for kind, text in unit.keys]
+                yield _RecordedUnit(recorded, unit, inputs)
 
     def _limit(self, reader: Reader) -> int:
         """Number of inputs whose vectors may be on the scratch disk."""
@@ -330,36 +236,33 @@ class _Scoring:
         n_bytes = 4 * n_vectors * reader.width(self.setup)
         return int(self.setup.scoring.waiting_gb * 1e9) // n_bytes
 
-    def embed(self, group: Sequence[_Recorded]) -> None:
+    def embed(self, group: Sequence[_RecordedUnit]) -> None:
         """Embed a group and have it scored; if that fails, each of its units alone."""
-        group = [recorded for recorded in group if recorded.task.name in self.open]
+        group = [recorded for recorded in group if recorded.of.name not in self.ended]
         if not group:
             return
+        task = group[0].of
         try:
             self._score(group, *self._embed(group))
-        except Exception as error:
-            if _ends_all(error):
-                raise
-            if len(group) > 1:
+        except NoScoreError as error:
+            no_score = [Score(None, why=str(error))]
+            self._hand_over(task, dict.fromkeys(self._cells(task), no_score))
+        except Exception as error:  # of the model's code, or of texts of one of the tasks
+            if len(group) == 1 or _ends_all(error):
+                self._note(task.name, error)
+            else:
                 for recorded in group:
                     self.embed([recorded])
-                return
-            task = self.open.pop(group[0].task.name)
-            if isinstance(error, NoScoreError):
-                no_score = [Score(None, why=str(error))]
-                self._hand_over(task, dict.fromkeys(self._cells(task), no_score))
-            else:
-                self._note(task.name, error)
 
-    def _embed(self, group: Sequence[_Recorded]) -> tuple[Path, dict[tuple[str, Any], int]]:
+    def _embed(self, group: Sequence[_RecordedUnit]) -> tuple[Path, dict[tuple[str, Any], int]]:
         """Write the vectors of a group to a file, with the row of each input in it."""
-        loaded, reader = self.setup.loaded, group[0].task.reader
+        loaded, reader = self.setup.loaded, group[0].of.task.reader
         inputs = dict.fromkeys(pair for recorded in group for pair in recorded.inputs)
         media = {sha: one for recorded in group for sha, one in recorded.unit.media.items()}
         if len(inputs) + self.n_waiting > self._limit(reader):
-            self.wait()
+            self.collect()
         path = self.scratch / f"{self.n_files}.npy"
-        n_representations = len(group[0].task.representations)
+        n_representations = len(reader.representations(self.setup))
         shape = n_representations, loaded.anatomy.n_layers, len(inputs), reader.width(self.setup)
         n_read = reader.read(
             self.setup,
@@ -367,66 +270,72 @@ class _Scoring:
             [prompt for prompt, _ in inputs],
             _allocate(path, shape),
         )
-        names = ", ".join(dict.fromkeys(recorded.task.name for recorded in group))
+        names = ", ".join(dict.fromkeys(recorded.of.name for recorded in group))
         with Progress(len(inputs), f"{loaded.name} {names:.60}", "text") as bar:
             for n in n_read:
                 bar.update(n)
-                self.finish()
+                self._collect_if_scored()
         return path, {pair: row for row, pair in enumerate(inputs)}
 
     def _score(
-        self, group: Sequence[_Recorded], path: Path, rows: Mapping[tuple[str, Any], int]
+        self,
+        group: Sequence[_RecordedUnit],
+        path: Path,
+        rows: Mapping[tuple[str, Any], int],
     ) -> None:
         """Have the layers of a group scored, when those of the last one are."""
-        self.wait()
+        self.collect()
         self.n_files, self.n_waiting = self.n_files + 1, len(rows)
         for recorded in group:
-            pairs = zip(recorded.unit.keys, recorded.inputs, strict=True)
+            unit, task = recorded.unit, recorded.of
+            pairs = zip(unit.keys, recorded.inputs, strict=True)
             rows_of_keys = {key: rows[pair] for key, pair in pairs}
-            unit = _EmbeddedUnit(recorded.task.task, recorded.unit.selection, rows_of_keys, path)
-            score_cells = partial(_score, unit, settings=self.setup.scoring)
-            cells, n = self._cells(recorded.task), self.pool.size
-            shares = [cells[start::n] for start in range(n)]
-            recorded.task.scores.append(
-                [self.pool.executor.submit(score_cells, share) for share in shares]
-            )
-        self.finish()
+            cells, settings = self._cells(task), self.setup.scoring
+            work = partial(_score, task.task, unit.selection, rows_of_keys, path, settings)
+            shares = [cells[start :: self.threads] for start in range(self.threads)]
+            self.pending.append((task, [self.pool.submit(work, share) for share in shares]))
+        self._collect_if_scored()
 
-    def wait(self) -> None:
-        """Wait until all that is embedded is scored, and remove the vectors."""
-        wait(future for task in self.open.values() for unit in task.scores for future in unit)
-        self.finish()
+    def _collect_if_scored(self) -> None:
+        """Collect the scores of the last group once all are there."""
+        if all(future.done() for _, futures in self.pending for future in futures):
+            self.collect()
+
+    def collect(self) -> None:
+        """Wait for the scores of the last group, and hand over tasks that are complete."""
+        pending, self.pending = self.pending, []
+        for task, futures in pending:
+            try:
+                scores = [future.result() for future in futures]
+                task.scores.append({cell: of for part in scores for cell, of in part.items()})
+                if len(task.scores) == task.n_units and task.name not in self.ended:
+                    self._hand_over(
+                        task,
+                        {
+                            cell: task.task.scores(
+                                [unit[cell] for unit in task.scores], self.setup.scoring
+                            )
+                            for cell in self._cells(task)
+                        },
+                    )
+            except Exception as error:  # of mteb's or scikit-learn's code, on data of any sort
+                self._note(task.name, error)
         self.n_waiting = 0
         (self.scratch / f"{self.n_files - 1}.npy").unlink(missing_ok=True)
 
-    def finish(self) -> None:
-        """Hand over the scores of tasks that are scored by now."""
-        for task in [task for task in self.open.values() if task.is_scored()]:
-            del self.open[task.name]
-            try:
-                units: list[dict[Cell, Any]] = []
-                for futures in task.scores:
-                    units.append({})
-                    for future in futures:
-                        units[-1] |= future.result()
-                scores = {
-                    cell: task.task.scores([unit[cell] for unit in units], self.setup.scoring)
-                    for cell in self._cells(task)
-                }
-                self._hand_over(task, scores)
-            except Exception as error:
-                self._note(task.name, error)
-
-    def _hand_over(self, task: _OpenTask, scores: Mapping[Cell, Sequence[Score]]) -> None:
+    def _hand_over(self, task: _Recorded, scores: Mapping[Cell, Sequence[Score]]) -> None:
+        self.ended[task.name] = None
         for (layer, _), of_subsets in scores.items():
             for each in of_subsets:
                 if each.main_score is None:
                     log.warning("%s has no score at layer %s: %s", task.name, layer, each.why)
-        self.take(TaskScores(task.name, task.task_type, task.representations, scores))
+        representations = task.task.reader.representations(self.setup)
+        self.take(TaskScores(task.name, task.task_type, representations, scores))
 
-    def _cells(self, task: _OpenTask) -> list[Cell]:
+    def _cells(self, task: _Recorded) -> list[Cell]:
         """Every layer in every representation."""
-        n_layers, n = self.setup.loaded.anatomy.n_layers, len(task.representations)
+        n_layers = self.setup.loaded.anatomy.n_layers
+        n = len(task.task.reader.representations(self.setup))
         return [(layer, number) for layer in range(n_layers) for number in range(n)]
 
     def _note(self, name: str, error: Exception) -> None:
@@ -443,7 +352,7 @@ class _Scoring:
             failure.__cause__ = error
             error = failure
         log.error("%s: %s", name, error)
-        self.failures.setdefault(name, error)
+        self.ended[name] = self.ended.get(name) or error
 
 
 def _ends_all(error: Exception) -> bool:
@@ -474,16 +383,22 @@ def _allocate(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
 
 
 def _score(
-    unit: _EmbeddedUnit, cells: Sequence[Cell], settings: ScoringSettings
+    task: Task,
+    selection: Any,
+    rows: Mapping[Key, int],
+    path: Path,
+    settings: ScoringSettings,
+    cells: Sequence[Cell],
 ) -> dict[Cell, Any]:
     """Score some layers of a unit, in a process that scores."""
-    file = np.load(unit.path, mmap_mode="r")
-    scores: dict[Cell, Any] = {}
+    file = np.load(path, mmap_mode="r")
     with one_thread():
-        for layer, number in cells:
-            vectors = Vectors(np.array(file[number, layer]), unit.rows)
-            scores[layer, number] = unit.task.score(unit.selection, vectors, settings)
-    return scores
+        return {
+            (layer, number): task.score(
+                selection, Vectors(np.array(file[number, layer]), rows), settings
+            )
+            for layer, number in cells
+        }
 
 
 @contextmanager

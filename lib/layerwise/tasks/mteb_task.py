@@ -34,9 +34,8 @@ from layerwise.corpora.media import Medium
 from layerwise.corpora.media_sources import bytes_of
 from layerwise.errors import LayerwiseError
 from layerwise.tasks import catalog, results
-from layerwise.tasks.reading import Embedder
 from layerwise.tasks.results import Score
-from layerwise.tasks.task import Array, Key, Reader, Task, Unit, Vectors, keep_data
+from layerwise.tasks.task import Array, Embedder, Key, Reader, Task, Unit, Vectors, keep_data
 
 Selection = tuple[str, str, int, int]
 """Split, subset, and a range of a clustering's sets."""

@@ -1,4 +1,4 @@
-"""The table of scores, and the intervals of scores with several runs."""
+"""The tables of scores, of a task or of a model, and intervals of scores with several runs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from layerwise.activations.representation import Representation
 from layerwise.config.settings import ScoringSettings
 from layerwise.errors import LayerwiseError
 from layerwise.io import tables
+from layerwise.tasks.task import Setup
 
 KIND = tables.Kind("layerwise.scores", 3)
 
@@ -87,6 +89,61 @@ SCHEMA = pa.schema(
     + [(f.name, _TYPES[str(f.type).split()[0]]) for f in fields(Score) if f.compare]
 )
 """Columns of the table of scores."""
+
+
+Cell = tuple[int, int]
+"""Numbers of a layer and of a representation."""
+
+
+@dataclass(frozen=True)
+class TaskScores:
+    """Scores of one task.
+
+    Attributes
+    ----------
+    representations : list of Representation
+    scores : mapping
+        Scores by layer and representation, both by number: one for each split and subset.
+    """
+
+    name: str
+    task_type: str
+    representations: list[Representation]
+    scores: Mapping[Cell, Sequence[Score]]
+
+
+def write_table(scored: TaskScores, setup: Setup, path: Path, key: str) -> None:
+    """Write the table of a task, with its key."""
+    loaded = setup.loaded
+    about = {"model": loaded.name, "revision": loaded.revision, "task": scored.name}
+    last = max(loaded.anatomy.n_layers - 1, 1)
+    rows = [
+        about
+        | {"task_type": scored.task_type, "layer": layer, "depth": layer / last}
+        | scored.representations[number]._asdict()
+        | vars(of_subset)
+        for (layer, number), scores in scored.scores.items()
+        for of_subset in scores
+    ]
+    tables.write(
+        path,
+        pa.Table.from_pylist(rows, schema=SCHEMA),
+        kind=KIND,
+        key=key,
+        dtype=loaded.dtype,
+        weights_sha256=loaded.weights,
+        settings=setup.scoring.plain(),
+        **about,
+    )
+
+
+def has_key(path: Path, key: str) -> bool:
+    """True if a table of scores is there, whole, and has this key."""
+    try:
+        tables.read(path, "scores", kind=KIND)
+        return tables.facts(path).get("key") == key
+    except LayerwiseError:
+        return False
 
 
 def join_tables(parts: Iterable[Path], tasks: Iterable[str], *, key: str, output: Path) -> None:
