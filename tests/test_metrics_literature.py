@@ -16,10 +16,9 @@ from layerwise.config.settings import MetricsSettings
 from layerwise.metrics import errors
 from layerwise.metrics.catalog import spectrum
 from layerwise.metrics.catalog.cka import cka
-from layerwise.metrics.catalog.cosines import self_cluster
 from layerwise.metrics.catalog.curvature import curvature, turning_angles
+from layerwise.metrics.catalog.pairs import distances, self_cluster, two_nn
 from layerwise.metrics.catalog.spectrum import effective_rank
-from layerwise.metrics.catalog.two_nn import distances, two_nn
 from layerwise.metrics.formulas import UndefinedMetricError, spectra
 from layerwise.metrics.formulas.entropy import entropy
 from layerwise.metrics.formulas.spectra import covariance_spectrum, unit_centred
@@ -354,8 +353,8 @@ def test_the_standard_error_of_a_mean() -> None:
     plain = values.std(ddof=1) / math.sqrt(60)
     assert errors.of_mean(values) == pytest.approx(plain)
     rng = np.random.default_rng(0)
-    means = np.array([[rng.permutation(values)[20:].mean()] for _ in range(400)])
-    assert errors.of_parts(means, 60)[0] == pytest.approx(plain, rel=0.15)
+    means = np.array([rng.permutation(values)[20:].mean() for _ in range(400)])
+    assert errors.of_parts(means, 60) == pytest.approx(plain, rel=0.15)
     assert math.isnan(errors.of_mean(values[:1]))
     assert not list(errors.parts(Layer(Arrays(values[:1, None]))))
 

@@ -26,7 +26,7 @@ from layerwise.metrics.catalog.lidar import eigenvalues, lidar
 from layerwise.metrics.formulas import UndefinedMetricError
 from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
 from layerwise.metrics.layer import Layer
-from layerwise.metrics.registry import Overall, PerPrompt, all_metrics, get
+from layerwise.metrics.registry import OnParts, Overall, PerPrompt, all_metrics, get
 from layerwise.metrics.table import compute_layer
 
 RNG = np.random.default_rng(7)
@@ -223,9 +223,10 @@ def test_many_views_take_no_more_memory_than_two(
     [("infonce", 10_000), ("infonce_mi_bound", 10_000), ("dime", 2_000), ("two_nn", 5_000)],
 )
 def test_what_grows_with_the_square_of_prompts_is_of_a_sample(name: str, most: int) -> None:
+    none = OnParts(np.empty(0), np.empty(0, dtype=np.intp))
     counted = dataclasses.replace(
         get(name),
-        compute=lambda layer, *_: [Overall(0.0, len(layer.prompts), stderr=0.0)],
+        compute=lambda layer, *_: [Overall(0.0, len(layer.prompts), parts=none)],
         per_prompt=False,
     )
     (row, *_) = compute_layer(Layer(Arrays(np.ones((3, most + 5, 2)))), [counted]).values

@@ -95,17 +95,8 @@ def parts(layer: Layer) -> Iterator[Layer]:
         yield layer.subset(np.flatnonzero(members))
 
 
-def of_parts(values: Array, n: int) -> Array:
-    """Standard errors of metrics of n prompts from their values on `parts`.
-
-    Parameters
-    ----------
-    values : array, shape (PARTS, K)
-
-    Returns
-    -------
-    array, shape (K,)
-    """
+def of_parts(values: Array, n: int) -> float:
+    """Standard error of a metric of n prompts from its values on `parts`; NaN if there is none."""
     _, size, out = _sizes(n)
     scale = math.sqrt((n - size * out) / (size * out))
-    return np.asarray(scale * np.std(values, axis=0, ddof=1))
+    return float(scale * np.std(values, ddof=1)) if len(values) > 1 else math.nan

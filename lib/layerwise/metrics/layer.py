@@ -10,7 +10,7 @@ repeated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -53,6 +53,15 @@ class Layer:
         Token selection.
     index : int
         Layer.
+
+    Attributes
+    ----------
+    prompts : tuple of str, length N
+    hidden : int
+    n_views : int
+        Number V of augmented views.
+    lacks : frozenset of str
+        Inputs of metrics that are not there.
     """
 
     def __init__(
@@ -71,9 +80,7 @@ class Layer:
         self.prompts: tuple[str, ...] = reader.prompts
         self.hidden: int = reader.hidden
         self.n_views: int = reader.n_views - 1
-        """Number V of augmented views."""
         self.lacks: frozenset[str] = reader.lacks
-        """Inputs of metrics that are not there."""
         self._reader, self._at = reader, (protocol, tokens, index)
         self._rows: Any = slice(None)
         self._arrays: dict[tuple[Any, ...], npt.NDArray[Any]] = {}
@@ -157,18 +164,19 @@ class Layer:
             return np.asarray(whole.pooled[rows])
         return self._matrix(self._read("pooled", *self._at), self.has_tokens)
 
-    @cached_property
-    def centred_gram(self) -> Array:
-        """Inner products of pairs of centred pooled embeddings, shape (M, M); see `by_pairs`."""
-        return self._recentred("centred", lambda layer: _gram_of_rows(centred(layer.pooled)))
+    def centred_gram(self, embeddings: str = "pooled") -> Array:
+        """Inner products of pairs of centred embeddings, shape (M, M); see `by_pairs`.
 
-    @cached_property
-    def centred_grams_of_ends(self) -> tuple[Array, Array]:
-        """The same of the first and of the last layer."""
-        return (
-            self._recentred("first", lambda layer: _gram_of_rows(centred(layer.first))),
-            self._recentred("last", lambda layer: _gram_of_rows(centred(layer.last))),
-        )
+        Parameters
+        ----------
+        embeddings : {'pooled', 'first', 'last'}
+        """
+
+        def make(layer: Layer) -> Array:
+            return _gram_of_rows(centred(getattr(layer, embeddings)))
+
+        gram = self.of_pairs(f"centred {embeddings}", make)
+        return gram if self._whole is None else double_centred(gram)
 
     @cached_property
     def pooled_spectrum(self) -> Array:
@@ -182,7 +190,7 @@ class Layer:
         """Eigenvalues of N times the covariance of the pooled embeddings."""
         if not self.by_pairs:
             return covariance_spectrum(self.pooled)
-        return not_all_zero(spectrum_of(self.centred_gram, float(np.trace(self._gram))))
+        return not_all_zero(spectrum_of(self.centred_gram(), float(np.trace(self._gram))))
 
     @property
     def first(self) -> Array:
@@ -214,12 +222,14 @@ class Layer:
         """The augmented views, shape (V, M, D), in the precision they are stored in."""
         return self._finite(self._read("views", *self._at, axis=1)[1:, self.kept_in_views])
 
-    @property
-    def groups_of_views(self) -> Sequence[npt.NDArray[np.floating[Any]]]:
+    def groups_of_views(self) -> Iterator[npt.NDArray[np.floating[Any]]]:
         """The augmented views, all at once or, if they are large, read one by one: (K, M, D)."""
         if self.n_views * len(self.prompts) * self.hidden * 4 <= VIEWS_BYTES:
-            return [self.views]
-        return _OneByOne(self)
+            yield self.views
+            return
+        for view in range(1, self.n_views + 1):
+            array = self._read("pooled", *self._at, view)
+            yield self._finite(_rows(array, self.kept_in_views)[None])
 
     def _finite(self, views: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if not np.isfinite(views).all():
@@ -275,17 +285,6 @@ class Layer:
     def _gram(self) -> Array:
         return self.of_pairs("gram", lambda layer: _gram_of_rows(layer.pooled))
 
-    def _recentred(self, name: str, make: Callable[[Layer], Array]) -> Array:
-        gram = self.of_pairs(name, make)
-        return gram if self._whole is None else double_centred(gram)
-
-    def _view(self, view: int) -> npt.NDArray[Any]:
-        """One view of the prompts that are kept in all, shape (1, M, D), read anew."""
-        array = self._reader.pooled(*self._at, view)
-        if self.protocol == "reference":
-            array = self._unit_centred(array)
-        return self._finite(_rows(array[self._rows], self.kept_in_views)[None])
-
     def _unit_centred(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The embeddings of each view, shape (N, D) or (V, N, D), as `unit_centred` has them."""
         if array.ndim == 3:
@@ -305,18 +304,3 @@ def _rows(array: npt.NDArray[Any], rows: Mask) -> npt.NDArray[Any]:
 
 def _gram_of_rows(X: Array) -> Array:
     return np.asarray(X @ X.T)
-
-
-class _OneByOne(Sequence[npt.NDArray[Any]]):
-    """The augmented views of a layer, each read when it is asked for."""
-
-    def __init__(self, layer: Layer) -> None:
-        self.layer = layer
-
-    def __len__(self) -> int:
-        return self.layer.n_views
-
-    def __getitem__(self, view: Any) -> Any:
-        if not 0 <= view < len(self):
-            raise IndexError(view)
-        return self.layer._view(view + 1)

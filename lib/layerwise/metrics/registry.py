@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -54,16 +55,13 @@ class PerPrompt:
         `Layer.pooled`.
     alpha : float, optional
         Order of the entropy.
-    independent : bool
-        False if a prompt's value depends on the other prompts, so that the standard error is that
-        of an `Overall`.
     parts : OnParts, optional
-        As of `Overall`.
+        As of `Overall`, for values that depend on the other prompts. Others are independent, and
+        their standard deviation gives the standard error.
     """
 
     values: Array
     alpha: float | None = None
-    independent: bool = True
     parts: OnParts | None = None
 
 
@@ -79,17 +77,14 @@ class Overall:
         left out.
     alpha : float, optional
         Order of the entropy.
-    stderr : float, optional
-        Standard error, NaN for none; by default that of `layerwise.metrics.errors`.
     parts : OnParts, optional
         The values on parts of the prompts, if the metric has them for less than it costs to
-        compute it again on each.
+        compute it again on each. There is no standard error if there are no parts.
     """
 
     value: float
     n: int
     alpha: float | None = None
-    stderr: float | None = None
     parts: OnParts | None = None
 
 
@@ -188,47 +183,44 @@ class Metric:
             `Overall`.
         """
         if layer.protocol not in self.protocols:
+            protocols = " or ".join(self.protocols)
             raise UndefinedMetricError(
-                f"it is defined under the protocol {' or '.join(self.protocols)}, "
-                f"not under {layer.protocol}."
+                f"it is defined under the protocol {protocols}, not under {layer.protocol}."
             )
         if not layer.lacks.isdisjoint(self.inputs):
             raise UndefinedMetricError(
                 "it needs the states of tokens, the activations hold one vector of each prompt."
             )
-        if layer.n_views < self.min_views:
-            raise UndefinedMetricError(
-                f"it needs {self.min_views} augmented views of each prompt, the activations hold "
-                f"{layer.n_views}."
-            )
-        if len(layer.prompts) < self.min_prompts:
-            raise UndefinedMetricError(
-                f"it needs {self.min_prompts} prompts, the activations hold {len(layer.prompts)}."
-            )
+        for least, n, what in (
+            (self.min_views, layer.n_views, "augmented views of each prompt"),
+            (self.min_prompts, len(layer.prompts), "prompts"),
+        ):
+            if n < least:
+                raise UndefinedMetricError(f"it needs {least} {what}, the activations hold {n}.")
         settings = self.settings and layer.settings.of(self.section, self.settings)
         for result in self.compute(layer, settings) if settings else self.compute(layer):
             yield self._checked(result, layer)
 
     def _checked(self, result: Any, layer: Layer) -> Result:
-        """A result whose values are an array with a number for each prompt, or each kept one."""
+        """A result whose values are an array with a number for each prompt."""
         if not isinstance(result, PerPrompt if self.per_prompt else Overall):
             raise LayerwiseError(
                 f"The metric {self.name} yields {type(result).__name__}; yield PerPrompt(values) "
                 "and declare per_prompt=True, or yield Overall(value, n).",
                 code="wrong_type",
             )
-        if not isinstance(result, PerPrompt):
+        if isinstance(result, Overall):
             return result
-        n, n_kept = len(layer.prompts), int(layer.has_tokens.sum())
-        try:
-            values = np.asarray(result.values, dtype=np.float64)
-        except (TypeError, ValueError):
-            values = np.empty((0, 0))
-        if values.shape in ((n,), (n_kept,)):
-            return replace(result, values=values)
+        n, n_with_tokens = len(layer.prompts), int(layer.has_tokens.sum())
+        with suppress(TypeError, ValueError):
+            numbers = np.array(result.values, dtype=np.float64)
+            if numbers.shape in ((n,), (n_with_tokens,)):
+                values = np.full(n, np.nan)
+                values[slice(None) if len(numbers) == n else layer.has_tokens] = numbers
+                return replace(result, values=values)
         raise LayerwiseError(
             f"The metric {self.name} yields values that are not {n} numbers, one for each prompt, "
-            f"nor {n_kept}, one for each prompt with tokens that count.",
+            f"nor {n_with_tokens}, one for each prompt with tokens that count.",
             code="wrong_shape",
         )
 

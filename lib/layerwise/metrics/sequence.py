@@ -97,55 +97,51 @@ def compute(activations: Activations, settings: MetricsSettings) -> pd.DataFrame
             "protocol": "paper",
             "depth": layer / max(1, activations.n_layers - 1),
         }
-        if activations.has_prefixes:
-            for tokens in activations.tokens:
-                entropies = _entropies(activations, settings, tokens, layer)
-                rows += [{**about, "tokens": tokens, **row} for row in entropies]
+        quantities = [(t, _entropies(activations, settings, t, layer)) for t in activations.tokens]
         if "all" in activations.tokens:
-            rows += [{**about, "tokens": "all", **row} for row in _norms(activations, layer)]
+            quantities.append(("all", _norms(activations, layer)))
+        for tokens, series in quantities:
+            about["tokens"] = tokens
+            for position, values in series:
+                n_left_out = len(activations.prompts) - len(values)
+                row = {**about, **position, **_summary(values), "n_left_out": n_left_out}
+                rows.append(row)
     return tidy(pd.DataFrame(rows), COLUMNS)
 
 
-def _norms(activations: Activations, layer: int) -> Iterator[dict[str, Any]]:
+def _norms(activations: Activations, layer: int) -> Iterator[tuple[dict[str, Any], Array]]:
+    """Norms of the t-th token, on the grid of t."""
     from layerwise.activations.store import grid
 
     norms = activations.norms(layer).astype(np.float64)
     for t in grid(norms.shape[1]):
         values = norms[~np.isnan(norms[:, t - 1]), t - 1]
-        about = {"metric": "token_norm", "normalization": "raw", "position": t}
-        yield {**about, **_summary(values, len(norms))}
+        yield {"metric": "token_norm", "normalization": "raw", "position": t}, values
 
 
 def _entropies(
     activations: Activations, settings: MetricsSettings, tokens: str, layer: int
-) -> Iterator[dict[str, Any]]:
-    for t, spectra in activations.prefixes(tokens, layer).items():
-        spectra, total = spectra[spectra[:, 0] > 0], len(spectra)
+) -> Iterator[tuple[dict[str, Any], Array]]:
+    """Entropies of the first t tokens, by order and normalisation."""
+    spectra_of = activations.prefixes(tokens, layer) if activations.has_prefixes else {}
+    for t, spectra in spectra_of.items():
+        spectra = spectra[spectra[:, 0] > 0]
         size = t - (tokens == "drop_first")
         for alpha in settings.alphas if len(spectra) else ():
             values = entropy_from_eigenvalues(spectra, alpha)
+            where = {"metric": "prefix_entropy", "alpha": alpha, "position": t}
             for name in QUANTITIES["prefix_entropy"].normalizations:
                 # log 1 is 0 and cannot divide.
-                if name != "raw" and (name not in settings.normalizations or size < 2):
-                    continue
-                shown = normalise(values, normalization=name, n=size, d=activations.hidden)
-                yield {
-                    "metric": "prefix_entropy",
-                    "alpha": alpha,
-                    "normalization": name,
-                    "position": t,
-                    **_summary(np.asarray(shown), total),
-                }
+                if name == "raw" or (name in settings.normalizations and size > 1):
+                    normalised = normalise(values, name, n=size, d=activations.hidden)
+                    yield {**where, "normalization": name}, normalised
 
 
-def _summary(values: Array, total: int) -> dict[str, Any]:
-    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+def _summary(values: Array) -> dict[str, Any]:
+    quartiles = np.quantile(values, [0.25, 0.5, 0.75])
     return {
         "value": values.mean(),
         "stderr": errors.of_mean(values),
-        "quartile_1": low,
-        "median": middle,
-        "quartile_3": high,
+        **dict(zip(("quartile_1", "median", "quartile_3"), quartiles, strict=True)),
         "n": len(values),
-        "n_left_out": total - len(values),
     }

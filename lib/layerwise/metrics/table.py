@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,13 +18,12 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from layerwise.activations.store import Activations
 from layerwise.metrics import errors
-from layerwise.metrics.formulas import Array, UndefinedMetricError
+from layerwise.metrics.formulas import UndefinedMetricError
 from layerwise.metrics.formulas.entropy import normalise
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import RAW, Metric, PerPrompt, Result, all_metrics
 from layerwise.metrics.sequence import PLACE
 from layerwise.progress import Progress
-from layerwise.vocabulary import BLOCK
 
 if TYPE_CHECKING:
     from layerwise.config.settings import MetricsSettings
@@ -63,14 +63,11 @@ class Rows:
 
 def compute_layer(layer: Layer, metrics: Sequence[Metric]) -> Rows:
     """All metrics of one layer under one protocol and choice of tokens."""
-    rows = Rows()
-    by_size: dict[int, list[Metric]] = {}
+    rows, n = Rows(), len(layer.prompts)
+    by_size: defaultdict[int, list[Metric]] = defaultdict(list)
     for metric in metrics:
         if layer.protocol in metric.protocols and layer.tokens in metric.tokens:
-            n = len(layer.prompts)
-            by_size.setdefault(min(n, metric.max_prompts.get(layer.protocol, n)), []).append(
-                metric
-            )
+            by_size[min(n, metric.max_prompts.get(layer.protocol, n))].append(metric)
     for size, group in by_size.items():
         sample = layer.sample(size)
         _measure(sample, group, rows)
@@ -79,7 +76,7 @@ def compute_layer(layer: Layer, metrics: Sequence[Metric]) -> Rows:
         for row in rows.values:
             row.setdefault("stderr", stderr.get(_key(row), math.nan))
     for row in rows.values:
-        row["n_left_out"] = len(layer.prompts) - row["n"]
+        row["n_left_out"] = n - row["n"]
     return rows
 
 
@@ -93,10 +90,6 @@ def _measure(layer: Layer, metrics: Sequence[Metric], rows: Rows) -> None:
             continue
         names = metric.normalizations.get(layer.protocol, RAW)
         for result in results:
-            if isinstance(result, PerPrompt) and len(result.values) < len(layer.prompts):
-                values = np.full(len(layer.prompts), np.nan)
-                values[layer.has_tokens] = result.values
-                result = replace(result, values=values)
             base: Row = {"metric": metric.name, "alpha": result.alpha}
             for name in names:
                 if name != "raw" and name not in layer.settings.normalizations:
@@ -107,34 +100,28 @@ def _measure(layer: Layer, metrics: Sequence[Metric], rows: Rows) -> None:
                 else:
                     rows.left_out[metric.name, f"no prompt has a value ({name})."] += 1
             if isinstance(result, PerPrompt):
-                rows.prompts.append({**base, **_of_prompts(layer, result.values)})
+                defined = np.isfinite(result.values)
+                columns = {
+                    "prompt_id": np.array(layer.prompts)[defined],
+                    "n_tokens": layer.n_tokens[defined],
+                    "value": result.values[defined],
+                }
+                rows.prompts.append({**base, **columns})
 
 
 def _row(layer: Layer, result: Result, normalization: str) -> Row:
-    if not isinstance(result, PerPrompt):
-        value = normalise(result.value, normalization, result.n, layer.hidden)
-        row: Row = {"value": float(value), "n": result.n}
-        if result.stderr is not None:
-            row["stderr"] = result.stderr
-    else:
+    if isinstance(result, PerPrompt):
         values = normalise(result.values, normalization, layer.n_tokens, layer.hidden)
         values = values[np.isfinite(values)]
-        row = {"value": float(values.mean()) if len(values) else math.nan, "n": len(values)}
-        if result.independent:
-            row["stderr"] = errors.of_mean(values)
+        value = values.mean() if len(values) else math.nan
+        row = {"value": float(value), "n": len(values), "stderr": errors.of_mean(values)}
+    else:
+        value = normalise(result.value, normalization, result.n, layer.hidden)
+        row = {"value": float(value), "n": result.n}
     if result.parts is not None:
         values = normalise(result.parts.values, normalization, result.parts.n, layer.hidden)
-        row["stderr"] = float(errors.of_parts(values, int(layer.has_tokens.sum())))
+        row["stderr"] = errors.of_parts(values, int(layer.has_tokens.sum()))
     return row
-
-
-def _of_prompts(layer: Layer, values: Array) -> Row:
-    defined = np.isfinite(values)
-    return {
-        "prompt_id": np.array(layer.prompts)[defined],
-        "n_tokens": layer.n_tokens[defined],
-        "value": values[defined],
-    }
 
 
 def _key(row: Row) -> tuple[Any, ...]:
@@ -148,15 +135,12 @@ def _errors(layer: Layer, metrics: Sequence[Metric]) -> dict[tuple[Any, ...], fl
         rows = Rows()
         _measure(subset, metrics, rows)
         by_part.append({_key(row): row["value"] for row in rows.values})
-    keys = (
-        [key for key in by_part[0] if all(key in values for values in by_part)] if by_part else []
-    )
-    if not keys:
-        return {}
-    values = np.array([[values[key] for key in keys] for values in by_part])
-    return dict(
-        zip(keys, errors.of_parts(values, int(layer.has_tokens.sum())).tolist(), strict=True)
-    )
+    n = int(layer.has_tokens.sum())
+    return {
+        key: errors.of_parts(np.array([values[key] for values in by_part]), n)
+        for key in (by_part[0] if by_part else ())
+        if all(key in values for values in by_part)
+    }
 
 
 def compute(
@@ -189,14 +173,12 @@ def compute(
     """
     available = all_metrics()
     metrics = [available[name] for name in settings.metrics or available]
-    protocols, choices = activations.protocols, activations.tokens
     values: list[Row] = []
     prompts: list[pd.DataFrame] = []
     left_out: Counter[tuple[str, str]] = Counter()
-    n_layers = sum(
-        activations.n_layers - (sublayer != BLOCK) for sublayer in activations.sublayers
-    )
-    total = len(protocols) * len(choices) * n_layers
+    variants = list(itertools.product(activations.protocols, activations.tokens))
+    # The embedding output has no sublayers.
+    n_layers = len(activations.sublayers) * (activations.n_layers - 1) + 1
     what = f"metrics of {activations.model} {activations.revision}"
     # A layer takes about six copies of its embeddings, in float64.
     room = MEMORY // (48 * len(activations.prompts) * activations.hidden + 1)
@@ -204,18 +186,14 @@ def compute(
     with (
         threadpool_limits(1, "blas"),
         ThreadPoolExecutor(threads) as pool,
-        Progress(total, what, "layer") as bar,
+        Progress(len(variants) * n_layers, what, "layer") as bar,
     ):
         for sublayer in activations.sublayers:
             with Activations(activations.path, sublayer=sublayer) as source:
-
-                def one(variant: tuple[str, str, int], source: Activations = source) -> Rows:
-                    return compute_layer(Layer(source, settings, *variant), metrics)
-
-                places = list(itertools.product(protocols, choices, source.layers))
-                for (protocol, tokens, layer), rows in zip(
-                    places, pool.map(one, places), strict=True
-                ):
+                places = [(*v, layer) for v in variants for layer in source.layers]
+                layers = (Layer(source, settings, *place) for place in places)
+                all_rows = pool.map(partial(compute_layer, metrics=metrics), layers)
+                for (protocol, tokens, layer), rows in zip(places, all_rows, strict=True):
                     variant: Row = {
                         "sublayer": sublayer,
                         "layer": layer,

@@ -63,12 +63,12 @@ def _alignment(K: Array, L: Array, cross: float) -> float:
     return min(cross / scale, 1.0)
 
 
-def _with_end(layer: Layer, which: int) -> Overall:
-    """CKA with the first (0) or the last (1) layer."""
+def _with_end(layer: Layer, which: str) -> Overall:
+    """CKA with the first or the last layer."""
     n = int(layer.has_tokens.sum())
     if not layer.by_pairs:
-        return Overall(cka(layer.pooled, (layer.first, layer.last)[which]), n)
-    K, L = layer.centred_gram, layer.centred_grams_of_ends[which]
+        return Overall(cka(layer.pooled, getattr(layer, which)), n)
+    K, L = layer.centred_gram(), layer.centred_gram(which)
     return Overall(_alignment(K, L, float(np.vdot(K, L))), n)
 
 
@@ -83,7 +83,7 @@ def _with_end(layer: Layer, which: int) -> Overall:
 )
 def compute_first(layer: Layer) -> Iterator[Overall]:
     """Linear CKA of the pooled embeddings with those of layer 0."""
-    yield _with_end(layer, 0)
+    yield _with_end(layer, "first")
 
 
 @metric(
@@ -97,4 +97,4 @@ def compute_first(layer: Layer) -> Iterator[Overall]:
 )
 def compute_last(layer: Layer) -> Iterator[Overall]:
     """Linear CKA of the pooled embeddings with those of the last layer."""
-    yield _with_end(layer, 1)
+    yield _with_end(layer, "last")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -55,16 +54,13 @@ def joint_entropies(K: Array, alphas: Sequence[float]) -> Array:
     array, shape (len(alphas),)
         NaN if K is zero.
     """
-    values: Array = np.empty(0)
-    if any(alpha != 2 for alpha in alphas):
-        values = np.asarray(np.linalg.eigvalsh(K))
-    result = []
-    for alpha in alphas:
-        if alpha == 2:
-            result.append(collision_entropy(K))
-        else:
-            result.append(float(entropy_from_eigenvalues(values, alpha)))
-    return np.asarray(result)
+    by_products = all(alpha == 2 for alpha in alphas)
+    values = np.asarray(np.empty(0) if by_products else np.linalg.eigvalsh(K))
+    entropies = [
+        collision_entropy(K) if alpha == 2 else float(entropy_from_eigenvalues(values, alpha))
+        for alpha in alphas
+    ]
+    return np.asarray(entropies)
 
 
 def difference_of_entropies(
@@ -161,8 +157,8 @@ def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
     A, B = layer.pair
     places = np.flatnonzero(layer.kept_in_pair)
     if not reference:
-        A, B, kept = unit_pair(A, B)
-        places = places[kept]
+        A, B, nonzero = unit_pair(A, B)
+        places = places[nonzero]
     n, d = A.shape
     if n < 2 or not (A.any() and B.any()):
         raise UndefinedMetricError("DiME needs at least two prompts with two views each.")
@@ -174,17 +170,15 @@ def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
     values = difference_of_entropies(KA, KB, alphas, orders)
     if not np.isfinite(values).all():
         raise UndefinedMetricError("Too few embeddings differ from zero for a permuted pair.")
-    if of_features:
-        for alpha, value in zip(alphas, values.tolist(), strict=True):
-            yield Overall(value, n, alpha, stderr=math.nan)
-        return
     members = errors.parts_of(layer).among(places)
+    if of_features:
+        members = members[:0]
     counts = members.sum(axis=1)
     on_parts = np.empty((len(members), len(alphas)))
     count = min(1 if n >= MANY else 2, settings.permutations)
-    for found, rows in zip(on_parts, map(np.flatnonzero, members), strict=True):
+    for part, rows in enumerate(map(np.flatnonzero, members)):
         orders = permutations_of(len(rows), count, seed)
-        own_a, own_b = (K.take(rows, axis=0).take(rows, axis=1) for K in (KA, KB))
-        found[:] = difference_of_entropies(own_a, own_b, alphas, orders)
-    for alpha, value, own in zip(alphas, values.tolist(), on_parts.T, strict=True):
-        yield Overall(value, n, alpha, parts=OnParts(own, counts) if len(counts) else None)
+        of_a, of_b = (K.take(rows, axis=0).take(rows, axis=1) for K in (KA, KB))
+        on_parts[part] = difference_of_entropies(of_a, of_b, alphas, orders)
+    for alpha, value, on_order in zip(alphas, values.tolist(), on_parts.T, strict=True):
+        yield Overall(value, n, alpha, parts=OnParts(on_order, counts))

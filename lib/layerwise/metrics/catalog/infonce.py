@@ -71,6 +71,9 @@ def _log_sums(Z: Array, others: Array, temperature: float, members: Array, itsel
 
     With `itself` False the others are the rows of Z, without the row itself.
     """
+    # Scipy takes as long to import as all metrics together.
+    from scipy.special import logsumexp
+
     # Inner products are at most 1: where no exponential underflows, those of a block serve all
     # sets. With a smaller τ each anchor and set needs a scale of its own.
     shared = temperature >= 1 / 300
@@ -84,7 +87,8 @@ def _log_sums(Z: Array, others: Array, temperature: float, members: Array, itsel
         if not itself:
             np.fill_diagonal(block[:, start - first :], -np.inf)
         if not shared:
-            sums[start:stop] = _scaled_log_sums(block, members)
+            sets = members.T.astype(bool)
+            sums[start:stop] = np.transpose([logsumexp(block[:, s], axis=1) for s in sets])
             continue
         block -= 1 / temperature
         np.exp(block, out=block)
@@ -92,16 +96,6 @@ def _log_sums(Z: Array, others: Array, temperature: float, members: Array, itsel
         if not itself:
             sums[stop:] += block[:, stop - start :].T @ members[start:stop]
     return np.log(sums) + 1 / temperature if shared else sums
-
-
-def _scaled_log_sums(block: Array, members: Array) -> Array:
-    """``log Σ_j exp(b_ij)`` over the members of each set."""
-    found = np.empty((len(block), members.shape[1]))
-    for column, of_set in zip(found.T, members.T.astype(bool), strict=True):
-        chosen = block[:, of_set]
-        top = chosen.max(axis=1)
-        column[:] = np.log(np.exp(chosen - top[:, None]).sum(axis=1)) + top
-    return found
 
 
 def infonce(A: npt.ArrayLike, B: npt.ArrayLike, temperature: float = 0.1) -> float:
@@ -155,11 +149,13 @@ def infonce_mi_bound(A: npt.ArrayLike, B: npt.ArrayLike, temperature: float = 0.
     return math.log(2 * len(unit_pair(A, B)[0]) - 1) - loss
 
 
-def pair_losses(layer: Layer, temperature: float) -> PerPrompt:
-    """Loss of each prompt of a layer, NaN where a view of it is zero or no token of it counts.
+def pair_losses(layer: Layer, temperature: float) -> tuple[Array, OnParts]:
+    """Loss of each prompt of a layer, and the mean loss on each part of the prompts.
 
-    ``paper``: two-way. ``reference``: one-way, as in the released code. The values on the parts of
-    the prompts come from the same similarities.
+    NaN where a view of a prompt is zero or no token of it counts.
+
+    ``paper``: two-way. ``reference``: one-way, as in the released code. The values of the
+    parts come from the same similarities.
     """
     A, B, kept = unit_pair(*layer.pair)
     if len(A) < 2:
@@ -172,9 +168,7 @@ def pair_losses(layer: Layer, temperature: float) -> PerPrompt:
     values = np.full(len(layer.prompts), np.nan)
     values[places] = losses[:, 0]
     n = parts.sum(axis=1)
-    on_parts = OnParts((losses[:, 1:] * parts.T).sum(axis=0) / n, n) if len(parts) else None
-    # A prompt near many others raises all of their losses.
-    return PerPrompt(values, independent=False, parts=on_parts)
+    return values, OnParts((losses[:, 1:] * parts.T).sum(axis=0) / n, n)
 
 
 @metric(
@@ -194,7 +188,9 @@ def pair_losses(layer: Layer, temperature: float) -> PerPrompt:
 )
 def compute(layer: Layer, settings: Settings) -> Iterator[PerPrompt]:
     """The loss, a mean over prompts; of more than 10,000 prompts a random sample is taken."""
-    yield layer.once("infonce", lambda: pair_losses(layer, settings.temperature))
+    values, parts = layer.once("infonce", lambda: pair_losses(layer, settings.temperature))
+    # A prompt near many others raises all of their losses, so they are not independent.
+    yield PerPrompt(values, parts=parts)
 
 
 @metric(
@@ -215,11 +211,11 @@ def compute(layer: Layer, settings: Settings) -> Iterator[PerPrompt]:
 )
 def compute_bound(layer: Layer, settings: Settings) -> Iterator[Overall]:
     """``log(2N - 1)`` less the loss; under ``reference`` 1 less the loss over log N."""
-    losses = layer.once("infonce", lambda: pair_losses(layer, settings.temperature))
+    losses, parts = layer.once("infonce", lambda: pair_losses(layer, settings.temperature))
 
     def bound(loss: Any, n: Any) -> Any:
         return 1 - loss / np.log(n) if layer.protocol == "reference" else np.log(2 * n - 1) - loss
 
-    n, parts = int(np.isfinite(losses.values).sum()), losses.parts
-    on_parts = None if parts is None else OnParts(bound(*parts), parts.n)
-    yield Overall(float(bound(np.nanmean(losses.values), n)), n, parts=on_parts)
+    n = int(np.isfinite(losses).sum())
+    value = float(bound(np.nanmean(losses), n))
+    yield Overall(value, n, parts=parts._replace(values=bound(*parts)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,13 @@ from pydantic import Field
 
 from layerwise.errors import LayerwiseError
 from layerwise.metrics import errors
-from layerwise.metrics.formulas import Array, Mask, UndefinedMetricError, as_numpy
+from layerwise.metrics.formulas import (
+    Array,
+    Mask,
+    UndefinedMetricError,
+    as_numpy,
+    check_matrix,
+)
 from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
 from layerwise.metrics.formulas.spectra import centred, gram, row_blocks, significant
 from layerwise.metrics.layer import Layer
@@ -77,28 +83,25 @@ class Scatter:
 
     Parameters
     ----------
-    groups : iterable of arrays, each of shape (K, N, D)
-        All views, some at a time; gone through twice.
+    groups : callable
+        Without arguments, to all views, some at a time: arrays of shape (K, N, D).
     blocks : int array, shape (N,), optional
         Block of each prompt; one block by default.
     """
 
     def __init__(
-        self, groups: Iterable[Views], blocks: npt.NDArray[np.intp] | None = None
+        self, groups: Callable[[], Iterable[Views]], blocks: npt.NDArray[np.intp] | None = None
     ) -> None:
         self.n_views = 0
-        self.means: Array = np.empty(0)
-        for group in groups:
-            if not self.n_views:
-                self.means = np.zeros(group.shape[1:])
+        self.means: Array = np.zeros(1)
+        for group in groups():
             self.n_views += len(group)
-            for part in row_blocks(len(self.means)):
-                self.means[part] += group[:, part].sum(axis=0, dtype=np.float64)
+            self.means = self.means + group.sum(axis=0, dtype=np.float64)
         self.means /= self.n_views
         n, d = self.means.shape
         self.blocks = np.zeros(n, dtype=np.intp) if blocks is None else blocks
         self.sums: Array = np.zeros((int(self.blocks.max()) + 1, d, d))
-        for group in groups:
+        for group in groups():
             step = max(1, AT_ONCE // len(group))
             for block, total in enumerate(self.sums):
                 rows = np.flatnonzero(self.blocks == block)
@@ -150,7 +153,7 @@ def eigenvalues(views: Views, delta: float) -> Array:
         )
     if n * (v - 1) < d:
         return _spectrum(gram(whiten(views, delta)))
-    return Scatter([views]).spectrum(delta)
+    return Scatter(lambda: [views]).spectrum(delta)
 
 
 def _spectrum(K: Array) -> Array:
@@ -202,12 +205,8 @@ def lidar(views: npt.ArrayLike, delta: float = 1e-4) -> float:
         raise LayerwiseError(
             f"Views of shape (V, N, D) are wanted, got {array.shape}.", code="wrong_shape"
         )
-    finite = np.isfinite(array).all(axis=(0, 2))
-    if not finite.all():
-        row = int(np.argmin(finite))
-        raise LayerwiseError(
-            f"NaN or infinity in a view of row {row}; leave the row out.", code="not_finite"
-        )
+    for view in array:
+        check_matrix(view)
     return float(np.exp(entropy_from_eigenvalues(eigenvalues(array, delta))))
 
 
@@ -228,15 +227,14 @@ def lidar(views: npt.ArrayLike, delta: float = 1e-4) -> float:
 def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
     """Effective number of discriminant directions, over all augmented views."""
     spectra, counts = _on_all_and_parts(layer, settings.delta)
-    for alpha in (1.0,) if layer.protocol == "paper" else layer.settings.alphas:
-        values = np.array([float(entropy_from_eigenvalues(own, alpha)) for own in spectra])
+    is_rank = layer.protocol == "paper"
+    for alpha in (1.0,) if is_rank else layer.settings.alphas:
+        values = np.array([float(entropy_from_eigenvalues(s, alpha)) for s in spectra])
+        if is_rank:
+            values = np.exp(values)
         parts = OnParts(values[1:], counts[1:]) if len(values) > 1 else None
-        n = int(counts[0])
-        if layer.protocol == "paper":
-            of_ranks = None if parts is None else parts._replace(values=np.exp(parts.values))
-            yield Overall(float(np.exp(values[0])), n, parts=of_ranks)
-        else:
-            yield Overall(float(values[0]), n, alpha, parts=parts)
+        value, n = float(values[0]), int(counts[0])
+        yield Overall(value, n, None if is_rank else alpha, parts=parts)
 
 
 def _on_all_and_parts(layer: Layer, delta: float) -> tuple[list[Array], npt.NDArray[np.intp]]:

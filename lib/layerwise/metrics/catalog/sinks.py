@@ -138,7 +138,7 @@ def _multiples(norms: Array) -> Array:
     middle = np.take_along_axis(ordered, np.maximum(last, 0) // 2, axis=1)
     largest = np.take_along_axis(ordered, np.maximum(last - [0, 1], 0), axis=1)
     is_defined = (last >= [0, 1]) & (middle > 0)
-    return np.divide(largest, middle, out=np.full(largest.shape, np.nan), where=is_defined)
+    return np.where(is_defined, largest, np.nan) / np.where(is_defined, middle, 1.0)
 
 
 @of_norms(

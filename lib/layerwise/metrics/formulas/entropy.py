@@ -76,8 +76,6 @@ def entropy_from_eigenvalues(eigenvalues: Array, alpha: float = 1.0) -> Array:
             first = (p * log_p).sum(axis=-1)
             spread = (p * np.square(log_p)).sum(axis=-1) - first**2
             result = -first - (alpha - 1) / 2 * spread
-        elif alpha == 2:
-            result = -np.log(np.square(p).sum(axis=-1))
         elif math.isinf(alpha):
             result = -np.log(p.max(axis=-1))
         else:

@@ -1,0 +1,224 @@
+"""Cosines and distances of pairs of embeddings: anisotropy, clustering, intrinsic dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from layerwise.metrics.formulas import Array, UndefinedMetricError, check_matrix
+from layerwise.metrics.formulas.spectra import EPSILON, ROUNDING, row_blocks, unit_rows
+from layerwise.metrics.layer import Layer
+from layerwise.metrics.registry import Overall, metric
+
+FEWEST_PROMPTS = 10
+DISCARD = 0.1
+
+
+def anisotropy(X: npt.ArrayLike) -> float:
+    """Mean cosine of the embeddings of two prompts (Ethayarajh 2019).
+
+    Parameters
+    ----------
+    X : array, shape (N, D)
+        Pooled embeddings of N ≥ 2 prompts. Zero vectors are left out.
+
+    Returns
+    -------
+    float
+        -1/(N - 1) to 1; 1 where all point one way.
+
+    Raises
+    ------
+    UndefinedMetricError
+        If fewer than two embeddings differ from zero.
+
+    Examples
+    --------
+    >>> round(anisotropy(np.eye(4)), 6), round(anisotropy(np.ones((4, 4))), 6)
+    (0.0, 1.0)
+    """
+    X = check_matrix(X)
+    n, total = 0, np.zeros(X.shape[1])
+    for rows in row_blocks(len(X)):
+        unit, _ = unit_rows(X[rows])
+        n, total = n + len(unit), total + unit.sum(axis=0)
+    if n < 2:
+        raise UndefinedMetricError("The mean cosine needs two embeddings that are not zero.")
+    # Linear in N, though there are N² pairs: ‖Σ x̂‖² is the sum of all cosines.
+    return float((np.square(total).sum() - n) / (n * (n - 1)))
+
+
+@metric(
+    label="Mean cosine",
+    direction=-1,
+    range="-1/(N - 1) to 1",
+    source="Ethayarajh 2019",
+    inputs=("pooled",),
+    function=anisotropy,
+    min_prompts=2,
+)
+def compute_anisotropy(layer: Layer) -> Iterator[Overall]:
+    """Mean cosine of the pooled embeddings of two prompts; zero vectors are left out."""
+    yield Overall(anisotropy(layer.pooled), int(layer.pooled.any(axis=1).sum()))
+
+
+def self_cluster(X: npt.ArrayLike) -> float:
+    """``(D‖X̂X̂ᵀ‖_F² - N(D + N - 1)) / ((D - 1)(N - 1)N)`` (Tsitsulin et al. 2023).
+
+    X̂ are the embeddings made to unit length; zero vectors are left out.
+
+    Parameters
+    ----------
+    X : array, shape (N, D)
+        Pooled embeddings of N ≥ 2 prompts, D ≥ 2. Computed in float64.
+
+    Returns
+    -------
+    float
+        About 0 for vectors spread evenly over the sphere, 1 where all point one way.
+
+    Raises
+    ------
+    UndefinedMetricError
+        If fewer than two embeddings differ from zero, or D is 1.
+
+    Examples
+    --------
+    >>> round(self_cluster(np.ones((4, 3))), 6)
+    1.0
+    """
+    X = check_matrix(X)
+    n, d = int(X.any(axis=1).sum()), X.shape[1]
+    unit = (unit_rows(X[rows])[0] for rows in row_blocks(len(X)))
+    K = sum((some.T @ some for some in unit), np.zeros((d, d)))
+    return _of_squares(float(np.vdot(K, K)), n, d)
+
+
+def squared_cosines(X: Array) -> Array:
+    """Squared cosines of all pairs of rows, 0 of zero vectors; shape (N, N)."""
+    unit, nonzero = unit_rows(X)
+    squares = np.zeros((len(X), len(X)))
+    squares[np.ix_(nonzero, nonzero)] = np.square(unit @ unit.T)
+    return squares
+
+
+def _of_squares(total: float, n: int, d: int) -> float:
+    """From the sum of the squared cosines of all pairs of n vectors that are not zero."""
+    if min(n, d) < 2:
+        raise UndefinedMetricError("Self-Cluster needs two non-zero embeddings of two dimensions.")
+    expected = n + n * (n - 1) / d
+    return (total - expected) / (n * n - expected)
+
+
+@metric(
+    label="Self-Cluster",
+    range="about 0 (even) to 1 (collapsed)",
+    source="Tsitsulin et al. 2023",
+    inputs=("pooled",),
+    function=self_cluster,
+    min_prompts=2,
+)
+def compute_self_cluster(layer: Layer) -> Iterator[Overall]:
+    """Self-Cluster of the pooled embeddings."""
+    n = int(layer.pooled.any(axis=1).sum())
+    if layer.by_pairs:
+        squares = layer.of_pairs("squared_cosines", lambda whole: squared_cosines(whole.pooled))
+        value = _of_squares(float(squares.sum()), n, layer.hidden)
+    else:
+        value = self_cluster(layer.pooled)
+    yield Overall(value, n)
+
+
+def distances(X: Array) -> Array:
+    """Euclidean distances of rows, shape (N, N), infinite on the diagonal.
+
+    From inner products of the *centred* rows: a mean far from 0 would cost digits. Rows closer
+    than float32's rounding of the larger of the two are copies, at distance 0; so are those
+    closer than the rounding of the inner products.
+    """
+    from sklearn.metrics.pairwise import euclidean_distances
+
+    norms = np.linalg.norm(X, axis=1)
+    X = X - X.mean(axis=0)
+    squares = euclidean_distances(X, squared=True)
+    rounding = len(X) * EPSILON * np.square(X).sum(axis=1).max()
+    for row, norm in zip(squares, norms, strict=True):
+        copies = np.square(ROUNDING * np.maximum(norm, norms))
+        row[row <= np.maximum(copies, rounding)] = 0.0
+    np.fill_diagonal(squares, np.inf)
+    return np.asarray(np.sqrt(squares))
+
+
+def _estimate(matrix: Array, discard: float) -> tuple[float, int]:
+    # skdim imports numba and matplotlib, which takes 2 s: only this metric should pay for it.
+    from skdim.id import TwoNN
+
+    if not matrix.all():
+        # Copies are left out: they would be neighbours at distance 0.
+        copies = np.tril(matrix == 0, -1).any(axis=1)
+        matrix = matrix[np.ix_(~copies, ~copies)]
+    if len(matrix) < FEWEST_PROMPTS:
+        raise UndefinedMetricError(
+            f"TwoNN needs {FEWEST_PROMPTS} embeddings that differ; there are {len(matrix)}."
+        )
+    used = np.partition(matrix, 1, axis=1)[:, :2]
+    if not (used[:, 1] > used[:, 0]).any():
+        raise UndefinedMetricError("TwoNN is not defined where all neighbours are equally near.")
+    if int(len(used) * (1 - discard)) < 2:
+        raise UndefinedMetricError(
+            f"TwoNN needs two ratios, and leaving out {discard:.0%} of {len(used)} leaves fewer: "
+            "lower discard."
+        )
+    fit = TwoNN(discard_fraction=discard, dist=True).fit(used)
+    return float(fit.dimension_), len(used)
+
+
+def two_nn(X: npt.ArrayLike, discard: float = DISCARD) -> float:
+    """TwoNN intrinsic dimension (Facco et al. 2017), by scikit-dimension.
+
+    From the ratio of each point's distances to its second and its first neighbour: a line
+    through ``-log(1 - F(μ))`` against log μ.
+
+    Parameters
+    ----------
+    X : array, shape (N, D)
+        Computed in float64. Of points that are equal up to float32's rounding one counts.
+    discard : float
+        Share of the largest ratios that is left out.
+
+    Returns
+    -------
+    float
+        Above 0. Biased low where the dimension is high: it would need N of the order of e^d.
+
+    Raises
+    ------
+    UndefinedMetricError
+        For fewer than ten points that differ.
+
+    Examples
+    --------
+    >>> flat = np.random.default_rng(0).uniform(size=(500, 2))
+    >>> round(two_nn(flat @ np.ones((2, 30)) + flat @ np.eye(2, 30)))
+    2
+    """
+    return _estimate(distances(check_matrix(X)), discard)[0]
+
+
+@metric(
+    label="Intrinsic dimension (TwoNN)",
+    range="above 0",
+    source="Facco et al. 2017; scikit-dimension",
+    inputs=("pooled",),
+    function=two_nn,
+    min_prompts=FEWEST_PROMPTS,
+    # Distances are N x N.
+    max_prompts={"paper": 5000, "reference": 5000},
+    note="Of prompts with one embedding a single one counts, so n can differ by layer.",
+)
+def compute_two_nn(layer: Layer) -> Iterator[Overall]:
+    """TwoNN on the pooled embeddings; of more prompts a random sample of 5,000."""
+    of_pairs = layer.of_pairs("distances", lambda whole: distances(whole.pooled))
+    yield Overall(*_estimate(of_pairs, DISCARD))
