@@ -18,7 +18,7 @@ import pytest
 
 from layerwise.project import ROOT
 
-# docs/claims.md is written from the shipped tables, which tests/test_release.py checks.
+# docs/claims.md is written from the shipped tables, which tests/test_papers.py checks.
 PAGES = [
     page
     for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "results" / "README.md")

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ROOT
 from helpers import tiny
 from helpers.refused import refused
 from typer.testing import CliRunner
@@ -31,7 +30,7 @@ from layerwise.models.load import load
 from layerwise.run.plan import Plan
 from layerwise.tasks.evaluate import evaluate
 from layerwise.tasks.labelled import LabelledTask
-from papers import claims, explain, losses, release
+from papers import explain, losses, release
 from papers.__main__ import app as annex
 
 MODEL = "Pythia/70m/step1000"
@@ -152,16 +151,6 @@ def test_evidence_of_selection_rules_by_kind_of_model() -> None:
     assert output["low"].notna().tolist() == (output["n_models"] > 2).tolist()
     assert output.loc[published.DECODER, "loss"] == pytest.approx(7.07, abs=0.01)
     assert losses.kind_of("berta-base") is None
-
-
-def test_the_page_of_claims_is_what_the_tables_say() -> None:
-    page = (ROOT / "docs/claims.md").read_text(encoding="utf-8")
-    assert claims.page() == page, "write it again: python -m papers claims > docs/claims.md"
-    assert len(claims.CLAIMS) >= 15
-    for words in ("16.5 (8.7 to 24.2)", "1.5 (0.6 to 2.4)", "3.863 at step 1, 2.598 at the end"):
-        assert words in page
-    assert claims.Found("", (True, False)).verdict == "mixed"
-    assert claims.Found("", (False,)).verdict == "not reproduced"
 
 
 @pytest.mark.parametrize("name", ["scores", "metrics"])

@@ -22,7 +22,7 @@ def claims() -> None:
 
     Example: python -m papers claims > docs/claims.md
     """
-    from papers.claims import page
+    from papers.claims.page import page
 
     typer.echo(page(), nl=False)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,13 @@ from layerwise.association.curves import ScoreCurves, metric_curves, score_curve
 from layerwise.association.published import published_metrics, published_scores, read_table
 from layerwise.config.settings import OWN_TEXTS
 
+PYTHIA, MAMBA, BERT = "Pythia-410m", "mamba-370m", "bert-base"
+EMBEDDER = "LLM2Vec-mntp-unsup-simcse-8B"
+SIZES = ("Pythia-14m", "Pythia-70m", "Pythia-160m", PYTHIA, "Pythia-1b")
+METRICS = ("prompt_entropy", "dataset_entropy", "curvature", "infonce", "dime", "lidar")
+LENSES = Path(__file__).parent / "lenses.csv"
+"""Accuracies of MMLU, BLiMP and ToxiGen by layer, read from the authors' release: the first two
+from the curves of its figures, ToxiGen from its files. States count as they do there."""
 TEXTS = {
     "mteb/amazon_counterfactual": "AmazonCounterfactualClassification",
     "mteb/amazon_massive_intent": "MassiveIntentClassification",
@@ -89,3 +97,42 @@ class Release:
         rows = self.metrics[self.metrics["normed"]]
         normed = rows.loc[rows["model"] == model, "layer"].unique()
         return float(stats.prominences(curve.drop(normed, errors="ignore").to_numpy()).max())
+
+    def lowest_layer(self, model: str, corpus: str = "wikitext") -> tuple[int, int]:
+        """Layer of least prompt entropy before the last, and the last layer."""
+        curve = self.curve(model, "prompt_entropy", corpus)
+        return lowest(curve.iloc[:-1]), int(curve.index.max())
+
+    def checkpoints(self) -> list[int]:
+        """Steps of Pythia-410m that have metrics on WikiText, ascending."""
+        rows = self.metrics["corpus"].eq("wikitext") & self.metrics["model"].eq(PYTHIA)
+        steps = self.metrics.loc[rows, "revision"].str.extract(r"^step(\d+)$")[0].dropna()
+        return sorted(map(int, steps.unique()))
+
+    def stages(self, revision: str = "main") -> pd.DataFrame:
+        """Effective ranks inside Pythia-410m: blocks as rows, sub-layers as columns."""
+        rows = self.metrics["corpus"].eq("stages") & self.metrics["revision"].eq(revision)
+        return self.metrics[rows].pivot(index="layer", columns="sublayer", values="value")
+
+    def changes_of_rank(self, revision: str = "main") -> pd.DataFrame:
+        """Change of the stream's log effective rank by the output of each sub-layer, by block.
+
+        Columns ``mixer`` (attention) and ``mlp``; from block 2 on, since the release has no rank
+        of the embeddings.
+        """
+        ranks = self.stages(revision).transform(np.log)
+        before, between, after = ranks["block"].shift(), ranks["mixer_residual"], ranks["block"]
+        return pd.DataFrame({"mixer": between - before, "mlp": after - between}).dropna()
+
+
+def lowest(curve: pd.Series[float]) -> int:
+    """Layer of the least value of a curve."""
+    return int(curve.index.to_numpy()[curve.to_numpy().argmin()])
+
+
+def lens_accuracies(benchmark: str, model: str, lens: str = "logit lens") -> np.ndarray:
+    """Accuracy of each state of a model on a benchmark, in [0, 1]."""
+    table = pd.read_csv(LENSES, float_precision="round_trip")
+    wanted = {"benchmark": benchmark, "model": model, "lens": lens}
+    rows = table[(table[list(wanted)] == list(wanted.values())).all(axis=1)]
+    return rows.sort_values("state")["accuracy"].to_numpy()

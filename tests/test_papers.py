@@ -1,0 +1,95 @@
+"""The annex: claims of both papers, their theorems, and what the authors' numbers add."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import ROOT
+
+from papers import theory
+from papers.claims import inputs, metrics, page, scores
+from papers.claims.claim import Number, verdict
+from papers.tables import Release, lens_accuracies
+
+CLAIMS = (*page.LAYER_BY_LAYER, *page.DOES_IT_MATTER)
+
+
+@pytest.fixture(scope="module")
+def release() -> Release:
+    return Release()
+
+
+def raw(**where: object) -> pd.DataFrame:
+    """Rows of the shipped file of metrics."""
+    table = pd.read_parquet(ROOT / "lib/layerwise/data/published/metrics.parquet")
+    table["model"] = table["family"].astype(str) + "-" + table["size"].astype(str)
+    return table[(table[list(where)] == list(where.values())).all(axis=1)]
+
+
+def test_the_page_of_claims_is_what_the_tables_say() -> None:
+    text = (ROOT / "docs/claims.md").read_text(encoding="utf-8")
+    assert page.page() == text, "write it again: python -m papers claims > docs/claims.md"
+    for words in ("16.5 (8.7 to 24.2)", "1.5 (0.6 to 2.4)", "cannot be checked"):
+        assert words in text
+    assert all(line.count("|") == 7 for line in text.splitlines() if "| **" in line)
+
+
+def test_verdicts_follow_the_rule_on_the_page() -> None:
+    yes, no, aside = Number("a", True), Number("b", False), Number("c")
+    assert verdict([yes, aside]) == "reproduced"
+    assert verdict([yes, no]) == "mixed"
+    assert verdict([no, aside]) == "not reproduced"
+    assert verdict([aside]) == verdict([]) == "cannot be checked"
+    assert [str(number) for number in (yes, no, aside)] == ["a ✓", "b ✗", "(c)"]
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.says[:50])
+def test_a_checked_claim_has_a_place_and_a_condition(claim: page.Claim) -> None:
+    assert claim.where
+    assert claim.decides
+    unchecked = ("Fine-tuning on chains of thought", "Prompt entropy of intermediate layers is bi")
+    assert bool(claim.supported_if) != claim.says.startswith(unchecked)
+
+
+def test_claims_name_the_papers_models(release: Release) -> None:
+    """Fourteen has the paper's five families and no other, Figure 2 three models."""
+    words = " ".join(map(str, inputs.objective_makes_the_valley.check(release)))
+    assert all(family in words for family in ("aim", "vit", "beit", "dinov2", "mae"))
+    assert "clip" not in words
+    words = " ".join(map(str, metrics.bert_is_stable.check(release)))
+    assert "bert-base" in words and "Llama" not in words
+
+
+def test_changes_of_the_stream_by_hand(release: Release) -> None:
+    ranks = raw(dataset="stages", revision="main").pivot(
+        index="layer", columns="sublayer", values="value"
+    )
+    by_hand = sum(np.log(ranks["block"][n] / ranks["mixer_residual"][n]) for n in (5, 6, 7, 8, 9))
+    changes = release.changes_of_rank()
+    assert (
+        changes["mlp"].loc[5:9].sum() == pytest.approx(by_hand) == pytest.approx(-1.46, abs=0.01)
+    )
+    assert changes["mixer"].loc[5:9].sum() == pytest.approx(0.18, abs=0.01)
+    assert changes.index.min() == 2, "the release has no rank of the embeddings"
+
+
+def test_missing_tasks_of_bert(release: Release) -> None:
+    """Five of its seven missing tasks are clusterings, where late layers win."""
+    curves = release.score("bert-base")
+    assert sum("Clustering" in task for task in curves.tasks_left_out) == 5
+    assert scores.lead_in_the_mix_of_32(curves) == pytest.approx(3.4, abs=0.05)
+    everything = release.score("Pythia-410m")
+    assert scores.lead_in_the_mix_of_32(everything) == pytest.approx(scores.lead(everything).gain)
+
+
+@pytest.mark.parametrize("statement", theory.STATEMENTS, ids=lambda statement: statement.name)
+def test_the_example_of_a_theorem_shows_its_verdict(statement: theory.Statement) -> None:
+    example = statement.example()
+    assert example.shown, example.words
+
+
+def test_accuracies_of_lenses() -> None:
+    accuracy = lens_accuracies("MMLU", "Llama3-8B")
+    assert len(accuracy) == 32 and accuracy.argmax() == 28
+    assert len(lens_accuracies("ToxiGen", "Pythia-410m", "tuned lens")) == 24
