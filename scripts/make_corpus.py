@@ -15,7 +15,9 @@ def main(arguments: script.Arguments) -> None:
     texts = next(iter(arguments.texts), None)
     task = getattr(settings.source, "task", None)
     if task is not None:
-        texts = script.task_of(arguments.plan, task).texts()
+        from layerwise.tasks.task import texts_of
+
+        texts = texts_of(script.task_of(arguments.plan, task))
     make_corpus(arguments.output, arguments.corpus, settings, texts=texts, key=arguments.key)
 
 

@@ -27,7 +27,7 @@ from layerwise.tasks.choice import ChoiceTask
 from layerwise.tasks.evaluate import score
 from layerwise.tasks.questions import Question, Questions, read_questions
 from layerwise.tasks.results import TaskScores
-from layerwise.tasks.task import set_up
+from layerwise.tasks.task import set_up, texts_of
 
 FAMILIES = ("gpt_neox", "llama", "gemma2", "mamba2", "granite", "phi", "gpt2")
 
@@ -128,7 +128,7 @@ def test_files_in_the_schema_of_mmlu(suffix: str, tmp_path: Path) -> None:
     source = FileQuestions(file=str(path), examples=str(path))
     asked, examples = read_questions(ChoiceEntry(questions=source, shots=2, sample=7))
     assert len(asked) == 7 and len(examples) == 20 and asked[0].subject == "some algebra"
-    assert ChoiceTask(ChoiceEntry(questions=source)).texts() == [row["question"] for row in ROWS]
+    assert texts_of(ChoiceTask(ChoiceEntry(questions=source))) == [row["question"] for row in ROWS]
     answers = {row["question"]: row["answer"] for row in ROWS}
     assert all(answers[q.question] == q.answer for q in asked)
     with refused("too_few"):

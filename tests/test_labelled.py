@@ -17,7 +17,7 @@ from layerwise.errors import LayerwiseError
 from layerwise.tasks import labelled, probes
 from layerwise.tasks.labelled import LabelledTask, Labels, correlate, layer_score
 from layerwise.tasks.labels import read_tagged
-from layerwise.tasks.task import normalized
+from layerwise.tasks.task import normalized, texts_of
 
 N = 200
 
@@ -271,5 +271,5 @@ def test_words_are_whole_sentences_without_rare_tags(tmp_path: Path) -> None:
     assert len(data.labels) in (96, 100) and set(data.labels.tolist()) == {0, 1}
     words = pd.Series(data.groups).value_counts()
     assert (words == 4).all() and data.types == [str(word) for word in data.texts[0]]
-    texts = LabelledTask(task).texts()
+    texts = texts_of(LabelledTask(task))
     assert set(texts) == set(data.groups) and len(texts) == len(data.groups) / 4

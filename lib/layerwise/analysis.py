@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,14 +132,13 @@ def score_labels(
 
     Tokens are pooled after the model's final norm: by the model's own pooling if it is one of
     sentence-transformers, else by their mean. Vectors are scaled to unit length if such a model
-    does so. With `keep_vectors`, scores are `layerwise.tasks.labelled.LayerScore`.
+    does so. With `keep_vectors`, scores have their vectors.
     """
     from joblib.externals.loky import get_reusable_executor  # type: ignore[import-untyped]
 
     from layerwise.config.settings import ExtractSettings, ScoringSettings
     from layerwise.section import parse
     from layerwise.tasks.evaluate import score
-    from layerwise.tasks.labelled import GivenLabels
     from layerwise.tasks.results import TaskScores
     from layerwise.tasks.task import set_up
 
@@ -146,7 +146,8 @@ def score_labels(
     setup = set_up(loaded, parse(ExtractSettings, {"tokens": [tokens]}), scoring)
     pool = get_reusable_executor(threads) if threads > 1 else None
     taken: list[TaskScores] = []
-    score(setup, {"labels": GivenLabels(labels, keep_vectors)}, taken.append, pool, threads)
+    labels = replace(labels, keep_vectors=keep_vectors)
+    score(setup, {"labels": labels}, taken.append, pool, threads)
     return [taken[0].scores[layer, 0][0] for layer in range(loaded.anatomy.n_layers)]
 
 

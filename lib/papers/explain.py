@@ -23,7 +23,7 @@ from layerwise.run import script
 from layerwise.run.plan import Plan
 from layerwise.tasks.evaluate import score
 from layerwise.tasks.results import TaskScores
-from layerwise.tasks.task import ModelPrompts, Task, set_up
+from layerwise.tasks.task import ModelPrompts, Task, set_up, texts_of
 from layerwise.vocabulary import FINAL_NORM, POOLINGS, SCORED_READOUTS, TOKENS
 
 log = logging.getLogger(__name__)
@@ -230,7 +230,7 @@ def _changes(own: Pass, loaded: LoadedModel, task: Task) -> Iterator[Pass]:
     """Passes that differ from a model's own in one setting, and that can change its vectors."""
     if isinstance(loaded.reader, Texts):
         texts, tokenizer = loaded.texts, loaded.texts.tokenizer
-        ids, n_cut = texts.prompts(task.texts())
+        ids, n_cut = texts.prompts(texts_of(task))
         with_special, without = (
             tokenizer("a", add_special_tokens=special)["input_ids"] for special in (True, False)
         )

@@ -178,7 +178,7 @@ def read_folder(folder: Path, most: int, seed: int = 0) -> tuple[Labels, int]:
     labels = [media.labels[row] for row in rows]
     data = labels_of([read(row) for row in rows], labels, "classification")
     data = replace(data, seed=seed)
-    data.splits  # noqa: B018  (raises if they cannot be split)
+    data.check_splits()
     return data, n
 
 
@@ -188,13 +188,9 @@ def _sampled(data: Labels, most: int) -> tuple[Labels, int]:
     if n <= most:
         return data, n
     rows = _drawn(data, most)
-    texts = [[column[r] for r in rows] for column in data.texts]
-    part = replace(
-        data, texts=texts, labels=data.labels[rows], groups=[data.groups[r] for r in rows]
-    )
-    if data.kind != "pairs":
-        part.splits  # noqa: B018  (raises if they cannot be split)
-    return part, n
+    sample = data.rows(rows)
+    sample.check_splits()
+    return sample, n
 
 
 def _drawn(data: Labels, most: int) -> Any:
@@ -255,8 +251,7 @@ def with_copies_together(data: Labels) -> tuple[Labels, int]:
         return data, 0
     joined = replace(data, groups=connected_components(links, directed=False)[1][groups].tolist())
     try:
-        if data.kind != "pairs":
-            joined.splits  # noqa: B018  (raises if they cannot be split)
+        joined.check_splits()
     except LayerwiseError as error:
         raise LayerwiseError(
             f"{n} rows are near-copies of others and count as one with them. {error}",

@@ -14,6 +14,7 @@ at most half of the limit.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,13 +26,14 @@ from functools import partial
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from layerwise.activations.representation import Representation
 from layerwise.config.settings import ExtractSettings, ScoringSettings
 from layerwise.errors import DiskError, LayerwiseError, first_line
 from layerwise.io.files import disk_fault, memory_fault, scratch
@@ -152,21 +154,32 @@ def score(
 
 @dataclass(eq=False)
 class _Recorded:
-    """A task whose inputs are recorded, and the scores of its units so far."""
+    """A task whose inputs are recorded, and the scores of its units so far.
+
+    Attributes
+    ----------
+    prompts : dict
+        By prompt type, the prompt in front of inputs.
+    cells : list
+        Every layer in every representation.
+    """
 
     name: str
     task: Task
     task_type: str
+    prompts: dict[str, str]
+    representations: list[Representation]
+    cells: list[Cell]
     n_units: int
     scores: list[dict[Cell, Any]] = field(default_factory=list)
 
+    def inputs(self, unit: Unit) -> list[tuple[str, Any]]:
+        """Prompt and text of each key of a unit."""
+        return [(self.prompts[kind], text) for kind, text in unit.keys]
 
-class _RecordedUnit(NamedTuple):
-    """A unit of a task, and the prompt and text of each of its keys."""
 
-    of: _Recorded
-    unit: Unit
-    inputs: list[tuple[str, Any]]
+Group = list[tuple[_Recorded, Unit]]
+"""Units that are embedded together: their tasks have equal readers."""
 
 
 @dataclass
@@ -178,7 +191,7 @@ class _Scoring:
     ended : dict
         Tasks that are scored or have failed, with their first error.
     pending : list
-        Units of the last group, each with the scores of its layers as they come.
+        Tasks of the last group, each with the scores of the layers of a unit as they come.
     n_files : int
         Number of files of vectors that were written; only the last may still be scored.
     n_waiting : int
@@ -195,40 +208,42 @@ class _Scoring:
     n_files: int = 0
     n_waiting: int = 0
 
-    def record(self, tasks: Mapping[str, Task]) -> Iterator[list[_RecordedUnit]]:
+    def record(self, tasks: Mapping[str, Task]) -> Iterator[Group]:
         """Group the units of all tasks, in order: up to half of the limit is embedded together."""
-        group: list[_RecordedUnit] = []
+        group: Group = []
         inputs: set[tuple[str, Any]] = set()
         sort: Any = None
-        for recorded in self._units(tasks):
-            reader = recorded.of.task.reader
-            fits = len(inputs.union(recorded.inputs)) <= self._limit(reader) // 2
-            if group and not (fits and sort == (reader, *recorded.unit.sort)):
+        for recorded, unit in self._units(tasks):
+            reader, before = recorded.task.reader, sort
+            sort = reader, *unit.sort
+            inputs.update(recorded.inputs(unit))
+            if group and (sort != before or len(inputs) > self._limit(reader) // 2):
                 yield group
-                group, inputs = [], set()
-            sort = reader, *recorded.unit.sort
-            group.append(recorded)
-            inputs.update(recorded.inputs)
+                group, inputs = [], set(recorded.inputs(unit))
+            group.append((recorded, unit))
         if group:
             yield group
 
-    def _units(self, tasks: Mapping[str, Task]) -> Iterator[_RecordedUnit]:
-        """The units of all tasks, with the prompts in front of their texts."""
+    def _units(self, tasks: Mapping[str, Task]) -> Iterator[tuple[_Recorded, Unit]]:
         for name, task in tasks.items():
             try:
                 units = list(task.units(max(1, self._limit(task.reader) // 2)))
-                kinds = dict.fromkeys(kind for unit in units for kind, _ in unit.keys)
-                before = {kind: task.prompt(self.setup.prompts, name, kind) for kind in kinds}
-                recorded = _Recorded(name, task, task.task_type, len(units))
+                recorded = self._recorded(name, task, units)
             except Exception as error:  # of libraries that read data, which may hold anything
                 self._note(name, error)
                 continue
-            for kind, prompt in before.items():
+            for kind, prompt in recorded.prompts.items():
                 if prompt:
                     log.info("%s: in front of %s: %r", name, kind or "each text", prompt)
-            for unit in units:
-                inputs = [(before[kind], text) for kind, text in unit.keys]
-                yield _RecordedUnit(recorded, unit, inputs)
+            yield from ((recorded, unit) for unit in units)
+
+    def _recorded(self, name: str, task: Task, units: Sequence[Unit]) -> _Recorded:
+        kinds = dict.fromkeys(kind for unit in units for kind, _ in unit.keys)
+        prompts = {kind: task.prompt(self.setup.prompts, name, kind) for kind in kinds}
+        representations = task.reader.representations(self.setup)
+        layers = range(self.setup.loaded.anatomy.n_layers)
+        cells = list(itertools.product(layers, range(len(representations))))
+        return _Recorded(name, task, task.task_type, prompts, representations, cells, len(units))
 
     def _limit(self, reader: Reader) -> int:
         """Number of inputs whose vectors may be on the scratch disk."""
@@ -236,33 +251,33 @@ class _Scoring:
         n_bytes = 4 * n_vectors * reader.width(self.setup)
         return int(self.setup.scoring.waiting_gb * 1e9) // n_bytes
 
-    def embed(self, group: Sequence[_RecordedUnit]) -> None:
+    def embed(self, group: Group) -> None:
         """Embed a group and have it scored; if that fails, each of its units alone."""
-        group = [recorded for recorded in group if recorded.of.name not in self.ended]
+        group = [(task, unit) for task, unit in group if task.name not in self.ended]
         if not group:
             return
-        task = group[0].of
         try:
             self._score(group, *self._embed(group))
-        except NoScoreError as error:
-            no_score = [Score(None, why=str(error))]
-            self._hand_over(task, dict.fromkeys(self._cells(task), no_score))
         except Exception as error:  # of the model's code, or of texts of one of the tasks
-            if len(group) == 1 or _ends_all(error):
+            task = group[0][0]
+            if isinstance(error, NoScoreError) and len(group) == 1:
+                no_score = [Score(None, why=str(error))]
+                self._hand_over(task, dict.fromkeys(task.cells, no_score))
+            elif len(group) == 1 or _ends_all(error):
                 self._note(task.name, error)
             else:
-                for recorded in group:
-                    self.embed([recorded])
+                for alone in group:
+                    self.embed([alone])
 
-    def _embed(self, group: Sequence[_RecordedUnit]) -> tuple[Path, dict[tuple[str, Any], int]]:
+    def _embed(self, group: Group) -> tuple[Path, dict[tuple[str, Any], int]]:
         """Write the vectors of a group to a file, with the row of each input in it."""
-        loaded, reader = self.setup.loaded, group[0].of.task.reader
-        inputs = dict.fromkeys(pair for recorded in group for pair in recorded.inputs)
-        media = {sha: one for recorded in group for sha, one in recorded.unit.media.items()}
+        loaded, reader = self.setup.loaded, group[0][0].task.reader
+        inputs = dict.fromkeys(pair for task, unit in group for pair in task.inputs(unit))
+        media = {sha: medium for _, unit in group for sha, medium in unit.media.items()}
         if len(inputs) + self.n_waiting > self._limit(reader):
             self.collect()
         path = self.scratch / f"{self.n_files}.npy"
-        n_representations = len(reader.representations(self.setup))
+        n_representations = len(group[0][0].representations)
         shape = n_representations, loaded.anatomy.n_layers, len(inputs), reader.width(self.setup)
         n_read = reader.read(
             self.setup,
@@ -270,34 +285,26 @@ class _Scoring:
             [prompt for prompt, _ in inputs],
             _allocate(path, shape),
         )
-        names = ", ".join(dict.fromkeys(recorded.of.name for recorded in group))
+        names = ", ".join(dict.fromkeys(task.name for task, _ in group))
         with Progress(len(inputs), f"{loaded.name} {names:.60}", "text") as bar:
             for n in n_read:
                 bar.update(n)
                 self._collect_if_scored()
         return path, {pair: row for row, pair in enumerate(inputs)}
 
-    def _score(
-        self,
-        group: Sequence[_RecordedUnit],
-        path: Path,
-        rows: Mapping[tuple[str, Any], int],
-    ) -> None:
+    def _score(self, group: Group, path: Path, rows: Mapping[tuple[str, Any], int]) -> None:
         """Have the layers of a group scored, when those of the last one are."""
         self.collect()
         self.n_files, self.n_waiting = self.n_files + 1, len(rows)
-        for recorded in group:
-            unit, task = recorded.unit, recorded.of
-            pairs = zip(unit.keys, recorded.inputs, strict=True)
-            rows_of_keys = {key: rows[pair] for key, pair in pairs}
-            cells, settings = self._cells(task), self.setup.scoring
-            work = partial(_score, task.task, unit.selection, rows_of_keys, path, settings)
-            shares = [cells[start :: self.threads] for start in range(self.threads)]
+        for task, unit in group:
+            pairs = zip(unit.keys, task.inputs(unit), strict=True)
+            of_keys = {key: rows[pair] for key, pair in pairs}
+            work = partial(_score, task.task, unit.selection, of_keys, path, self.setup.scoring)
+            shares = [task.cells[start :: self.threads] for start in range(self.threads)]
             self.pending.append((task, [self.pool.submit(work, share) for share in shares]))
         self._collect_if_scored()
 
     def _collect_if_scored(self) -> None:
-        """Collect the scores of the last group once all are there."""
         if all(future.done() for _, futures in self.pending for future in futures):
             self.collect()
 
@@ -306,18 +313,15 @@ class _Scoring:
         pending, self.pending = self.pending, []
         for task, futures in pending:
             try:
-                scores = [future.result() for future in futures]
-                task.scores.append({cell: of for part in scores for cell, of in part.items()})
-                if len(task.scores) == task.n_units and task.name not in self.ended:
-                    self._hand_over(
-                        task,
-                        {
-                            cell: task.task.scores(
-                                [unit[cell] for unit in task.scores], self.setup.scoring
-                            )
-                            for cell in self._cells(task)
-                        },
-                    )
+                of_unit = dict[Cell, Any]()
+                for future in futures:
+                    of_unit |= future.result()
+                task.scores.append(of_unit)
+                if len(task.scores) == task.n_units:
+                    settings = self.setup.scoring
+                    of_cell = {cell: [unit[cell] for unit in task.scores] for cell in task.cells}
+                    scores = {c: task.task.scores(units, settings) for c, units in of_cell.items()}
+                    self._hand_over(task, scores)
             except Exception as error:  # of mteb's or scikit-learn's code, on data of any sort
                 self._note(task.name, error)
         self.n_waiting = 0
@@ -329,14 +333,7 @@ class _Scoring:
             for each in of_subsets:
                 if each.main_score is None:
                     log.warning("%s has no score at layer %s: %s", task.name, layer, each.why)
-        representations = task.task.reader.representations(self.setup)
-        self.take(TaskScores(task.name, task.task_type, representations, scores))
-
-    def _cells(self, task: _Recorded) -> list[Cell]:
-        """Every layer in every representation."""
-        n_layers = self.setup.loaded.anatomy.n_layers
-        n = len(task.task.reader.representations(self.setup))
-        return [(layer, number) for layer in range(n_layers) for number in range(n)]
+        self.take(TaskScores(task.name, task.task_type, task.representations, scores))
 
     def _note(self, name: str, error: Exception) -> None:
         """Note an error that concerns one task, so that the others go on; raise any other."""

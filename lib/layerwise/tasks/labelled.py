@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,6 @@ from scipy.stats import norm, rankdata
 from layerwise.activations.embedding import Word, words_of
 from layerwise.config.settings import ScoringSettings
 from layerwise.config.tasks import LabelledEntry, task_type
-from layerwise.corpora.media import Medium
 from layerwise.corpora.prompts import media_of, read_corpus
 from layerwise.corpora.sources import read_rows
 from layerwise.errors import LayerwiseError, check_name
@@ -38,7 +37,7 @@ from layerwise.tasks import probes
 from layerwise.tasks.labels import describe_labels, read_tagged
 from layerwise.tasks.probes import Split
 from layerwise.tasks.results import Score
-from layerwise.tasks.task import Embedder, Reader, Task, Unit, Vectors, keep_data, normalized
+from layerwise.tasks.task import Task, Unit, Vectors, keep_data, normalized
 from layerwise.vocabulary import WORDS
 
 log = logging.getLogger(__name__)
@@ -48,9 +47,9 @@ Array = npt.NDArray[Any]
 FEWEST = 10  # pairs; below, a normal law of the estimate is out of reach
 
 
-@dataclass(frozen=True)
-class Labels:
-    """Labelled texts, images, recordings or words.
+@dataclass(frozen=True, eq=False)
+class Labels(Task):
+    """Labelled texts, images, recordings or words: a task in memory.
 
     Attributes
     ----------
@@ -68,6 +67,8 @@ class Labels:
         Word types of words.
     names : tuple of str
         Names of the classes, by their number.
+    keep_vectors : bool
+        Whether its scores have the vectors that they are of.
     """
 
     kind: str
@@ -77,11 +78,17 @@ class Labels:
     seed: int = 0
     types: list[str] | None = None
     names: tuple[str, ...] = ()
+    keep_vectors: bool = False
 
     @cached_property
     def splits(self) -> list[Split]:
         """Rows that probes are trained and tested on; raises as `probes.splits`."""
         return probes.splits(self.labels, self.groups, self.seed)
+
+    def check_splits(self) -> None:
+        """Refuse rows that cannot be split, as `probes.splits`; nothing is trained on pairs."""
+        if self.kind != "pairs":
+            _ = self.splits
 
     def described(self, n_all: int, unit: str = "labelled rows") -> str:
         """How the labels are read, in a line: `layerwise.tasks.labels.describe_labels`."""
@@ -91,6 +98,33 @@ class Labels:
     def distinct(self) -> list[Any]:
         """Every text once, in order of first use."""
         return list(dict.fromkeys(text for column in self.texts for text in column))
+
+    def rows(self, rows: npt.ArrayLike) -> Labels:
+        """Some of the rows, in their order."""
+        chosen = np.asarray(rows).tolist()
+        return replace(
+            self,
+            texts=[[column[row] for row in chosen] for column in self.texts],
+            labels=self.labels[chosen],
+            groups=[self.groups[row] for row in chosen],
+            types=self.types and [self.types[row] for row in chosen],
+        )
+
+    @property
+    def task_type(self) -> str:
+        """By its kind."""
+        return task_type(self.kind)
+
+    def units(self, most: int) -> Iterator[Unit]:  # noqa: ARG002
+        """All texts at once: probes need them together."""
+        yield Unit([("", text) for text in self.distinct()])
+
+    def score(self, selection: None, vectors: Vectors, settings: ScoringSettings) -> Score:  # noqa: ARG002
+        """Score one layer."""
+        scaled = vectors.scaled(settings)
+        columns = [scaled.of("", column) for column in self.texts]
+        score = layer_score(self, columns)
+        return replace(score, columns=columns) if self.keep_vectors else score
 
 
 def read(task: LabelledEntry, corpus: Path | None = None) -> Labels:
@@ -111,8 +145,7 @@ def read(task: LabelledEntry, corpus: Path | None = None) -> Labels:
     reader = _read_media if corpus else _read_words if task.kind == "tags" else _read_texts
     try:
         data = reader(task, path)
-        if task.kind != "pairs":
-            data.splits  # noqa: B018  (says at once what cannot be split)
+        data.check_splits()
     except LayerwiseError as error:
         named = str(path) in str(error)
         raise error if named else LayerwiseError(f"{path}: {error}", code=error.code) from error
@@ -310,42 +343,8 @@ class _Ranks:
         return value, influence
 
 
-# Tasks
-
-
-class _OfLabels(Task):
-    """Base of the tasks with labels."""
-
-    @property
-    def data(self) -> Labels:
-        """The labelled texts."""
-        raise NotImplementedError
-
-    @property
-    def reader(self) -> Reader:
-        """Embeddings."""
-        return Embedder()
-
-    def media(self) -> Mapping[str, Medium]:
-        """Images or recordings by their hash, if the task is of a corpus of them."""
-        return {}
-
-    def units(self, most: int) -> Iterator[Unit]:  # noqa: ARG002
-        """All texts at once: probes need them together."""
-        yield Unit([("", text) for text in self.data.distinct()], self.media())
-
-    def text_of(self, item: Any) -> str:
-        """A text, or the sentence of a word."""
-        return item.sentence if isinstance(item, Word) else str(item)
-
-    def score(self, selection: None, vectors: Vectors, settings: ScoringSettings) -> Score:  # noqa: ARG002
-        """Score one layer."""
-        data, vectors = self.data, vectors.scaled(settings)
-        return layer_score(data, [vectors.of("", column) for column in data.texts])
-
-
 @dataclass(frozen=True)
-class LabelledTask(_OfLabels):
+class LabelledTask(Task):
     """A task of a config's own labels; see `layerwise.tasks.task.Task`.
 
     Attributes
@@ -362,63 +361,21 @@ class LabelledTask(_OfLabels):
         """By its kind."""
         return self.entry.task_type
 
-    @property
-    def data(self) -> Labels:
-        """The rows of its file or corpus."""
-        return _kept(self)
+    def units(self, most: int) -> Iterator[Unit]:
+        """All texts, or the images or recordings of its corpus, at once."""
+        media = media_of(read_corpus(self.corpus)) if self.corpus else ()
+        for unit in _labels(self).units(most):
+            yield replace(unit, media={medium.sha256: medium for medium in media})
 
-    def media(self) -> Mapping[str, Medium]:
-        """The images or recordings of its corpus."""
-        found = [] if self.corpus is None else media_of(read_corpus(self.corpus))
-        return {medium.sha256: medium for medium in found}
-
-
-@keep_data
-def _kept(task: LabelledTask) -> Labels:
-    return read(task.entry, task.corpus)
-
-
-@dataclass(frozen=True)
-class LayerScore(Score):
-    """Score of a layer, with the vectors that it is of.
-
-    Attributes
-    ----------
-    columns : list of arrays, shape (N, D)
-        Vectors of the texts, one array for each column.
-    """
-
-    columns: Sequence[Array] = field(default=(), compare=False, repr=False)
-
-
-@dataclass(frozen=True, eq=False)
-class GivenLabels(_OfLabels):
-    """A task of labels in memory; see `layerwise.tasks.task.Task`.
-
-    Attributes
-    ----------
-    keep_vectors : bool
-        Whether its scores are `LayerScore`.
-    """
-
-    labels: Labels
-    keep_vectors: bool = False
-
-    @property
-    def task_type(self) -> str:
-        """By its kind."""
-        return task_type(self.labels.kind)
-
-    @property
-    def data(self) -> Labels:
-        """The labels."""
-        return self.labels
+    def text_of(self, item: Any) -> str:
+        """A text, or the sentence of a word."""
+        return item.sentence if isinstance(item, Word) else str(item)
 
     def score(self, selection: None, vectors: Vectors, settings: ScoringSettings) -> Score:
         """Score one layer."""
-        score = super().score(selection, vectors, settings)
-        if not self.keep_vectors:
-            return score
-        scaled = vectors.scaled(settings)
-        columns = [scaled.of("", column) for column in self.data.texts]
-        return LayerScore(**vars(score), columns=columns)
+        return _labels(self).score(selection, vectors, settings)
+
+
+@keep_data
+def _labels(task: LabelledTask) -> Labels:
+    return read(task.entry, task.corpus)

@@ -35,7 +35,7 @@ from layerwise.corpora.media_sources import bytes_of
 from layerwise.errors import LayerwiseError
 from layerwise.tasks import catalog, results
 from layerwise.tasks.results import Score
-from layerwise.tasks.task import Array, Embedder, Key, Reader, Task, Unit, Vectors, keep_data
+from layerwise.tasks.task import Array, Key, Task, Unit, Vectors, keep_data
 
 Selection = tuple[str, str, int, int]
 """Split, subset, and a range of a clustering's sets."""
@@ -82,11 +82,6 @@ class MtebTask(Task):
     def task_type(self) -> str:
         """mteb's type."""
         return str(self.task.metadata.type)
-
-    @property
-    def reader(self) -> Reader:
-        """Embeddings."""
-        return Embedder()
 
     def instruction(self, prompt_type: str) -> str:
         """mteb's instruction for inputs of a prompt type; empty for none."""

@@ -136,11 +136,5 @@ def _score(data: Labels, of_splits: Sequence[Columns]) -> Score:
         known = np.sort(values[split.fitted])
         ranks.append(np.interp(values[split.test], known, np.linspace(0, 1, len(known))))
     tested = np.concatenate([split.test for split in data.splits])
-    part = replace(
-        data,
-        texts=[[column[row] for row in tested] for column in data.texts],
-        labels=data.labels[tested],
-        groups=[data.groups[row] for row in tested],
-    )
-    score = pairs_score(part, np.concatenate(ranks))
+    score = pairs_score(data.rows(tested), np.concatenate(ranks))
     return replace(score, n_train=len(data.splits[0].fitted))

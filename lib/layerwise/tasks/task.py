@@ -143,7 +143,8 @@ class Task(Protocol):
 
     @property
     def reader(self) -> Reader:
-        """Settings for reading the inputs."""
+        """Settings for reading the inputs; by default they are embedded."""
+        return Embedder()
 
     def instruction(self, prompt_type: str) -> str:  # noqa: ARG002
         """Instruction for inputs of a prompt type; empty for none."""
@@ -156,24 +157,6 @@ class Task(Protocol):
     def units(self, most: int) -> Iterator[Unit]:
         """Parts of the task of at most `most` inputs, where it can be divided."""
 
-    def texts(self) -> list[str]:
-        """Distinct texts, in order of first use.
-
-        Raises
-        ------
-        LayerwiseError
-            If the task is of images or recordings.
-        """
-        units = list(self.units(sys.maxsize))
-        if any(unit.media for unit in units):
-            raise LayerwiseError(
-                "The task is of images or recordings, and has no texts for a corpus; name a "
-                "corpus of images or of audio.",
-                code="conflict",
-            )
-        keys = (key for unit in units for key in unit.keys)
-        return list(dict.fromkeys(self.text_of(item) for _, item in keys))
-
     def text_of(self, item: Any) -> str:
         """The text of an input."""
         return str(item)
@@ -184,6 +167,25 @@ class Task(Protocol):
     def scores(self, parts: Sequence[Any], settings: ScoringSettings) -> Sequence[Score]:  # noqa: ARG002
         """Scores of one layer in the table, from the scores of all units in order."""
         return parts
+
+
+def texts_of(task: Task) -> list[str]:
+    """Distinct texts of a task, in order of first use.
+
+    Raises
+    ------
+    LayerwiseError
+        If the task is of images or recordings.
+    """
+    units = list(task.units(sys.maxsize))
+    if any(unit.media for unit in units):
+        raise LayerwiseError(
+            "The task is of images or recordings, and has no texts for a corpus; name a "
+            "corpus of images or of audio.",
+            code="conflict",
+        )
+    keys = (key for unit in units for key in unit.keys)
+    return list(dict.fromkeys(task.text_of(item) for _, item in keys))
 
 
 # Models as tasks read them
