@@ -26,15 +26,15 @@ TOKENS, AT_ONCE = 60, 2000
 
 def write(path: Path, prompts: int, hidden: int, views: int) -> None:
     """Write the activations of one layer, with a spectrum that decays."""
-    labels = store.labels(
-        protocols=("paper",),
-        tokens=("all",),
-        n_layers=1,
-        n_views=views + 1,
-        prompts=[str(i) for i in range(prompts)],
-        hidden=hidden,
-        rank=TOKENS,
-    )
+    labels = {
+        "protocol": ("paper",),
+        "tokens": ("all",),
+        "layer": range(1),
+        "view": range(views + 1),
+        "prompt": [str(i) for i in range(prompts)],
+        "hidden": range(hidden),
+        "rank": range(TOKENS),
+    }
     rng = np.random.default_rng(0)
     scale = np.arange(1, hidden + 1, dtype=np.float32) ** -0.5
     with store.create(path, labels, {"model": "m", "revision": "r", "corpus": "c"}) as file:

@@ -341,15 +341,15 @@ def whole_stage(a: argparse.Namespace, clock: Clock) -> dict[str, Any]:
     inside = np.arange(LONGEST)[None] < lengths[:, None]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "activations.h5"
-        labels = layout.labels(
-            protocols=("paper", "reference"),
-            tokens=("all",),
-            n_layers=layers,
-            n_views=v + 1,
-            prompts=[str(i) for i in range(n)],
-            hidden=d,
-            rank=LONGEST,
-        )
+        labels = {
+            "protocol": ("paper", "reference"),
+            "tokens": ("all",),
+            "layer": range(layers),
+            "view": range(v + 1),
+            "prompt": [str(i) for i in range(n)],
+            "hidden": range(d),
+            "rank": range(LONGEST),
+        }
         attributes = {"model": "m", "revision": "r", "corpus": "c"}
         with layout.create(path, labels, attributes) as file:
             for k in range(layers):

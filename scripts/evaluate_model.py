@@ -25,13 +25,14 @@ def main(arguments: script.Arguments) -> None:
 
 def score(arguments: script.Arguments, tasks: Iterable[str], folder: Path | None = None) -> None:
     """Score some tasks; parameters as of `layerwise.tasks.evaluate.evaluate`."""
-    from layerwise.activations.extract import set_threads
+    import torch
+
     from layerwise.tasks.evaluate import evaluate
 
     config = arguments.config
     model, revision = arguments.model, arguments.revision
     extraction, keys = config.extraction(model), arguments.plan.keys.scores(model, revision)
-    set_threads(arguments.threads)
+    torch.set_num_threads(arguments.threads)
     with ExitStack() as opened:
         evaluate(
             lambda: opened.enter_context(script.open_model(config, model, revision, extraction)),

@@ -7,10 +7,12 @@ from layerwise.run import script
 
 def main(arguments: script.Arguments) -> None:
     """Load the model, run the prompts, write the activations."""
-    from layerwise.activations.extract import extract, set_threads
+    import torch
+
+    from layerwise.activations.extract import extract
     from layerwise.corpora.prompts import read
 
-    set_threads(arguments.threads)
+    torch.set_num_threads(arguments.threads)
     config = arguments.config
     settings = config.extraction(arguments.model, arguments.corpus)
     corpus = read(arguments.prompts, arguments.views)

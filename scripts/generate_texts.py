@@ -23,13 +23,13 @@ BATCH = 32
 def main(arguments: script.Arguments) -> None:
     """Load the model, write prompts and answers."""
     import pandas as pd
+    import torch
 
-    from layerwise.activations.extract import set_threads
     from layerwise.corpora.sources import GENERATED, open_texts
     from layerwise.io import tables
     from layerwise.models import devices
 
-    set_threads(arguments.threads)
+    torch.set_num_threads(arguments.threads)
     config = arguments.config
     settings = script.fetched_corpus(arguments.plan, arguments.corpus).source.generate
     pairs, facts = open_texts(settings.prompts)

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pandas as pd
+import torch
 from joblib.externals.loky import get_reusable_executor  # type: ignore[import-untyped]
 
-from layerwise.activations.extract import set_threads
 from layerwise.association.published import MAIN, differences
 from layerwise.errors import LayerwiseError, check_name, in_any_case
 from layerwise.models.load import LoadedModel
@@ -177,7 +177,7 @@ class _Rescore:
         entry = config.models[self.model].model_copy(update=update)
         config = config.model_copy(update={"models": {**config.models, self.model: entry}})
         task = script.task_of(self.plan, self.task)
-        set_threads(extraction.threads)
+        torch.set_num_threads(extraction.threads)
         with script.open_model(config, self.model, self.revision, extraction) as loaded:
             poolings = tuple(name for name in POOLINGS if name != "cls" or _has_cls(loaded))
             scoring = config.scoring_of(self.model).model_copy(

@@ -15,11 +15,10 @@ from typing import Any
 import h5py
 import numpy as np
 import torch
-from torch import Tensor
 
 from layerwise.activations import eigen, forward, store
 from layerwise.activations.forward import FirstTokenAttention
-from layerwise.activations.reduce import Needs, Reduced, Window, complete
+from layerwise.activations.reduce import Array, Needs, Reduced, Window, complete
 from layerwise.activations.representation import Packed
 from layerwise.config.corpora import Perturb
 from layerwise.config.settings import ExtractSettings
@@ -89,16 +88,20 @@ def extract(
     if settings.attention and _causal(loaded, "attention to the first token"):
         attention = FirstTokenAttention(loaded, n)
     token_states = _token_states(loaded, settings, ids)
-    labels = store.labels(
-        protocols=settings.protocols,
-        tokens=settings.tokens,
-        n_layers=n_layers,
-        n_views=len(views),
-        prompts=prompts,
-        hidden=hidden,
-        rank=max(map(len, ids), default=0),
-        prefix_tokens=reduction.needs.prefix_tokens,
-    )
+    rank = max(map(len, ids), default=0)
+    labels: dict[str, Sequence[Any]] = {
+        "protocol": settings.protocols,
+        "tokens": settings.tokens,
+        "layer": range(n_layers),
+        "view": range(len(views)),
+        "prompt": prompts,
+        "hidden": range(hidden),
+        "rank": range(rank),
+    }
+    if reduction.needs.prefix_tokens:
+        sizes = np.array(store.prefix_sizes(rank), dtype=int)
+        labels["prefix_tokens"] = reduction.needs.prefix_tokens
+        labels["prefix"] = np.repeat(sizes, sizes).tolist()
     record = {
         "model": loaded.name,
         "revision": loaded.revision,
@@ -113,9 +116,9 @@ def extract(
         **attributes,
     }
     variants = len(settings.protocols) * len(settings.tokens) * n_layers * (1 + len(sublayers))
-    of_prompt = variants * (hidden * 4 + len(labels["rank"]) * 8)
+    of_prompt = variants * (hidden * 4 + rank * 8)
     if token_states is not None:
-        of_prompt += len(token_states.layers) * len(labels["rank"]) * hidden * 4
+        of_prompt += len(token_states.layers) * rank * hidden * 4
     size = min(n, forward.WINDOW_BYTES[loaded.device.type] // max(1, of_prompt))
     size = max(32 if token_states is None else 8, size)
     total_cut = 0
@@ -148,7 +151,8 @@ def extract(
                     bar.update(len(rows))
         writer.wait()
         if attention is not None and (values := attention.values()) is not None:
-            store.add_attention(file, values)
+            store.add_scale(file, "head", np.arange(values.shape[-1]))
+            store.ATTENTION.add_to(file, "first_token_attention")[...] = values
     if total_cut:
         log.warning(
             "%d of %d texts are longer than %s takes (%d tokens) and were cut",
@@ -195,7 +199,17 @@ class Reduction:
         self.loaded, self.prompts = loaded, prompts
         # Of arrays without a protocol (norms, spectra of prefixes).
         self.readout = settings.readout
-        self.readouts = readouts_of(loaded, settings)
+        # The authors' code uses `hidden_states` of transformers, of which the last is normed in
+        # most decoders.
+        has_output = OUTPUT in loaded.anatomy.readouts
+        if not has_output and "reference" in settings.protocols:
+            log.warning(
+                "%s returns no states: the protocol reference reads the stream after its last "
+                "block",
+                loaded.name,
+            )
+        readouts = {"paper": settings.readout, "reference": OUTPUT if has_output else "residual"}
+        self.readouts = {protocol: readouts[protocol] for protocol in settings.protocols}
         self.with_output = OUTPUT in (self.readout, *self.readouts.values())
         prefixes = settings.prefixes and _causal(loaded, "prefixes")
         self.needs = Needs(settings.protocols, settings.tokens, prefixes, settings.sink_ratio)
@@ -203,14 +217,22 @@ class Reduction:
         self.needs_of = cache(self._needs_of)
 
     def _needs_of(self, layer: int, sublayer: str, view: int) -> dict[str, Needs]:
-        """Results to keep of the states, by readout."""
+        """Results to keep of the states that a layer hands over, by readout of these states.
+
+        The readout of the settings has the arrays without a protocol; others serve a protocol.
+        """
         needs = replace(self.needs, pooled_only=view > 0)
         if sublayer not in (BLOCK, OUTPUT):
             return {"residual": replace(needs, prefixes=False)}
-        main = self._readout_at(layer, self.readout)
+        is_last = layer == self.loaded.anatomy.n_layers - 1
+
+        def here(readout: str) -> str:
+            return "residual" if readout == OUTPUT and not is_last else readout
+
+        main = here(self.readout)
         protocols: dict[str, list[Protocol]] = {main: []}
         for protocol, readout in self.readouts.items():
-            protocols.setdefault(self._readout_at(layer, readout), []).append(protocol)
+            protocols.setdefault(here(readout), []).append(protocol)
         return {
             readout: replace(
                 needs,
@@ -221,11 +243,6 @@ class Reduction:
             for readout in protocols
             if (readout == OUTPUT) == (sublayer == OUTPUT)
         }
-
-    def _readout_at(self, layer: int, readout: str) -> str:
-        """Below the last layer, the readout ``output`` is the residual stream."""
-        last = self.loaded.anatomy.n_layers - 1
-        return "residual" if readout == OUTPUT and layer < last else readout
 
     def submit(self, work: Callable[[], None]) -> None:
         """Do work during the pass, after the work submitted before."""
@@ -263,76 +280,66 @@ class Batch:
     ) -> None:
         self.reduction, self.window, self.rows = reduction, window, rows
         self.attention = attention
-        self.attended: list[tuple[int, Tensor]] = []
         if attention:
             attention.start()
-        self.reduced: list[tuple[int, str, Reduced]] = []
         self.waiting: list[tuple[int, str, Reduced]] = []
 
     def take(self, layer: int, sublayer: str, packed: Packed, /) -> None:
         """Reduce one layer's states."""
-        loaded = self.reduction.loaded
-        if self.attention and sublayer == BLOCK:
-            attended = self.attention.take(packed)
-            if attended is not None:
-                self.attended.append((layer, attended))
+        loaded, states_of = self.reduction.loaded, self.window.token_states
         all_needs = self.reduction.needs_of(layer, sublayer, self.window.view)
         for readout, needs in all_needs.items():
             states = forward.read(loaded, packed, readout)
-            if needs.norms:
-                self._keep_states(layer, states)
-            self.waiting.append((layer, sublayer, Reduced(states, needs)))
+            reduced = Reduced(states, needs)
+            if sublayer in (BLOCK, OUTPUT) and needs.norms:
+                if self.attention and (attended := self.attention.take(packed)) is not None:
+                    reduced.arrays["attention"] = attended
+                if states_of is not None and layer in states_of.layers:
+                    # A copy, since the model may go on in the same memory.
+                    dtype = torch.float16 if states_of.dtype == "f2" else torch.float32
+                    reduced.arrays["states"] = states.states.to(dtype, copy=True)
+            self.waiting.append((layer, sublayer, reduced))
         limit = WAITING_BYTES[packed.states.device.type]
         if sum(reduced.waiting_bytes for *_, reduced in self.waiting) > limit:
-            self._decompose()
+            self.finish()
 
-    def _keep_states(self, layer: int, packed: Packed) -> None:
-        """Copy the token states of a layer, if they are asked for."""
-        asked = self.window.token_states
-        if asked is None or layer not in asked.layers:
-            return
-        states = packed.states.cpu().numpy()
-        if asked.dtype == "f2" and np.abs(states).max() > np.finfo(np.float16).max:
+    def finish(self) -> None:
+        """Complete what is waiting; on a GPU, later, while the pass goes on.
+
+        Nothing in the pass waits for the device. If the batch is halved, its results are written
+        over.
+        """
+        waiting, self.waiting = self.waiting, []
+        self.reduction.submit(partial(self._complete, waiting))
+
+    def _complete(self, waiting: Sequence[tuple[int, str, Reduced]]) -> None:
+        """Complete the results of some layers and move them to the window."""
+        self._check(waiting)
+        complete([reduced for *_, reduced in waiting])
+        all_protocols = self.reduction.needs.protocols
+        tensors = [tensor for *_, reduced in waiting for tensor in reduced.arrays.values()]
+        copies = iter(eigen.to_host(tensors))
+        for layer, sublayer, reduced in waiting:
+            arrays = {name: next(copies) for name in reduced.arrays}
+            if "attention" in arrays and self.attention:
+                prompts = [self.window.prompts[row] for row in self.rows]
+                self.attention.put(layer, prompts, arrays.pop("attention"))
+            if "states" in arrays:
+                self._put_states(layer, arrays.pop("states"), arrays["norm"])
+            protocols = [all_protocols.index(protocol) for protocol in reduced.needs.protocols]
+            group = BLOCK if sublayer == OUTPUT else sublayer
+            self.window.put(group, layer, self.rows, protocols, arrays)
+
+    def _put_states(self, layer: int, states: Array, norms: Array) -> None:
+        """Move the token states of a layer to the window."""
+        if np.isinf(states).any():
             raise LayerwiseError(
                 f"Token states of layer {layer} of {self.reduction.loaded.name} are too large for "
                 "float16; set extract.token_states: true.",
                 code="out_of_range",
             )
-        for row, n, of_prompt in zip(self.rows, packed.lengths.tolist(), states, strict=True):
-            self.window.put_states(layer, row, of_prompt[:n])
-
-    def finish(self) -> None:
-        """The pass is over; on a GPU, results come later."""
-        self._decompose(last=True)
-
-    def _decompose(self, *, last: bool = False) -> None:
-        waiting, self.waiting = self.waiting, []
-        self.reduced += waiting
-
-        def work() -> None:
-            # The pass goes on meanwhile: nothing in it waits for the device.
-            self._check(waiting)
-            complete([reduced for *_, reduced in waiting])
-            if last:
-                self._collect()
-
-        self.reduction.submit(work)
-
-    def _collect(self) -> None:
-        """Move the results to the window."""
-        protocols = self.reduction.needs.protocols
-        reduced_arrays = [reduced.arrays for *_, reduced in self.reduced]
-        tensors = [values for arrays in reduced_arrays for values in arrays.values()]
-        copies = iter(eigen.to_host([*tensors, *(means for _, means in self.attended)]))
-        for layer, sublayer, reduced in self.reduced:
-            numbers = [protocols.index(protocol) for protocol in reduced.needs.protocols]
-            arrays = {name: next(copies) for name in reduced.arrays}
-            group = BLOCK if sublayer == OUTPUT else sublayer
-            self.window.put(group, layer, self.rows, numbers, arrays)
-        if self.attention:
-            prompts = [self.window.prompts[row] for row in self.rows]
-            for (layer, _), attended in zip(self.attended, copies, strict=True):
-                self.attention.put(layer, prompts, attended)
+        for row, of_prompt, is_token in zip(self.rows, states, np.isfinite(norms), strict=True):
+            self.window.put_states(layer, row, of_prompt[is_token])
 
     def _check(self, waiting: Sequence[tuple[int, str, Reduced]]) -> None:
         """Refuse states that are not finite, before numpy does; of several layers at once."""
@@ -369,21 +376,6 @@ def _token_states(
     return store.TokenStates(layers, offsets, np.concatenate(tokens), dtype)
 
 
-def readouts_of(loaded: LoadedModel, settings: ExtractSettings) -> dict[Protocol, str]:
-    """Readout of each protocol: that of the settings for ``paper``, else the model's output.
-
-    The authors' code uses ``hidden_states`` of transformers. The last is normed in most decoders.
-    """
-    has_output = OUTPUT in loaded.anatomy.readouts
-    if not has_output and "reference" in settings.protocols:
-        log.warning(
-            "%s returns no states: the protocol reference reads the stream after its last block",
-            loaded.name,
-        )
-    readouts = {"paper": settings.readout, "reference": OUTPUT if has_output else "residual"}
-    return {protocol: readouts[protocol] for protocol in settings.protocols}
-
-
 def _causal(loaded: LoadedModel, what: str) -> bool:
     is_causal = loaded.is_causal()
     if not is_causal:
@@ -418,8 +410,3 @@ def _sublayers(loaded: LoadedModel, asked: Sequence[str]) -> tuple[str, ...]:
             ", ".join(has),
         )
     return tuple(name for name in has if name in asked)
-
-
-def set_threads(threads: int) -> None:
-    """Give torch `threads` CPU threads; eigenvalues and Gram matrices are spread over as many."""
-    torch.set_num_threads(threads)

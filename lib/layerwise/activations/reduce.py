@@ -105,7 +105,7 @@ class Spectra:
     """
 
     matrices: Tensor
-    targets: Sequence[Target]
+    targets: list[Target]
 
 
 @dataclass(frozen=True)
@@ -143,17 +143,20 @@ class Reduced:
         (C, B, S): the spectra of prefixes one after another.
     pending : list of Spectra
     turns : list of Turns
+    of_all : Spectra, optional
+        Of those of ``paper``, that of all tokens.
     """
 
     def __init__(self, packed: Packed, needs: Needs) -> None:
         self.needs, self.mean = needs, packed.mean
         self.pending: list[Spectra] = []
         self.turns: list[Turns] = []
+        self.of_all: Spectra | None = None
         batch, width, hidden = packed.states.shape
         shape = len(needs.protocols), len(needs.tokens), batch
         selected = {tokens: choose(packed, tokens, needs.sink_ratio) for tokens in needs.tokens}
-        means = torch.stack([one.mean for one in selected.values()])
-        lengths = torch.stack([one.lengths for one in selected.values()])
+        means = torch.stack([selection.mean for selection in selected.values()])
+        lengths = torch.stack([selection.lengths for selection in selected.values()])
         self.arrays = {
             "n_tokens": lengths.expand(shape),
             "pooled": means.expand(*shape, hidden),
@@ -165,37 +168,39 @@ class Reduced:
         zeros = partial(packed.states.new_zeros, dtype=torch.float64)
         self.arrays |= {"curvature": zeros(shape), "spectrum": zeros((*shape, width))}
         grams = Grams(selected)
-        for p, protocol in enumerate(needs.protocols):
-            for c, tokens in enumerate(needs.tokens):
-                add = self._add_reference if protocol == "reference" else self._add_paper
-                add(grams, tokens, (p, c))
+        # ``all`` comes before ``drop_first``.
+        for (p, protocol), tokens in itertools.product(
+            enumerate(needs.protocols), sorted(needs.tokens)
+        ):
+            add = self._add_reference if protocol == "reference" else self._add_paper
+            add(grams, tokens, (p, needs.tokens.index(tokens)))
         if needs.prefix_tokens:
             self._add_prefixes(grams, packed)
 
     @property
     def waiting_bytes(self) -> int:
-        """Memory that the matrices hold until they are decomposed."""
-        return sum(one.matrices.numel() * one.matrices.element_size() for one in self.pending)
+        """Memory that matrices and token states hold until the results are complete."""
+        states = [self.arrays["states"]] if "states" in self.arrays else []
+        return sum(t.nbytes for t in (*states, *(spectra.matrices for spectra in self.pending)))
 
     def _add_paper(self, grams: Grams, tokens: str, at: tuple[int, int]) -> None:
         """Add curvature and spectrum as the paper has them, of the states."""
         states, lengths = grams.selected[tokens].states, grams.selected[tokens].lengths
-        targets = [Target(self.arrays["spectrum"][at], lengths)]
+        target = Target(self.arrays["spectrum"][at], lengths)
         if states.shape[1] > states.shape[2]:
             products = eigen.token_products(states)
             # The matrix of features has the same non-zero spectrum for less.
-            self.pending.append(Spectra(eigen.gram(states.transpose(1, 2)), targets))
+            self.pending.append(Spectra(eigen.gram(states.transpose(1, 2)), [target]))
         else:
             gram = grams.of(tokens)
             products = eigen.diagonals(gram)
-            is_nested = grams.selected.keys() >= {"all", "drop_first"}
-            if is_nested and tokens == "all":
-                c = self.needs.tokens.index("drop_first")
-                inner = self.arrays["spectrum"][at[0], c]
-                targets.append(Target(inner, grams.selected["drop_first"].lengths))
-            # One decomposition serves both, unless ``all`` has more tokens than features.
-            if not (is_nested and tokens == "drop_first" and states.shape[1] < states.shape[2]):
-                self.pending.append(Spectra(gram, targets))
+            if tokens == "drop_first" and self.of_all is not None:
+                # One decomposition serves both.
+                self.of_all.targets.append(target)
+            else:
+                self.pending.append(Spectra(gram, [target]))
+            if tokens == "all":
+                self.of_all = self.pending[-1]
         self.turns.append(Turns(products, lengths, self.arrays["curvature"][at]))
 
     def _add_reference(self, grams: Grams, tokens: str, at: tuple[int, int]) -> None:
@@ -416,8 +421,8 @@ class Window:
         """Take in the states of a prompt's tokens at a layer, shape (T, D), if they are kept."""
         if self.token_states is not None and layer in self.token_states.layers:
             start = int(self.token_states.offsets[self.prompts[row]]) - self.tokens.start
-            kept = self.states[self.token_states.layers.index(layer)]
-            kept[start : start + len(states)] = states
+            of_layer = self.states[self.token_states.layers.index(layer)]
+            of_layer[start : start + len(states)] = states
 
     def write(self, file: h5py.File) -> None:
         """Write the results to their place in the file."""

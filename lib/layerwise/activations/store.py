@@ -190,51 +190,8 @@ def prefix_sizes(longest: int) -> list[int]:
     return grid(longest)[1:]
 
 
+# The labels of each dimension of a file.
 Labels = Mapping[str, Sequence[Any]]
-"""The labels of each dimension of a file."""
-
-
-def labels(
-    *,
-    protocols: Sequence[str],
-    tokens: Sequence[str],
-    n_layers: int,
-    n_views: int,
-    prompts: Sequence[str],
-    hidden: int,
-    rank: int,
-    prefix_tokens: Sequence[str] = (),
-) -> Labels:
-    """Labels of the dimensions of a file.
-
-    Parameters
-    ----------
-    n_layers : int
-        L + 1, the embedding output included.
-    n_views : int
-        V + 1, the prompt itself included.
-    rank : int
-        The largest token count of any prompt.
-    prefix_tokens : sequence of str
-        Token selections with spectra of prefixes.
-    """
-    always: dict[str, Sequence[Any]] = {
-        "protocol": protocols,
-        "tokens": tokens,
-        "layer": range(n_layers),
-        "view": range(n_views),
-        "prompt": prompts,
-        "hidden": range(hidden),
-        "rank": range(rank),
-    }
-    if not prefix_tokens:
-        return always
-    sizes = prefix_sizes(rank)
-    return {
-        **always,
-        "prefix_tokens": prefix_tokens,
-        "prefix": np.repeat(sizes, sizes).tolist(),
-    }
 
 
 def array_names(labels: Labels, sublayers: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -266,12 +223,6 @@ def create(
                     group[scale] = file[scale]
             ARRAYS[name].add_to(group, name)
         yield file
-
-
-def add_attention(file: h5py.File, values: Array) -> None:
-    """Add ``first_token_attention``, shape (layers, prompts, heads)."""
-    add_scale(file, "head", np.arange(values.shape[-1]))
-    ATTENTION.add_to(file, "first_token_attention")[...] = values
 
 
 def group_of(file: h5py.File, sublayer: str) -> h5py.Group:

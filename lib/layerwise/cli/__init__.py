@@ -75,10 +75,11 @@ def _opened(
     model: str, threads: int, max_length: int | None, revision: str, device: str, dtype: str
 ) -> AbstractContextManager[LoadedModel]:
     """Open a model that a command names."""
-    from layerwise.activations.extract import set_threads
+    import torch
+
     from layerwise.models.opening import open_model
 
-    set_threads(threads)
+    torch.set_num_threads(threads)
     return open_model(
         model,
         name=model,
