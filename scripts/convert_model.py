@@ -38,7 +38,7 @@ def main(arguments: script.Arguments) -> None:
     from layerwise.models.source import locate
 
     torch.set_num_threads(arguments.threads)
-    source = script.fetched_entry(arguments.config, arguments.model, arguments.revision).source
+    source = script.entry_of(arguments.config, arguments.model, arguments.revision, True).source
     location, target = locate(source, arguments.revision), arguments.output
     if source.gguf_file:
         convert_gguf(location, target)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from layerwise.io.files import JOB
+import json
+
+from layerwise.io.files import versions
 from layerwise.run import script
 
 
@@ -18,7 +20,7 @@ def main(arguments: script.Arguments) -> None:
     tables = {table: results.of_study(study, table) for table in study.needs}
     drawn = draw(study.study, tables, config=arguments.config)
     files = (arguments.png, arguments.pdf, arguments.table, arguments.caption)
-    drawn.write(*files, {"key": arguments.key, **JOB})
+    drawn.write(*files, {"key": arguments.key, "versions": json.dumps(versions())})
 
 
 if __name__ == "__main__":

@@ -31,7 +31,8 @@ def main(arguments: script.Arguments) -> None:
 
     torch.set_num_threads(arguments.threads)
     config = arguments.config
-    settings = script.fetched_corpus(arguments.plan, arguments.corpus).source.generate
+    commit = arguments.plan.commit("corpora", arguments.corpus)
+    settings = script.pinned(config.corpora[arguments.corpus], commit).source.generate
     pairs, facts = open_texts(settings.prompts)
     asked = [(name, prompt) for name, prompt in pairs if prompt.strip()]
     model, extraction = settings.model, config.extraction(settings.model)

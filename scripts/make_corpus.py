@@ -11,14 +11,15 @@ def main(arguments: script.Arguments) -> None:
     """Open the source, select, write the corpus."""
     from layerwise.corpora.prompts import make_corpus
 
-    settings = script.fetched_corpus(arguments.plan, arguments.corpus)
+    plan, name = arguments.plan, arguments.corpus
+    settings = script.pinned(plan.config.corpora[name], plan.commit("corpora", name))
     texts = next(iter(arguments.texts), None)
     task = getattr(settings.source, "task", None)
     if task is not None:
         from layerwise.tasks.task import texts_of
 
-        texts = texts_of(script.task_of(arguments.plan, task))
-    make_corpus(arguments.output, arguments.corpus, settings, texts=texts, key=arguments.key)
+        texts = texts_of(script.task_of(plan, task))
+    make_corpus(arguments.output, name, settings, texts=texts, key=arguments.key)
 
 
 if __name__ == "__main__":

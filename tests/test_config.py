@@ -265,7 +265,7 @@ def test_checkpoints_of_any_suite_are_named_by_a_pattern_of_branches(
     assert some[len(some) // 2] in every[:30]  # on a log scale
     for name in set(every) - set(some):
         (refs / name).unlink()
-    # As on a node without internet, after `snakemake fetch`.
+    # As on a node without internet, after `layerwise fetch`.
     assert revisions(pattern="stage1-step{step}-tokens*") == some
     with pytest.raises(ValueError, match="no branch matches"):
         revisions(pattern="ckpt_{step}")

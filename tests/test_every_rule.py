@@ -80,8 +80,6 @@ def test_every_rule_runs(tmp_path: Path) -> None:
     elsewhere = {
         "associate",
         "convert",
-        "fetch",
-        "fetch.log",
         "generate",
         "weights.log",
     }

@@ -1,4 +1,4 @@
-"""`snakemake fetch`: the caches are filled, and a missing model is named."""
+"""`layerwise fetch`: the caches are filled, and a missing model is named."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from layerwise.config.corpora import data_of
 from layerwise.config.models import HubSource
 from layerwise.models.load import load
 from layerwise.models.source import locate
-from layerwise.run.fetch import ADAPTER_FILES, fetch_model, fetched, summarize
+from layerwise.run.fetch import ADAPTER_FILES, fetch
 from layerwise.run.plan import Plan
-from layerwise.run.script import fetched_corpus, fetched_entry
+from layerwise.run.script import entry_of, pinned
 
 
 def config(*revisions: str, adapters: Sequence[Any] = (), **sections: Any) -> Config:
@@ -41,12 +41,9 @@ def record(place: Path, revision: str) -> Path:
     return place / f"results/fetched/models/tiny/{revision}.json"
 
 
-def fetch(place: Path, *revisions: str) -> list[Path]:
-    """The records of a model's revisions, fetched one by one."""
-    entry = config(*revisions).models["tiny"]
-    for revision in revisions:
-        fetched(record(place, revision), lambda r=revision: fetch_model(entry, r))
-    return [record(place, revision) for revision in revisions]
+def fetched(given: Config, place: Path) -> int:
+    """Fetch all of a config, whose results are in a folder."""
+    return fetch(Plan(given.model_copy(update={"results": str(place / "results")})))
 
 
 @pytest.fixture
@@ -63,23 +60,26 @@ def test_all_that_fails_is_listed_at_the_end(
     hub: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    summarize(fetch(tmp_path, "step0", "step1"))
+    assert fetched(config("step0", "step1"), tmp_path) == 2
     assert all(
         f"pythia-tiny at {revision}: commit" in caplog.text for revision in ("step0", "step1")
     )
-    records = fetch(tmp_path, "step0", "step2", "step3")
-    assert caplog.text.count("Attempt 3 of 3") == 2
     with refused("unreadable") as caught:
-        summarize(records)
+        fetched(config("step0", "step2", "step3"), tmp_path)
+    assert caplog.text.count("Attempt 2 of 3") == 2
     assert "2 of 3 were not fetched" in str(caught.value)
     assert "'step2'" in str(caught.value) and "'step3'" in str(caught.value)
 
 
-def test_a_model_without_safetensors_is_refused(hub: Path, tmp_path: Path) -> None:
+def test_a_model_without_safetensors_is_refused(
+    hub: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for file in hub.glob("*/snapshots/*/model.safetensors"):
         file.rename(file.with_name("pytorch_model.bin"))
-    (path,) = fetch(tmp_path, "step0")
-    assert "has no safetensors" in json.loads(path.read_text())["error"]
+    with refused("unreadable") as caught:
+        fetched(config("step0"), tmp_path)
+    assert "has no safetensors" in str(caught.value)
+    assert "Attempt" not in caplog.text
 
 
 def test_a_fetched_commit_is_part_of_the_keys(
@@ -92,18 +92,21 @@ def test_a_fetched_commit_is_part_of_the_keys(
         return [made.extract("tiny", revision, "news") for revision in ("step0", "step1")]
 
     before = keys()
-    fetch(tmp_path, "step0")
+    fetched(config("step0"), tmp_path)
     after = keys()
     assert after[0] != before[0] and after[1] == before[1]
     moved = json.loads(record(tmp_path, "step0").read_text()) | {"commit": "f" * 40}
     record(tmp_path, "step0").write_text(json.dumps(moved))
     assert keys()[0] not in (before[0], after[0])
-    fetched(record(tmp_path, "step0"), lambda: fetch_model(config("gone").models["tiny"], "gone"))
+    # A fetch that fails keeps the record.
+    next(hub.glob("*/refs/step0")).unlink()
+    with refused("unreadable"):
+        fetched(config("step0"), tmp_path)
     assert json.loads(record(tmp_path, "step0").read_text())["commit"] == "f" * 40
     # The record is of another repository than this config's.
     other = config("step0").models["tiny"].model_copy(update={"source": HubSource(hub="me/other")})
     renamed = config("step0").model_copy(update={"models": {"tiny": other}})
-    assert type(fetched_entry(renamed, "tiny", "step0").source) is HubSource
+    assert type(entry_of(renamed, "tiny", "step0").source) is HubSource
 
 
 def test_a_job_takes_the_recorded_commit_after_the_branch_moved(
@@ -117,16 +120,15 @@ def test_a_job_takes_the_recorded_commit_after_the_branch_moved(
     in_cache(hub, "me/adapter", {"main": tmp_path / "adapter"})
     adapted = config("step0", adapters=[{"hub": "me/adapter"}])
     before = Plan(adapted).keys.model("tiny", "step0")
-    entry = adapted.models["tiny"]
-    fetched(record(tmp_path, "step0"), lambda: fetch_model(entry, "step0"))
+    fetched(adapted, tmp_path)
     recorded = json.loads(record(tmp_path, "step0").read_text())
     after = Plan(adapted).keys.model("tiny", "step0")
     for ref in hub.glob("*/refs/*"):
         ref.write_text("f" * 40)
-    pinned = fetched_entry(adapted, "tiny", "step0")
-    assert locate(pinned.source, "step0").revision == recorded["commit"]
-    assert locate(pinned.adapters[0]).revision == recorded["adapters"]["me/adapter@main"]
-    assert load("tiny", pinned.model_copy(update={"adapters": ()}), "step0", device="cpu").weights
+    entry = entry_of(adapted, "tiny", "step0")
+    assert locate(entry.source, "step0").revision == recorded["commit"]
+    assert locate(entry.adapters[0]).revision == recorded["adapters"]["me/adapter@main"]
+    assert load("tiny", entry.model_copy(update={"adapters": ()}), "step0", device="cpu").weights
     recorded["adapters"]["me/adapter@main"] = "e" * 40
     record(tmp_path, "step0").write_text(json.dumps(recorded))
     assert len({before, after, Plan(adapted).keys.model("tiny", "step0")}) == 3
@@ -147,12 +149,37 @@ def test_data_are_read_at_the_recorded_commit(tmp_path: Path) -> None:
         "moved": {"source": {**source, "revision": "v2"}},
     }
     plan = Plan(config("step0", corpora=corpora, results=str(tmp_path)))
-    found = [data_of(fetched_corpus(plan, name).source).revision for name in corpora]
-    assert found == [commit, commit, commit, None, "v2"]
+    entries = {n: pinned(plan.config.corpora[n], plan.commit("corpora", n)) for n in corpora}
+    revisions = [data_of(entry.source).revision for entry in entries.values()]
+    assert revisions == [commit, commit, commit, None, "v2"]
 
 
-def test_what_the_hub_has_is_fetched_job_by_job() -> None:
-    assert Plan(config("step0", "step1")).fetched == [
-        "results/fetched/models/tiny/step0.json",
-        "results/fetched/models/tiny/step1.json",
+def test_models_corpora_and_tasks_are_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("fetch_model", "fetch_corpus", "fetch_task"):
+        monkeypatch.setattr(f"layerwise.run.fetch.{name}", lambda *_: {"commit": "c"})
+    prompts = {"hub": "me/prompts"}
+    corpora = {
+        "texts": {"source": {"hub": "me/news"}},
+        "chains": {"source": {"generate": {"model": "tiny", "prompts": prompts}}},
+        "file": {"source": {"file": "news.txt"}},
+        "sts": {"source": {"task": "STS12"}},
+        "photos": {"images": {"hub": "me/photos"}},
+    }
+    questions = {"questions": {"hub": "me/questions"}}
+    tasks = {"mmlu": questions, "STS13": {}, "local": {"folder": "sts"}}
+    assert fetched(config("step0", "step1", corpora=corpora, tasks=tasks), tmp_path) == 8
+    records = (tmp_path / "results/fetched").rglob("*.json")
+    assert sorted(
+        path.relative_to(tmp_path / "results/fetched").as_posix() for path in records
+    ) == [
+        "corpora/chains.json",
+        "corpora/photos.json",
+        "corpora/texts.json",
+        "models/tiny/step0.json",
+        "models/tiny/step1.json",
+        "tasks/STS12.json",
+        "tasks/STS13.json",
+        "tasks/mmlu.json",
     ]

@@ -6,12 +6,13 @@ import copy
 import os
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from layerwise.config import Config
-from layerwise.run import stale
 from layerwise.run.plan import Plan
+from layerwise.run.snakemake import Storage
 
 CONFIG: dict[str, Any] = {
     "models": {"m": {"source": {"hub": "o/m"}}},
@@ -140,10 +141,6 @@ def test_generated_texts_have_the_key_of_model_and_prompts(
     source = {"generate": {"model": "m", "prompts": prompts}}
     given = copy.deepcopy(CONFIG) | {"corpora": {"c": {"source": source, "views": {"n": 0}}}}
     plan = Plan(Config.of(given))
-    assert plan.fetched[:2] == [
-        "results/fetched/models/m/main.json",
-        "results/fetched/corpora/c.json",
-    ]
     before = plan.keys.generate("c"), plan.keys.corpus("c")
     inside: Any = {**given["models"], **source}
     *parents, last = place.split("/")
@@ -183,8 +180,10 @@ def test_local_data_are_compared_by_content(tmp_path: Path, source: str) -> None
     assert key() != changed
 
 
-def test_files_of_other_code_are_made_anew_by_their_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stale, "OTHER_CODE", {"published": ["a", "b"], "figure": ["c"]})
-    found = stale.mixed_code()
-    assert "(2 of published, 1 of figure)" in found
-    assert found.endswith("run with -R import_published figure.")
+def test_files_of_other_versions_are_made_anew_by_their_rule() -> None:
+    storage = Storage(MagicMock())
+    storage.other_versions.update({("published", "numpy 1.0"): 2, ("figure", "mteb 1.0"): 1})
+    warning = storage.warning()
+    assert "(2 of published: numpy 1.0, 1 of figure: mteb 1.0)" in warning
+    assert warning.endswith("run with -R import_published figure.")
+    assert storage.warning() == ""

@@ -23,7 +23,6 @@ from layerwise.project import ROOT, export_library, rules_of
 from layerwise.run.plan import Plan, model_folder
 from layerwise.run.resources import LONGEST, Requests
 from layerwise.run.snakemake import Snapshot, Storage
-from layerwise.run.stale import OTHER_CODE, mixed_code
 from layerwise.run.validate import log_unused, read_valid
 
 export_library()
@@ -54,15 +53,14 @@ STUDIES = [encode(study) for study in CONFIG.studies]
 
 
 @atexit.register
-def warn_of_other_code(say=partial(print, file=sys.stderr)):
+def warn_of_other_versions(say=partial(print, file=sys.stderr)):
     """Warn once; of a module, a dry run or a run without jobs at the exit."""
-    if message := mixed_code():
+    if message := STORAGE.warning():
         say(message)
-        OTHER_CODE.clear()
 
 
 onstart:
-    warn_of_other_code(logger.warning)
+    warn_of_other_versions(logger.warning)
     # Inspection (--dag, --summary, --unlock) and a run without jobs leave the last run's.
     STORAGE.store(SNAPSHOT.write_latest())
 
@@ -183,7 +181,7 @@ def request(method, *wanted, joining=None):
     return of
 
 
-def script(name, options, keyed=True):
+def script(name, options):
     """The command of a job. Its config comes from the environment: a module's commands must not
     change with it, or all jobs would run again."""
     path = os.path.relpath(ROOT / "scripts" / f"{name}.py")
@@ -192,5 +190,4 @@ def script(name, options, keyed=True):
     if STORAGE.is_remote:
         command += f" --results {shlex.quote(STORAGE.local(CONFIG.results))}"
     command = command.replace("{", "{{").replace("}", "}}")
-    common = "--threads {threads} --log {log:q}" + " --key {params.key}" * keyed
-    return f"{command} {options} {common}"
+    return f"{command} {options} --threads {{threads}} --log {{log:q}} --key {{params.key}}"

@@ -61,18 +61,3 @@ def of_studies(folder, suffix):
 def report_table(name, points):
     """A table of the report, if there are checkpoints to show in it."""
     return f"{CONFIG.results}/report/{name}.csv" if points else []
-
-
-def always(path):
-    """Run a job again whenever its output is asked for; no input."""
-
-    def of(wildcards):
-        if STORAGE.is_remote:
-            raise WorkflowError(
-                "fetch fills this machine's caches; with a storage, jobs fetch what they need."
-            )
-        if workflow.is_main_process:
-            STORAGE.rerun(result(path, wildcards))
-        return []
-
-    return of

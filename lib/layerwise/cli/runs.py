@@ -69,6 +69,23 @@ def plan(
 
 
 @app.command()
+def fetch(config: CONFIG = Path("config.yaml")) -> None:
+    """Download the models and data sets of a run, for machines without internet.
+
+    The commits are recorded below the run's results: a branch that has moved since the last fetch
+    is computed again. Start it again to go on; what is there is not downloaded twice.
+
+    Example: layerwise fetch --config presets/pythia_sweep.yaml
+    """
+    from layerwise.config.reading import read_yaml
+    from layerwise.run.fetch import fetch as fetch_all
+    from layerwise.run.validate import read_valid
+
+    n = fetch_all(read_valid(read_yaml(config), [config]))
+    say(f"The caches have all {n} models at a revision and data sets.")
+
+
+@app.command()
 def plot(
     results: Annotated[Path, Argument(help="A results folder.")],
     kind: Annotated[str, Argument(help="A kind of figure, or a study of the run.")],

@@ -191,7 +191,7 @@ class HubSource(_Files):
 
 
 class FetchedSource(HubSource):
-    """A model at the commit that `snakemake fetch` recorded; configs have none."""
+    """A model at the commit that `layerwise fetch` recorded; configs have none."""
 
     commit: str
 

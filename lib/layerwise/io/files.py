@@ -52,9 +52,6 @@ NO_MEMORY = re.compile(
 )
 
 
-JOB: dict[str, str] = {}
-"""Facts of the job that this process does, for the provenance of all its files."""
-
 LARGE = 2**30
 """Bytes of a file whose hashing shows its progress; it takes seconds."""
 CHUNK = 2**24
@@ -279,13 +276,13 @@ def sha256_text(*parts: str) -> str:
 
 
 @cache
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
     """The versions of the `LIBRARIES` that are installed; reading them takes milliseconds."""
-    versions = {}
+    installed = {}
     for library in LIBRARIES:
         with contextlib.suppress(PackageNotFoundError):
-            versions[library] = version(library)
-    return versions
+            installed[library] = version(library)
+    return installed
 
 
 def provenance(**facts: Any) -> dict[str, str]:
@@ -294,11 +291,10 @@ def provenance(**facts: Any) -> dict[str, str]:
     Values other than strings are written as JSON.
     """
     record: Mapping[str, Any] = {
-        "versions": _versions(),
+        "versions": versions(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        **JOB,
         **facts,
     }
     return {k: v if isinstance(v, str) else json.dumps(v) for k, v in record.items()}

@@ -1,4 +1,4 @@
-"""Fill the caches of models, corpora and tasks, on a machine that reaches the hub.
+"""`layerwise fetch`: fill the caches of models, corpora and tasks from the hub.
 
 Jobs on compute nodes then find everything offline. Files in the cache are not downloaded again.
 The commit of each model and data set is recorded, and is part of the keys from then on.
@@ -9,19 +9,20 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from layerwise.config.corpora import HubMedia, HubTexts
+from layerwise.config.corpora import HubData, TaskTexts, data_of
 from layerwise.config.models import HubAdapter, HubSource, Model
-from layerwise.config.tasks import ChoiceEntry, HubQuestions, Task
+from layerwise.config.tasks import ChoiceEntry, HubQuestions, MtebEntry, Task
 from layerwise.corpora.sources import load_hub
 from layerwise.errors import LayerwiseError
 from layerwise.io.files import replacing
 from layerwise.models import saved
 from layerwise.models.source import Location, locate, why
-from layerwise.run.plan import place_of, record_of
+from layerwise.run.plan import Plan, place_of
 from layerwise.tasks.catalog import get_task, load
 from layerwise.tasks.task import of_model
 
@@ -30,52 +31,79 @@ log = logging.getLogger(__name__)
 # A model's weights, configuration and tokenizer.
 MODEL_FILES: tuple[str, ...] = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
-
-
 ATTEMPTS = 3
 PAUSE_S = 20.0
 
-
-def fetched(path: Path, fetch: Callable[[], dict[str, Any]]) -> None:
-    """Fetch one thing, tried several times, and record its commits, or why that failed.
-
-    The commit of an earlier fetch stays where a later one fails.
-    """
-    for attempt in range(ATTEMPTS):
-        try:
-            record = fetch()
-            break
-        except LayerwiseError as error:
-            log.warning("Attempt %d of %d: %s", attempt + 1, ATTEMPTS, error)
-            record = {**record_of(path), "error": str(error)}
-            if error.code == "unsafe" or attempt + 1 == ATTEMPTS:
-                break
-            time.sleep(PAUSE_S * (attempt + 1))
-    with replacing(path) as partial:
-        partial.write_text(json.dumps(record) + "\n", encoding="utf-8")
+Fetch = Callable[[], dict[str, Any]]
 
 
-def summarize(paths: Sequence[Path]) -> None:
-    """List what was not fetched.
+def fetch(plan: Plan) -> int:
+    """Fetch all that a run takes from the hub, and record the commits below its results.
+
+    The record of an earlier fetch stays where a later one fails.
+
+    Returns
+    -------
+    int
+        Number of models at a revision and of data sets.
 
     Raises
     ------
     LayerwiseError
-        If there is anything.
+        If anything could not be fetched; the message lists it.
     """
-    found = {path: json.loads(path.read_text(encoding="utf-8")) for path in paths}
-    failed = [record["error"] for record in found.values() if "error" in record]
-    log.info("%d of %d were fetched.", len(found) - len(failed), len(found))
-    if failed:
-        lines = "\n".join(failed)
+    sources = dict(_sources(plan))
+    failures = []
+    for names, download in sources.items():
+        try:
+            record = _tried(download)
+        except LayerwiseError as error:
+            failures.append(str(error))
+            continue
+        with replacing(plan.record(*names)) as partial_file:
+            partial_file.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    if failures:
         raise LayerwiseError(
-            f"{len(failed)} of {len(found)} were not fetched; start again, what is there is not "
-            f"fetched twice:\n{lines}",
+            f"{len(failures)} of {len(sources)} were not fetched; start again, what is there is "
+            "not fetched twice:\n" + "\n".join(failures),
             code="unreadable",
         )
+    return len(sources)
 
 
-def fetch_corpus(source: HubMedia | HubTexts) -> dict[str, Any]:
+def _sources(plan: Plan) -> Iterator[tuple[tuple[str, ...], Fetch]]:
+    """Names of a record, and the function that fetches the source and returns its record."""
+    config = plan.config
+    for model, entry in config.models.items():
+        sources = (entry.source, *entry.adapters)
+        if any(isinstance(source, HubSource | HubAdapter) for source in sources):
+            for revision in entry.revisions:
+                yield ("models", model, revision), partial(fetch_model, entry, revision)
+    data = {name: data_of(corpus.source) for name, corpus in config.corpora.items()}
+    for name, source in data.items():
+        if isinstance(source, HubData):
+            yield ("corpora", name), partial(fetch_corpus, source)
+    tasks = {source.task: MtebEntry() for source in data.values() if isinstance(source, TaskTexts)}
+    for task, settings in (tasks | config.tasks).items():
+        of_hub = isinstance(getattr(settings, "questions", None), HubQuestions)
+        if of_hub or settings == MtebEntry():
+            yield ("tasks", task), partial(fetch_task, task, settings)
+
+
+def _tried(download: Fetch) -> dict[str, Any]:
+    """Try several times, unless what is there is refused."""
+    for attempt in range(1, ATTEMPTS):
+        try:
+            return download()
+        except LayerwiseError as error:
+            if error.code == "unsafe":
+                raise
+            log.warning("Attempt %d of %d: %s", attempt, ATTEMPTS, error)
+            time.sleep(PAUSE_S * attempt)
+    return download()
+
+
+def fetch_corpus(source: HubData) -> dict[str, Any]:
     """Fetch the data set of a corpus and return its commit."""
     data, facts = load_hub(source)
     log.info("%s: %d rows", source.hub, len(data))
@@ -92,9 +120,9 @@ def fetch_task(name: str, entry: Task) -> dict[str, Any]:
             log.info("%s, %s: %d questions", hub.hub, split, len(data))
             commit = facts.get("commit", "")
         return {"of": place_of(hub), "commit": commit}
-    found = load(get_task(name)).metadata.dataset
-    log.info("%s: %s", name, found["path"])
-    return {"commit": str(found.get("revision") or "")}
+    dataset = load(get_task(name)).metadata.dataset
+    log.info("%s: %s", name, dataset["path"])
+    return {"commit": str(dataset.get("revision") or "")}
 
 
 def fetch_model(model: Model, revision: str) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from layerwise.config.corpora import GeneratedTexts, data_of
-from layerwise.config.models import HubAdapter
 from layerwise.config.tasks import LabelledEntry, MtebEntry
 from layerwise.io.files import cached_sha256, folder_sha256
 from layerwise.metrics.source import formula_hash
@@ -176,26 +175,22 @@ class Keys:
     @cache
     def model(self, model: str, revision: str) -> str:
         """The identity of a model at a checkpoint: its settings and, if it is local, its files."""
+        entry = self.config.models[model]
+        fetched = zip(self.plan.adapters(model, revision), entry.adapters, strict=True)
+        commits = [getattr(a, "revision", None) for a, configured in fetched if a != configured]
         return digest(
             "model",
             self._described(model),
             revision,
-            self._identity(self.config.models[model], revision),
+            self._identity(entry, revision),
             *self._commit(model, revision),
-            *self._adapter_commits(model, revision),
+            *commits,
         )
 
     def _commit(self, model: str, revision: str) -> list[str]:
-        """The commit of a revision of the hub, once `snakemake fetch` has recorded it."""
+        """The commit of a revision of the hub, once `layerwise fetch` has recorded it."""
         commit = self.plan.commit("models", model, revision)
         return [commit] if commit and commit != revision else []
-
-    def _adapter_commits(self, model: str, revision: str) -> list[str]:
-        """The commits of adapters of the hub that `snakemake fetch` has recorded."""
-        commits = self.plan.adapter_commits(model, revision)
-        adapters = [a for a in self.config.models[model].adapters if isinstance(a, HubAdapter)]
-        found = [commits.get(adapter.place, adapter.revision) for adapter in adapters]
-        return [c for c, a in zip(found, adapters, strict=True) if c != a.revision]
 
     @cache
     def _described(self, model: str) -> dict[str, Any]:

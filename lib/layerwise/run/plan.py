@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from layerwise.config import Config
 from layerwise.config.corpora import GeneratedTexts, TaskTexts, data_of
-from layerwise.config.models import HubAdapter, HubSource, is_converted
+from layerwise.config.models import Adapter, HubAdapter, is_converted
 from layerwise.config.settings import OWN_TEXTS
 from layerwise.config.studies import Study
 from layerwise.config.tasks import MtebEntry
@@ -230,27 +230,6 @@ class Plan:
                     origin[table] = _distinct([*origin.get(table, ()), *study.files(table)])
         return found
 
-    @cached_property
-    def fetched(self) -> list[str]:
-        """The records of all that the run takes from the hub."""
-        config = self.config
-        sources = {name: data_of(entry.source) for name, entry in config.corpora.items()}
-        found = [
-            f"models/{encode(model)}/{encode(revision)}"
-            for model, entry in config.models.items()
-            if isinstance(entry.source, HubSource)
-            or any(isinstance(adapter, HubAdapter) for adapter in entry.adapters)
-            for revision in entry.revisions
-        ]
-        found += [f"corpora/{encode(n)}" for n, source in sources.items() if _of_hub(source)]
-        of_corpora = [source.task for source in sources.values() if isinstance(source, TaskTexts)]
-        for task in dict.fromkeys([*of_corpora, *config.tasks]):
-            entry = config.tasks.get(task, MtebEntry())
-            mteb = entry == MtebEntry()
-            if mteb or _of_hub(getattr(entry, "questions", None)):
-                found.append(f"tasks/{encode(task)}")
-        return [f"{config.results}/fetched/{name}.json" for name in found]
-
     def is_to_make(self, model: str) -> bool:
         """True if a recipe makes a model and has not made its last checkpoint yet."""
         entry = self.config.models[model]
@@ -268,14 +247,24 @@ class Plan:
         is_same = record.get("of") == place_of(source, *revision)
         return (record.get("commit") or None) if is_same else None
 
-    def adapter_commits(self, model: str, revision: str) -> dict[str, str]:
-        """The commits of a model's adapters of the hub that were fetched, by `place`."""
-        found: dict[str, str] = self._record("models", model, revision).get("adapters", {})
-        return found
+    def adapters(self, model: str, revision: str) -> tuple[Adapter, ...]:
+        """The adapters of a model, those of the hub at the commits that were fetched."""
+        commits = self._record("models", model, revision).get("adapters", {})
+        return tuple(
+            adapter.model_copy(update={"revision": commits[adapter.place]})
+            if isinstance(adapter, HubAdapter) and adapter.place in commits
+            else adapter
+            for adapter in self.config.models[model].adapters
+        )
 
     def _record(self, *names: str) -> dict[str, Any]:
-        record = "/".join(map(encode, names))
-        return record_of(Path(self.config.results, "fetched", f"{record}.json"))
+        path = self.record(*names)
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+
+    def record(self, *names: str) -> Path:
+        """The file with the commit of what `layerwise fetch` fetched: a section and its names."""
+        name = "/".join(map(encode, names))
+        return Path(self.config.results, "fetched", f"{name}.json")
 
     def made_files(self, entry: Section | None, revision: str = "") -> list[str]:
         """The files and folders that recipes make among those that an entry names."""
@@ -298,12 +287,6 @@ class Plan:
         if corpus := getattr(entry, "corpus", None):
             found.append(self.path("texts", corpus=corpus))
         return found
-
-    def data_of_tasks(self, model: str, revision: str) -> tuple[list[str], list[str]]:
-        """The user's files, and the results, of all tasks of a model at a checkpoint."""
-        tasks = self.tasks[model, revision]
-        files = _distinct(file for task in tasks for file in self.task_files(task))
-        return files, _distinct(path for task in tasks for path in self.task_results(task))
 
     @property
     def generated(self) -> list[str]:
@@ -354,15 +337,6 @@ def paths_of(entry: Section, where: str = "") -> Iterator[tuple[str, str]]:
                 yield from paths_of(item, f"{where}.{key}")
         if key in FILES and isinstance(value, str):
             yield f"{where}.{key}", value
-
-
-def record_of(path: Path) -> dict[str, Any]:
-    """The record of a fetch; empty if there is none."""
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
-
-
-def _of_hub(source: object) -> bool:
-    return bool(getattr(source, "hub", None))
 
 
 def _distinct(values: Iterable[T]) -> list[T]:

@@ -19,7 +19,7 @@ from layerwise.figures import theme
 from layerwise.io import delimited, tables
 from layerwise.names import encode
 from layerwise.run.plan import Plan
-from layerwise.run.stale import HTML_KEY
+from layerwise.run.snakemake import HTML_KEY
 
 STYLE = """
 :root { color: #222; background: #fff; font: 16px/1.5 system-ui, sans-serif; }

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from layerwise.errors import LayerwiseError, printable
 from layerwise.extras import require
-from layerwise.io.files import DISK_REMEDY, JOB, disk_fault, memory_fault, replacing
+from layerwise.io.files import DISK_REMEDY, disk_fault, memory_fault, replacing
 from layerwise.names import decode
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from layerwise.config.settings import ExtractSettings
     from layerwise.models.load import LoadedModel
     from layerwise.run.plan import Plan
+    from layerwise.section import Section
 
 log = logging.getLogger("layerwise")
 
@@ -97,7 +98,7 @@ def parser(
 def open_model(
     config: Config, model: str, revision: str, extraction: ExtractSettings
 ) -> AbstractContextManager[LoadedModel]:
-    """Open a model of the config; a converted one from its folder."""
+    """Open a model of the config."""
     from layerwise.models import opening
 
     entry = entry_of(config, model, revision)
@@ -105,57 +106,35 @@ def open_model(
     return opening.open_model(entry, name=model, revision=revision, device=device, dtype=dtype)
 
 
-def entry_of(config: Config, model: str, revision: str) -> Model:
-    """The entry of a model of the config; of one that the workflow makes with its folder."""
-    from layerwise.config.models import FolderSource
-    from layerwise.run.plan import model_folder
+def entry_of(config: Config, model: str, revision: str, is_source: bool = False) -> Model:
+    """The entry of a model, at recorded commits, since a branch in the cache may have moved.
 
-    entry = fetched_entry(config, model, revision)
-    if folder := model_folder(config, model, revision):
-        entry = entry.model_copy(update={"source": FolderSource(folder=folder)})
-    return entry
-
-
-def fetched_entry(config: Config, model: str, revision: str) -> Model:
-    """The entry of a model of the config, at the commits that `snakemake fetch` has recorded.
-
-    They are part of its keys, and a branch in the cache may have moved since.
+    A model that the workflow converts is read from its folder, unless the source is asked for.
     """
-    from layerwise.config.models import FetchedSource, HubAdapter, HubSource
-    from layerwise.run.plan import Plan
+    from layerwise.config.models import FetchedSource, FolderSource, HubSource
+    from layerwise.run.plan import Plan, model_folder
 
     plan, entry = Plan(config), config.models[model]
-    commits, source = plan.adapter_commits(model, revision), entry.source
-    adapters = tuple(
-        adapter.model_copy(update={"revision": commits.get(adapter.place, adapter.revision)})
-        if isinstance(adapter, HubAdapter)
-        else adapter
-        for adapter in entry.adapters
-    )
+    source, folder = entry.source, model_folder(config, model, revision)
     commit = plan.commit("models", model, revision)
-    if commit and isinstance(source, HubSource):
+    if folder and not is_source:
+        source = FolderSource(folder=folder)
+    elif commit and isinstance(source, HubSource):
         source = FetchedSource(hub=source.hub, gguf_file=source.gguf_file, commit=commit)
+    adapters = plan.adapters(model, revision)
     return entry.model_copy(update={"source": source, "adapters": adapters})
 
 
-def fetched_corpus(plan: Plan, name: str) -> Any:
-    """The entry of a corpus of the config, its data at the commit that was recorded."""
-    settings, commit = plan.config.corpora[name], plan.commit("corpora", name)
-    place = next(p for p in ("source", "images", "audio") if p in type(settings).model_fields)
-    return settings.model_copy(update={place: fetched_data(settings.source, commit)})
+def pinned(entry: Section, commit: str | None) -> Any:
+    """An entry of the config, its data of the hub at the recorded commit, if there is one."""
+    from layerwise.config.corpora import HubData
+    from layerwise.section import Section
 
-
-def fetched_data(source: Any, commit: str | None) -> Any:
-    """A source of data, at a commit if it is of the hub."""
-    from layerwise.config.corpora import GeneratedTexts, HubData
-
-    if isinstance(source, GeneratedTexts):
-        prompts = fetched_data(source.generate.prompts, commit)
-        generation = source.generate.model_copy(update={"prompts": prompts})
-        return source.model_copy(update={"generate": generation})
-    if commit and isinstance(source, HubData):
-        return source.model_copy(update={"revision": commit})
-    return source
+    if isinstance(entry, HubData):
+        return entry.model_copy(update={"revision": commit}) if commit else entry
+    sections = {key: value for key, value in entry if isinstance(value, Section)}
+    update = {key: pinned(value, commit) for key, value in sections.items()}
+    return entry.model_copy(update=update)
 
 
 def task_of(plan: Plan, name: str) -> Any:
@@ -171,8 +150,7 @@ def task_of(plan: Plan, name: str) -> Any:
 
     entry = plan.config.tasks.get(name)
     if isinstance(entry, ChoiceEntry):
-        questions = fetched_data(entry.questions, plan.commit("tasks", name))
-        return ChoiceTask(entry.model_copy(update={"questions": questions}))
+        return ChoiceTask(pinned(entry, plan.commit("tasks", name)))
     if isinstance(entry, LabelledEntry):
         corpus = entry.corpus and plan.path("texts", corpus=entry.corpus)
         return LabelledTask(entry, Path(corpus) if corpus else None)
@@ -193,7 +171,6 @@ def run(main: Callable[[Arguments], None], options: argparse.ArgumentParser) -> 
         From `parser`.
     """
     from layerwise.config import read_config
-    from layerwise.run.code import code_hash
     from layerwise.run.plan import Plan
 
     def job() -> None:
@@ -202,7 +179,6 @@ def run(main: Callable[[Arguments], None], options: argparse.ArgumentParser) -> 
         arguments.plan = Plan(arguments.config)
         if arguments.stage:
             arguments.key = _checked_key(arguments)
-            JOB["code"] = code_hash(arguments.stage)
         main(arguments)
 
     arguments = options.parse_args()

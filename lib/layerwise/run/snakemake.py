@@ -1,26 +1,34 @@
-"""The workflow's side of Snakemake: the config that jobs read, storage, and the names in private.
+"""The workflow's side of Snakemake: the config that jobs read, stale results, and storage.
 
-Snakemake's manual does not promise the names in `PRIVATE`. No other file uses them, and
-tests/test_snakemake_names.py fails when a release of Snakemake changes one.
+Snakemake's own ``params`` trigger compares keys with the records in ``.snakemake``. Where there
+are none, as in a copied results folder, the key in the file itself decides. The times of results
+mean nothing then: they are in the order of copying, or of a touch.
+
+Snakemake's manual does not promise the names in `PRIVATE`. No other file uses them but the
+Snakefile, and tests/test_snakemake_names.py fails when a release of Snakemake changes one.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from layerwise.config import Config
 from layerwise.errors import ConfigError, LayerwiseError
-from layerwise.io.files import replacing, sha256_text
-from layerwise.run.stale import facts_of, is_stale
+from layerwise.io import tables
+from layerwise.io.files import replacing, sha256_text, versions
 from layerwise.run.validate import local_files
 
 PRIVATE = {
+    "configfiles": "A key that is given twice in a file is refused.",
+    "current_basedir": "The library is next to the rules, also in a module.",
     "dag.forcefiles": "The public --forcerun takes files before the keys in files can be read.",
     "iocache.mtime": "Results have one time, so that keys alone decide; no option says so.",
     "iocache.exists_in_storage": "The plugin for S3 takes a folder that was absent for absent.",
@@ -28,11 +36,13 @@ PRIVATE = {
     "modifier.parent_modifier": "There is one in a module, of which Snakemake calls no onstart.",
     "modifier.path_modifier": "It gives the path of a job's copy of a stored file.",
     "output_settings.dryrun": "A dry run writes nothing.",
+    "overwrite_configfiles": "It tells if --configfile replaces the quickstart's config.",
     "storage_registry.default_storage_provider": "It reads stored results.",
     "storage_settings.shared_fs_usage": "It tells which of this machine's files jobs see.",
 }
 """Attributes of Snakemake's workflow that its manual does not promise, and why each is needed."""
 
+HTML_KEY = '<meta name="layerwise-key" content="{key}">'
 LATEST = "config.json"
 """Config of the last run, below the results folder; for people and `layerwise.open`."""
 
@@ -98,6 +108,8 @@ class Storage:
         True if all jobs see the files of this machine.
     shares_sources : bool
         True if all jobs run in this working directory.
+    other_versions : Counter of tuple of str
+        Files that other versions of libraries made, by stage and version.
     """
 
     def __init__(self, workflow: Any) -> None:
@@ -105,6 +117,7 @@ class Storage:
 
         self._workflow = workflow
         self._keys_decide = False
+        self.other_versions: Counter[tuple[str, str]] = Counter()
         self._modifier = workflow.modifier.path_modifier
         self._provider = workflow.storage_registry.default_storage_provider
         shared = workflow.storage_settings.shared_fs_usage
@@ -121,10 +134,6 @@ class Storage:
             snapshot.write()
             if self._workflow.modifier.parent_modifier is not None:
                 self.store(snapshot.write_latest())
-
-    def rerun(self, output: str) -> None:
-        """Let Snakemake run the job of an output again, as with --forcerun."""
-        self._workflow.dag.forcefiles.add(self.local(output))
 
     def rerun_if_stale(
         self, stage: str, output: str, key: str, within: str = "", copy_of: str = ""
@@ -151,8 +160,26 @@ class Storage:
             # for absent from then on.
             exists = facts is not None
             self._workflow.iocache.exists_in_storage[self.local(output)] = exists
-        if facts is not None and is_stale(output, facts, key, stage):
-            self.rerun(output)
+        if facts is None:
+            return
+        if facts.get("key") != key:
+            self._workflow.dag.forcefiles.add(self.local(output))
+            return
+        made_with = json.loads(facts.get("versions", "{}"))
+        for library, here in versions().items():
+            if made_with.get(library, here) != here:
+                self.other_versions[stage, f"{library} {made_with[library]}"] += 1
+
+    def warning(self) -> str:
+        """One sentence, given once, about files that other versions of libraries made."""
+        counts = [f"{n} of {stage}: {made}" for (stage, made), n in self.other_versions.items()]
+        stages = dict.fromkeys(stage for stage, _ in self.other_versions)
+        rules = " ".join("import_published" if s == "published" else s for s in stages)
+        self.other_versions.clear()
+        return ", ".join(counts) and (
+            f"Files of other versions are kept ({', '.join(counts)}); if their values should be "
+            f"made anew, run with -R {rules}."
+        )
 
     def let_keys_decide(self, *folders: str) -> None:
         """Give all results one time in Snakemake's cache, so that none is newer than another.
@@ -236,11 +263,44 @@ class Storage:
             stored.store_object()
 
     def _stored(self, path: str) -> Any:
-        named = self._modifier.apply_default_storage(path)
-        return self._provider.object(named.flags["storage_object"].query)
+        stored = self._modifier.apply_default_storage(path)
+        return self._provider.object(stored.flags["storage_object"].query)
 
 
 def _paths_below(folder: str) -> Iterator[str]:
     """The paths of all files and folders below a folder, beginning with its name as given."""
     for place, folders, files in os.walk(folder):
         yield from (f"{place}/{name}" for name in (*folders, *files))
+
+
+def facts_of(path: Path) -> dict[str, Any]:
+    """The key that a file carries, and the versions that made it, as far as it has them.
+
+    A damaged file is made again, so the error is not shown.
+    """
+    try:
+        return _stored(path)
+    except Exception:  # libraries raise errors of all kinds on a damaged file
+        return {}
+
+
+def _stored(path: Path) -> dict[str, Any]:
+    if path.suffix == ".parquet":
+        return dict(tables.facts(path))
+    if path.suffix == ".json":
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    if path.suffix == ".html":
+        with path.open(encoding="utf-8") as file:
+            found = re.search(HTML_KEY.format(key="(.+?)"), file.read(4096))
+        return {"key": found[1]} if found else {}
+    if path.suffix == ".png":
+        from PIL import Image
+
+        with Image.open(path) as image:
+            return dict(getattr(image, "text", {}))
+    import h5py
+
+    from layerwise.io import hdf5
+
+    with h5py.File(path, "r") as file:
+        return dict(hdf5.attributes(file))
