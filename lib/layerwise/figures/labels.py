@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from layerwise.association.scores import ENDS
 from layerwise.association.table import ALL_MODELS
 from layerwise.metrics.registry import all_metrics
 from layerwise.metrics.sequence import QUANTITIES
@@ -52,6 +53,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
     "protocol": {**PROTOCOLS},
     "readout": {**READOUTS},
     "measure": MEASURES,
+    "end": {end: f"layer of the {end} value" for end in ENDS},
 }
 
 SCORE = "score"

@@ -163,15 +163,13 @@ class Facets:
         first = [p.ax for p, top in zip(panels, tops, strict=True) if top == max(tops)]
         lines = {round(p.ax.get_position().y1, 3) for p in self.panels}
         height = self.figure.get_size_inches()[1] / len(lines)
-        bar = self.figure.colorbar(
-            mappable,
-            ax=first,
-            shrink=min(1.0, 2.4 / height),
-            anchor=(0.0, 1.0),
-            aspect=22,
-            pad=0.015,
-            **more,
-        )
+        style = {
+            "shrink": min(1.0, 2.4 / height),
+            "anchor": (0.0, 1.0),
+            "aspect": 22,
+            "pad": 0.015,
+        }
+        bar = self.figure.colorbar(mappable, ax=first, **style | more)
         bar.set_label(fill(label, 26))
         bar.outline.set_visible(False)
         return bar
@@ -420,6 +418,18 @@ def output(colour: Any = theme.INK, *, small: bool = False) -> dict[str, Any]:
 def entry(label: str, **style: Any) -> Line2D:
     """A legend entry."""
     return Line2D([], [], label=label, **({"color": theme.INK} | style))
+
+
+def named_rows(panel: Panel, names: Sequence[str], bold: Iterable[str] = ()) -> None:
+    """Name the rows of a panel of dots on its y-axis, the first on top."""
+    ax = panel.ax
+    ax.set_yticks(range(len(names)), names)
+    for label in ax.get_yticklabels():
+        label.set_fontweight("bold" if label.get_text() in {*bold} else "normal")
+    ax.tick_params(axis="y", length=0, labelleft=panel.left)
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.grid(axis="x")
+    ax.grid(axis="y", visible=False)
 
 
 def zero(ax: Axes) -> None:

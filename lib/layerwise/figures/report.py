@@ -47,16 +47,19 @@ def first_table(scores: pd.DataFrame, order: Order | None = None, seed: int = 0)
     best = best.assign(best_layer=[_best(row) for row in best.to_dict("records")])
     keys = ["model", "revision", "representation"]
     best = with_representation(best).drop_duplicates(keys)
-    rows: list[Mapping[Any, Any]] = []
-    for model in in_order(best["model"].unique(), order.models):
-        mine = best[best["model"] == model]
-        for name in in_order(mine["representation"].unique(), list(TOKENS)):
-            part = mine[mine["representation"] == name].set_index("revision", drop=False)
-            checkpoints = order.checkpoints(model, part.index.unique())
-            rows += part.loc[checkpoints].to_dict("records")
+    representations = in_order(best["representation"].unique(), list(TOKENS))
+    revisions = best.groupby("model")["revision"].unique()
+    rows = [
+        (model, revision, name)
+        for model in in_order(best["model"].unique(), order.models)
+        for name in representations
+        for revision in order.checkpoints(model, revisions[model])
+    ]
+    best = best.set_index(keys, drop=False)
     names = {"best_score": "score", "gain": "difference", "n_sources": "n_clusters"}
     names |= {"gain_low": "low", "gain_high": "high"}
-    return pd.DataFrame(rows).rename(columns=names)[COLUMNS]
+    best = best.loc[[row for row in rows if row in best.index]].reset_index(drop=True)
+    return best.rename(columns=names)[COLUMNS]
 
 
 def _best(row: Mapping[Any, Any]) -> str:

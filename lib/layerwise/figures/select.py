@@ -43,7 +43,7 @@ from layerwise.config.studies import MetricChoice, Study, of_usual, several
 from layerwise.errors import LayerwiseError, closest
 from layerwise.figures.labels import SCORE
 from layerwise.names import Order, in_order
-from layerwise.stats import FEW, Estimate, paired_difference, with_intervals
+from layerwise.stats import FEW, Estimate, mean_ci, paired_difference, with_intervals
 from layerwise.vocabulary import BLOCK, LABELS, SUBLAYERS, TOKENS
 
 log = logging.getLogger(__name__)
@@ -249,31 +249,24 @@ class Data:
         """Values of a dimension in the order of the study, of the config, or their own."""
         study = self.study
         present = [str(value) for value in table[dimension].unique()]
-        selections = study.tokens or list(TOKENS)
-        order: Iterable[str] | None
-        match dimension:
-            case "revision":
-                courses = table.groupby("model", sort=False)["revision"].unique()
-                return self.order.shared({str(m): map(str, r) for m, r in courses.items()})
-            case _ if dimension == "alpha" or dimension in LABELS:
-                return sorted(present, key=lambda v: (v != "", float(v or 0)))
-            case "y":
-                # A metric that is shown in several variants has several `y`.
-                metrics = [choice.metric for choice in study.curves or ()]
-                order = [SCORE, *(y for m in metrics for y in present if y.split(",")[0] == m)]
-            case "model":
-                order = study.models or self.order.models
-            case "tokens":
-                order = selections
-            case "representation":
-                order = [representation(t, p) for p in several(study.pooling) for t in selections]
-            case "sublayer":
-                order = study.sublayers or list(SUBLAYERS)
-            case "normalization":
-                order = ["raw"]
-            case _:
-                order = several(getattr(study, NAMES.get(dimension, dimension)))
-        return in_order(present, order)
+        if dimension == "revision":
+            courses = table.groupby("model", sort=False)["revision"].unique()
+            return self.order.shared({str(m): map(str, r) for m, r in courses.items()})
+        if dimension == "alpha" or dimension in LABELS:
+            return sorted(present, key=lambda v: (v != "", float(v or 0)))
+        tokens, poolings = study.tokens or list(TOKENS), several(study.pooling)
+        metrics = [choice.metric for choice in study.curves or ()]
+        orders: dict[str, Iterable[str]] = {
+            # A metric that is shown in several variants has several `y`.
+            "y": [SCORE, *(y for m in metrics for y in present if y.split(",")[0] == m)],
+            "model": study.models or self.order.models,
+            "tokens": tokens,
+            "representation": [representation(t, p) for p in poolings for t in tokens],
+            "sublayer": study.sublayers or list(SUBLAYERS),
+            "normalization": ["raw"],
+        }
+        named = several(getattr(study, NAMES.get(dimension, dimension)))
+        return in_order(present, orders.get(dimension, named))
 
     def sort(self, table: pd.DataFrame) -> pd.DataFrame:
         """Rows in the order in which values are shown, then by layer."""
@@ -352,11 +345,36 @@ def shared(*wide: pd.DataFrame) -> list[pd.DataFrame]:
     return [w.loc[prompts] for w in wide]
 
 
+def ends(estimate: Estimate, name: str = "") -> dict[str, Any]:
+    """Value, interval and p of an estimate as columns, which begin with a name if there is one."""
+    names = (name, f"{name}_low", f"{name}_high", f"{name}_p")
+    return dict(zip(names if name else ("value", "low", "high", "p"), estimate[:4], strict=True))
+
+
 def by_layer(estimate: Estimate, layers: pd.Index, **about: Any) -> pd.DataFrame:
     """Estimates at several layers as rows: layer, depth, value, low, high, n."""
-    ends = {"value": estimate.estimate, "low": estimate.low, "high": estimate.high}
     at = {"layer": layers, "depth": layers / max(1, layers[-1])}
-    return pd.DataFrame({**about, **at, **ends, "n": estimate.n})
+    interval = {"value": estimate.estimate, "low": estimate.low, "high": estimate.high}
+    return pd.DataFrame({**about, **at, **interval, "n": estimate.n})
+
+
+def means(table: pd.DataFrame, by: Sequence[str]) -> list[pd.DataFrame]:
+    """Mean over prompts of each curve by layer, see `by_layer`: ``what`` is ``metric``."""
+    return [
+        by_layer(mean_ci(wide), wide.columns, **dict(zip(by, key, strict=True)), what="metric")
+        for key, wide in matrices(table, by).items()
+    ]
+
+
+def best_rows(table: pd.DataFrame, directions: Mapping[str, int]) -> pd.Series:
+    """True at the one layer of each curve with the best score or at the metric's better end."""
+    is_score = table["y"] == SCORE
+    values = table["value"] * table["metric"].map(dict(directions)).mask(is_score, 1)
+    curve = [table[d] for d in (*DIMENSIONS, *LABELS) if d in table]
+    top = values.groupby(curve, dropna=False).transform("max")
+    of_output = is_score & (table.get("output_score", values) > top)
+    best = (values == top) & ~of_output
+    return best & (best.groupby(curve, dropna=False).transform("sum") == 1)
 
 
 def score_change(curves: ScoreCurves, base: ScoreCurves) -> pd.DataFrame:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import matplotlib.style
 import numpy as np
 from matplotlib.colors import Colormap, ListedColormap
 from matplotlib.figure import Figure
@@ -24,7 +25,6 @@ INK = "#222222"
 GREY = "#666666"
 FAINT = "#BBBBBB"
 
-SEQUENTIAL = "viridis"
 DIVERGING = "PuOr_r"
 
 DASHES: tuple[Any, ...] = (
@@ -38,39 +38,7 @@ DASHES: tuple[Any, ...] = (
 )
 
 SMALL = 7.5  # notes and ticks; all else has one size
-
-SETTINGS: dict[str, Any] = {
-    "axes.edgecolor": GREY,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "axes.labelcolor": INK,
-    "axes.labelsize": 8.5,
-    "axes.linewidth": 0.8,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 8.5,
-    "axes.titleweight": "bold",
-    "figure.constrained_layout.h_pad": 0.06,
-    "figure.constrained_layout.w_pad": 0.06,
-    "figure.titlesize": 11,
-    "figure.titleweight": "bold",
-    "font.size": 8.5,
-    "grid.color": "#E6E6E6",
-    "grid.linewidth": 0.6,
-    "legend.fontsize": 8.5,
-    "legend.frameon": False,
-    "lines.linewidth": 1.5,
-    # Fonts as outlines that any PDF reader has, and text that can be searched.
-    "pdf.fonttype": 42,
-    "text.color": INK,
-    # Names are names, dollars and all.
-    "text.parse_math": False,
-    "xtick.color": GREY,
-    "xtick.labelcolor": INK,
-    "xtick.labelsize": SMALL,
-    "ytick.color": GREY,
-    "ytick.labelcolor": INK,
-    "ytick.labelsize": SMALL,
-}
+STYLE = Path(__file__).with_name("layerwise.mplstyle")
 
 
 @contextmanager
@@ -79,7 +47,8 @@ def theme() -> Iterator[None]:
     import seaborn as sns  # a second to load, and only drawing needs it
 
     with mpl.rc_context():
-        sns.set_theme("paper", "ticks", list(PALETTE), "DejaVu Sans", rc=SETTINGS)
+        sns.set_theme("paper", "ticks", list(PALETTE), "DejaVu Sans")
+        mpl.style.use(STYLE)
         yield
 
 
@@ -95,7 +64,7 @@ def marker_of(name: str, order: Sequence[str]) -> str:
 
 def sequential() -> Colormap:
     """Viridis without its lightest end, which is too faint on white."""
-    full = mpl.colormaps[SEQUENTIAL]
+    full = mpl.colormaps["viridis"]
     return ListedColormap(full(np.linspace(0.0, 0.93, 256)))
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from layerwise import stats
 from layerwise.association.curves import (
     BASELINE,
     KEYS,
@@ -23,20 +24,21 @@ from layerwise.association.table import ALL_MODELS, MATCH
 from layerwise.config.settings import OWN_TEXTS
 from layerwise.config.studies import Study, several
 from layerwise.errors import LayerwiseError
-from layerwise.figures import marks, theme
+from layerwise.figures import marks, select, theme
 from layerwise.figures.labels import MEASURES, RULES, SCORE_AXIS, metric_label
-from layerwise.figures.marks import Look, dot, entry, facets
-from layerwise.figures.select import Data, only, task_type_of
-from layerwise.stats import FEW
+from layerwise.figures.marks import Look
+from layerwise.figures.select import Data
 
 EVERY = "all"  # in place of a measure: all of them
-NULL95 = {
+RENAMED = {
     "low": "association_low",
     "high": "association_high",
     "sign": "association_sign",
     "null95": "null95",
     "value": "association",
+    "n_tasks": "over_tasks",
 }
+COLUMNS = list(RENAMED.values())
 
 
 def measures_of(study: Study, associations: pd.DataFrame) -> list[str]:
@@ -45,7 +47,7 @@ def measures_of(study: Study, associations: pd.DataFrame) -> list[str]:
     if study.measure == EVERY:
         return measures
     wanted = several(study.measure) or measures[:1]
-    only(associations, "measure", wanted)
+    select.only(associations, "measure", wanted)
     return list(wanted)
 
 
@@ -105,19 +107,15 @@ def points(data: Data) -> pd.DataFrame:
 
 
 def _with_associations(table: pd.DataFrame, data: Data) -> pd.DataFrame:
-    """The table with the columns `NULL95`; those of further measures end in their names."""
-    found = data.tables["associations"].rename(columns=NULL95)
-    found = found[found["task_type"] == task_type_of(data.study, found)]
-    first, *others = measures_of(data.study, found)
-    names = [*KEYS[:-1], *NULL95.values()]
-    one = found.loc[found["measure"] == first, [*names, "measure", "n_tasks"]]
-    one = one.rename(columns={"n_tasks": "over_tasks"})
-    table = table.merge(one, on=KEYS[:-1], how="left").assign(measure=first)
-    for measure in others:
-        more = found.loc[found["measure"] == measure, names]
-        table = table.merge(more, on=KEYS[:-1], how="left", suffixes=("", f"_{measure}"))
-    over = table.pop("over_tasks")
-    other = table[over.notna() & (over != table["n_tasks"])]
+    """The table with the columns `COLUMNS`; those of further measures end in their names."""
+    table_of_all = data.tables["associations"]
+    task_type = select.task_type_of(data.study, table_of_all)
+    associations = table_of_all[table_of_all["task_type"] == task_type].rename(columns=RENAMED)
+    measures = measures_of(data.study, associations)
+    for measure in measures:
+        rows = associations.loc[associations["measure"] == measure, [*KEYS[:-1], *COLUMNS]]
+        table = table.merge(rows, on=KEYS[:-1], how="left", suffixes=("", f"_{measure}"))
+    other = table[table["over_tasks"].notna() & (table["over_tasks"] != table["n_tasks"])]
     if len(other):
         row = other.iloc[0]
         raise LayerwiseError(
@@ -125,12 +123,13 @@ def _with_associations(table: pd.DataFrame, data: Data) -> pd.DataFrame:
             f"the {row['n_tasks']} that this study draws; associate the study's own tasks.",
             code="mismatch",
         )
-    return table
+    table = table.drop(columns=list(table.filter(like="over_tasks")))
+    return table.assign(measure=measures[0])
 
 
 def plot_points(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a point per layer, joined in order of depth and coloured by it."""
-    grid = facets(table, look, height=2.3, columns=6, width=2.2)
+    grid = marks.facets(table, look, height=2.3, columns=6, width=2.2)
     for panel in grid.panels:
         part, ax = panel.table.sort_values("depth"), panel.ax
         x, y = part["value"], 100 * part["score"]
@@ -155,10 +154,12 @@ def plot_points(table: pd.DataFrame, look: Look) -> Figure:
         ax.set_xlabel(marks.metric_axis(part))
         ax.set_ylabel(SCORE_AXIS if panel.left else "")
     marks.depth_bar(grid)
-    return grid.legend([entry("best layer", **RING), entry("model output", **OUTPUT)]).figure
+    return grid.legend(
+        [marks.entry("best layer", **RING), marks.entry("model output", **OUTPUT)]
+    ).figure
 
 
-RING = dot(markersize=7.5, color="none", markeredgecolor=theme.INK, zorder=4)
+RING = marks.dot(markersize=7.5, color="none", markeredgecolor=theme.INK, zorder=4)
 OUTPUT: dict[str, Any] = {"color": theme.GREY, "lw": 0.8, "linestyle": "dashed", "zorder": 1}
 
 
@@ -209,15 +210,15 @@ def plot_strength(table: pd.DataFrame, look: Look) -> Figure:
     for panel in grid.panels:
         ax, measure = panel.ax, str(panel.table["measure"].iloc[0])
         for style, curve in grid.curves(panel):
-            for rough, rows in curve.groupby(curve["n"] < FEW):
+            for rough, rows in curve.groupby(curve["n"] < stats.FEW):
                 beyond = rows["value"].abs() > rows["null95"]
                 if measure == "slope" or (rows["model"] == ALL_MODELS).all():
                     beyond = (rows["low"] > 0) | (rows["high"] < 0) | (rows["p_adjusted"] <= 0.05)
                 marker = {"marker": marks.ROUGH} if rough else {}
                 ends = rows["low"], rows["high"]
-                marks.dots(ax, rows["value"], rows["place"], *ends, beyond, **style | marker)
+                marks.dots(ax, rows["value"], rows["height"], *ends, beyond, **style | marker)
                 for end in (1, -1) if measure != "dcor" else (1,):
-                    ax.plot(end * rows["null95"], rows["place"], "|", ms=6, color=style["color"])
+                    ax.plot(end * rows["null95"], rows["height"], "|", ms=6, color=style["color"])
         # A wide interval must not squeeze the dots.
         low, high = ax.get_xlim()
         largest = table.loc[table["measure"] == measure, "value"].abs().max()
@@ -226,36 +227,37 @@ def plot_strength(table: pd.DataFrame, look: Look) -> Figure:
         if measure != "dcor":
             ax.axvline(0, color=theme.GREY, linewidth=0.7, zorder=1)
         ax.set_xlabel(f"{MEASURES[measure]} of metric and score")
-    handles = [entry("no more than unrelated curves", **OPEN)]
+    handles = [marks.entry("no more than unrelated curves", **OPEN)]
     if (table["measure"] != "slope").any():
-        handles.append(entry("null 95%", **dot(marker="|", color=theme.GREY)))
+        handles.append(marks.entry("null 95%", **marks.dot(marker="|", color=theme.GREY)))
     return grid.legend(handles, linestyle="none", markersize=5).figure
 
 
-OPEN = dot(markersize=5, color="white", markeredgecolor=theme.INK)
+OPEN = marks.dot(markersize=5, color="white", markeredgecolor=theme.INK)
 
 
-def rows_of_rules(table: pd.DataFrame, look: Look, rules: list[str]) -> marks.Facets:
-    """Make panels with a row per rule, the first on top, a colour per model.
+def rows_of_rules(
+    table: pd.DataFrame,
+    look: Look,
+    rules: list[str],
+    colour: str = "model",
+    column: tuple[str, ...] = ("measure", "representation"),
+) -> marks.Facets:
+    """Make panels with a row per rule, the first on top, a colour per model or end of a metric.
 
-    The column ``place`` of the panels' tables is the height of each model's dot.
+    The column ``height`` of the panels' tables is that of each dot. The names of rules that need
+    no metric are bold.
     """
-    models = [m for m in [*look.models, ALL_MODELS] if m in set(table["model"])]
-    shift = 0.8 * ((table["model"].map(models.index) + 0.5) / len(models) - 0.5)
-    t = table.assign(place=table["metric"].map(rules.index) + shift)
-    t = t.sort_values("model", key=lambda m: m.map(models.index), kind="stable")
-    height = max(0.27, min(0.07 * len(models), 4 / len(rules))) * len(rules) + 1
-    by_model = look.only(column=("measure", "representation"), colour=("model",))
-    grid = facets(t, by_model, height=height, width=3.6, columns=3)
+    order = [*look.models, ALL_MODELS, LOWEST, HIGHEST]
+    names = sorted(table[colour].unique(), key=order.index)
+    shift = 0.8 * ((table[colour].map(names.index) + 0.5) / len(names) - 0.5)
+    t = table.assign(height=table["y"].map(rules.index) + shift)
+    t = t.sort_values(colour, key=lambda n: n.map(names.index), kind="stable")
+    tall = max(0.27, min(0.07 * len(names), 4 / len(rules))) * len(rules) + 1
+    roles = look.only(column=column, colour=(colour,))
+    grid = marks.facets(t, roles, height=tall, width=3.6, columns=3)
     for panel in grid.panels:
-        ax = panel.ax
-        ax.set_yticks(range(len(rules)), [metric_label(rule) for rule in rules])
-        for label, rule in zip(ax.get_yticklabels(), rules, strict=True):
-            label.set_fontweight("bold" if rule in RULES else "normal")
-        ax.tick_params(axis="y", length=0, labelleft=panel.left)
-        ax.set_ylim(len(rules) - 0.4, -0.6)
-        ax.grid(axis="x")
-        ax.grid(axis="y", visible=False)
+        marks.named_rows(panel, [metric_label(rule) for rule in rules], bold=RULES.values())
     return grid
 
 
@@ -281,21 +283,18 @@ def plot_selections(table: pd.DataFrame, look: Look) -> Figure:
         for style, part in grid.curves(panel):
             low, high = (100 * part[["regret_low", "regret_high"]].clip(0, top / 100)).to_numpy().T
             reliable = part["unreliable"] == ""
-            x, y = 100 * part["regret"], part["place"]
+            x, y = 100 * part["regret"], part["height"]
             marks.dots(panel.ax, x, y, low, high, reliable, **style)
         means = panel.table[~panel.table["metric"].isin(bad)].groupby("metric")["regret"].mean()
         panel.ax.plot(100 * means, [rules.index(r) for r in means.index], **MEAN)
         panel.ax.set_xlim(0, top)
         panel.ax.set_xlabel("Score lost against the best layer (points)")
-    handles = [entry("mean over models", **MEAN)]
-    handles += [entry("unreliable metric", **OPEN)] if bad else []
+    handles = [marks.entry("mean over models", **MEAN)]
+    handles += [marks.entry("unreliable metric", **OPEN)] if bad else []
     return grid.legend(handles, linestyle="none", markersize=5).figure
 
 
-MEAN = dot(marker="|", markersize=11, markeredgewidth=2, clip_on=True)
-
-
-INKS = {LOWEST: theme.PALETTE[0], HIGHEST: theme.PALETTE[1]}
+MEAN = marks.dot(marker="|", markersize=11, markeredgewidth=2, clip_on=True)
 
 
 def gains(data: Data) -> pd.DataFrame:
@@ -330,21 +329,12 @@ def gains(data: Data) -> pd.DataFrame:
 
 def plot_gains(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a row per metric, a panel per model, a colour per end of the metric."""
-    rows = list(dict.fromkeys(table["y"]))
-    height = 0.3 * len(rows) + 1
-    grid = facets(table, look.only(column=("model",)), height=height, width=3.2, columns=3)
+    metrics = list(dict.fromkeys(table["y"]))
+    grid = rows_of_rules(table, look, metrics, colour="end", column=("model",))
     for panel in grid.panels:
-        ax = panel.ax
-        for end, part in panel.table.groupby("end", sort=False):
-            place = part["y"].map(rows.index) + (0.14 if end == HIGHEST else -0.14)
-            low, high = 100 * part["low"], 100 * part["high"]
-            marks.dots(ax, 100 * part["gain"], place, low, high, color=INKS[str(end)])
-        ax.axvline(0, color=theme.GREY, linewidth=0.8)
-        ax.set_yticks(range(len(rows)), [metric_label(row) for row in rows])
-        ax.tick_params(axis="y", length=0, labelleft=panel.left)
-        ax.set_ylim(len(rows) - 0.4, -0.6)
-        ax.grid(axis="x")
-        ax.grid(axis="y", visible=False)
+        for style, rows in grid.curves(panel):
+            gain, low, high = (100 * rows[column] for column in ("gain", "low", "high"))
+            marks.dots(panel.ax, gain, rows["height"], low, high, **style)
+        panel.ax.axvline(0, color=theme.GREY, linewidth=0.8)
     grid.label("Gain over the output (points)")
-    handles = [entry(f"layer of the {end} value", **dot(color=INKS[end])) for end in INKS]
-    return grid.legend(handles, linestyle="none", markersize=5).figure
+    return grid.legend(linestyle="none", markersize=5).figure

@@ -12,29 +12,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from layerwise import stats
 from layerwise.association.curves import name_readouts, score_curves
 from layerwise.association.scores import with_representation
-from layerwise.config.kinds import DIMENSIONS
 from layerwise.errors import LayerwiseError
-from layerwise.figures import marks, theme
+from layerwise.figures import marks, select, theme
 from layerwise.figures.labels import SCORE, axis_label, with_unit
-from layerwise.figures.marks import Look, depth_axis, dot, entry, facets, line
-from layerwise.figures.select import (
-    DIFFERENCE,
-    POINT,
-    VARIANT,
-    Data,
-    at_checkpoints,
-    by_layer,
-    matrices,
-    matrix,
-    score_change,
-    shared,
-    with_dimensions,
-)
+from layerwise.figures.marks import Look
+from layerwise.figures.select import Data
 from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
-from layerwise.stats import ALPHA, holm, mean_ci, paired_difference
-from layerwise.vocabulary import BLOCK, LABELS, SUBLAYERS
+from layerwise.vocabulary import BLOCK, SUBLAYERS
 
 
 def curves(data: Data) -> pd.DataFrame:
@@ -44,31 +31,18 @@ def curves(data: Data) -> pd.DataFrame:
     a metric that selects another layer without the first token.
     """
     table = data.curves()
-    best = _selected(table, data)
+    best = select.best_rows(table, data.directions)
     metrics = data.tables.get("metrics")
     if metrics is not None and "drop_first" in set(metrics["tokens"]):
         all_tokens = data.study.model_copy(update={"tokens": None})
         bare = replace(data, study=all_tokens).metrics(metrics, table)
-        bare = bare[bare["tokens"] == "drop_first"]
-        same = [d for d in ("y", "model", "revision", "corpus", "sublayer", *VARIANT) if d in bare]
-        keys = [*same, "layer"]
-        bare = with_dimensions(bare)
-        other = bare[keys].astype(str).assign(other=_selected(bare, data)).drop_duplicates(keys)
-        paired = table[keys].astype(str).merge(other, how="left")
+        bare = select.with_dimensions(bare[bare["tokens"] == "drop_first"])
+        keys = ["y", "model", "revision", "corpus", "sublayer", *select.VARIANT, "layer"]
+        other = bare[keys].astype(str).assign(other=select.best_rows(bare, data.directions))
+        paired = table[keys].astype(str).merge(other.drop_duplicates(keys), how="left")
         sink = (table["tokens"] == "all") & paired["other"].eq(False).to_numpy()
         best &= ~sink | (table["y"] == SCORE)
     return table.assign(best=best)
-
-
-def _selected(table: pd.DataFrame, data: Data) -> pd.Series:
-    """True at the one layer of each curve with the best score or at the metric's better end."""
-    is_score = table["y"] == SCORE
-    values = table["value"] * table["metric"].map(dict(data.directions)).mask(is_score, 1)
-    curve = [table[d] for d in (*DIMENSIONS, *LABELS) if d in table]
-    top = values.groupby(curve, dropna=False).transform("max")
-    of_output = is_score & (table.get("output_score", values) > top)
-    found = (values == top) & ~of_output
-    return found & (found.groupby(curve, dropna=False).transform("sum") == 1)
 
 
 def token_selection(data: Data) -> pd.DataFrame:
@@ -82,14 +56,14 @@ def token_selection(data: Data) -> pd.DataFrame:
         base = found.get((model, revision, pooling, "all"))
         if base is None or tokens == "all":
             continue
-        parts.append(score_change(own, base).drop(columns="p").assign(best=False))
-    return with_dimensions(pd.concat(parts, ignore_index=True))
+        parts.append(select.score_change(own, base).drop(columns="p").assign(best=False))
+    return select.with_dimensions(pd.concat(parts, ignore_index=True))
 
 
 def plot_curves(table: pd.DataFrame, look: Look) -> Figure:
     """Draw lines with bands by depth; best layers filled, outputs or last layers open."""
     only_score = set(table["y"]) == {SCORE}
-    grid = facets(table, look, height=2.4 if only_score else marks.HEIGHT)
+    grid = marks.facets(table, look, height=2.4 if only_score else marks.HEIGHT)
     for panel in grid.panels:
         for style, part in grid.curves(panel):
             _curve(panel.ax, part, style, small=grid.many)
@@ -97,18 +71,20 @@ def plot_curves(table: pd.DataFrame, look: Look) -> Figure:
     words = ("best layer", "model output") if scored else ("best by the metric", "last layer")
     if scored and not only_score:
         words = ("best layer, or best by the metric", "model output, or last layer")
-    handles = [entry(words[0], **marks.best())] if table["best"].any() else []
-    handles.append(entry(words[1], **marks.output()))
+    handles = [marks.entry(words[0], **marks.best())] if table["best"].any() else []
+    handles.append(marks.entry(words[1], **marks.output()))
     if "chance" in table and table["chance"].notna().any():
-        handles.append(entry("chance", color=theme.GREY, linestyle="dotted"))
+        handles.append(marks.entry("chance", color=theme.GREY, linestyle="dotted"))
     return grid.legend(handles).label(marks.DEPTH, _axis).figure
 
 
 def _curve(ax: Axes, part: pd.DataFrame, style: dict[str, Any], *, small: bool) -> None:
     y, ink = part["y"].iloc[0], style["color"]
-    scale = 100 if y in (SCORE, DIFFERENCE) else 1
-    line(ax, part, "depth", scale=scale, shade=0.08 if small else 0.16, markersize=2.2, **style)
-    if y == DIFFERENCE:
+    scale = 100 if y in (SCORE, select.DIFFERENCE) else 1
+    marks.line(
+        ax, part, "depth", scale=scale, shade=0.08 if small else 0.16, markersize=2.2, **style
+    )
+    if y == select.DIFFERENCE:
         marks.zero(ax)
         return
     last = part.loc[part["depth"] == 1, "value"]
@@ -123,7 +99,7 @@ def _curve(ax: Axes, part: pd.DataFrame, style: dict[str, Any], *, small: bool) 
 
 
 def _axis(part: pd.DataFrame) -> str:
-    if part["y"].iloc[0] == DIFFERENCE:
+    if part["y"].iloc[0] == select.DIFFERENCE:
         return "Score less that of all tokens (× 100)"
     return marks.metric_axis(part)
 
@@ -138,16 +114,18 @@ def sublayers(data: Data) -> pd.DataFrame:
     ``what`` is ``metric`` or ``change``: by mixer and by MLP (``step``), which sum to the change
     from layer to layer.
     """
-    by = [*POINT, "corpus", "metric"]
+    by = [*select.POINT, "corpus", "metric"]
     rows = []
     for key, part in data.prompts().groupby(by, sort=False):
         about = dict(zip(by, key, strict=True))
         there = [s for s in SUBLAYERS if s in set(part["sublayer"])]
-        curves = shared(*(matrix(part[part["sublayer"] == s]) for s in there))
+        curves = select.shared(*(select.matrix(part[part["sublayer"] == s]) for s in there))
         values = dict(zip(there, curves, strict=True))
         for sublayer, wide in values.items():
             rows.append(
-                by_layer(mean_ci(wide), wide.columns, **about, what="metric", sublayer=sublayer)
+                select.by_layer(
+                    stats.mean_ci(wide), wide.columns, **about, what="metric", sublayer=sublayer
+                )
             )
         before = values[BLOCK].iloc[:, :-1]
         layers = values[BLOCK].columns[1:]
@@ -155,9 +133,9 @@ def sublayers(data: Data) -> pd.DataFrame:
             if sublayer not in there or (step == "MLP" and "mlp" not in there):
                 continue
             now = values[sublayer][layers]
-            change = paired_difference(now, before)
+            change = stats.paired_difference(now, before)
             more = {"what": "change", "sublayer": sublayer, "step": step}
-            rows.append(by_layer(change, layers, **about, **more))
+            rows.append(select.by_layer(change, layers, **about, **more))
             before = now
     return pd.concat(rows, ignore_index=True)
 
@@ -167,17 +145,19 @@ def plot_sublayers(table: pd.DataFrame, look: Look) -> Figure:
     names = [s for s in SUBLAYERS if s in set(table["sublayer"])]
     inks = {s: theme.PALETTE[i % 7] for i, s in enumerate(names)} | {BLOCK: theme.INK}
     added = {"mixer_residual": inks.get("mixer", theme.PALETTE[0]), BLOCK: inks.get("mlp")}
-    grid = facets(table, look.only(row=("what",), column=look.roles["column"]))
+    grid = marks.facets(table, look.only(row=("what",), column=look.roles["column"]))
     for panel in grid.panels:
         is_change = panel.row == "change"
         for sublayer, part in panel.table.groupby("sublayer", sort=False):
-            line(panel.ax, part, "depth", color=(added if is_change else inks)[str(sublayer)])
+            marks.line(
+                panel.ax, part, "depth", color=(added if is_change else inks)[str(sublayer)]
+            )
         if is_change:
             marks.zero(panel.ax)
     metric = str(table["metric"].iloc[0])
     changes = with_unit("Added to the stream", metric)
     grid.label(marks.DEPTH, {"metric": axis_label(metric), "change": changes})
-    return grid.legend([entry(SUBLAYERS[s], color=inks[s]) for s in names]).figure
+    return grid.legend([marks.entry(SUBLAYERS[s], color=inks[s]) for s in names]).figure
 
 
 # Columns of the scores of probes, as the table of this figure names them.
@@ -189,6 +169,12 @@ PROBE_COLUMNS = {
     "n_runs": "n_test",
 }
 NOT_OF_PROBES = ["subset", "split", "why", "chance", "text_source"]
+PROBE_LINES: dict[str, tuple[str, dict[str, Any]]] = {
+    "chance": ("most frequent class", {"color": theme.GREY, "linestyle": "dotted"}),
+    "control": ("control", {"color": theme.GREY, "linestyle": "dashed"}),
+    "selectivity": ("selectivity: probe less control", {"color": theme.PALETTE[1]}),
+    "linear": ("linear probe", {"color": theme.PALETTE[0]}),
+}
 PROBED = {"Regression": "R² (× 100)"}
 
 
@@ -209,42 +195,32 @@ def probes(data: Data) -> pd.DataFrame:
             "No score is of a probe; score a task of your own labels.", code="missing"
         )
     table = table.drop(columns=NOT_OF_PROBES, errors="ignore").rename(columns=PROBE_COLUMNS)
-    table = name_readouts(at_checkpoints(table, data.checkpoints(table)))
+    table = name_readouts(select.at_checkpoints(table, data.checkpoints(table)))
     table = data.rows(table, "tokens", "task_type")
     table = with_representation(data.of_pooling(table))
     width = (table["high"] - table["low"]) / (2 * norm.isf(0.025))
     table["p"] = norm.sf(table["selectivity"] / (np.sqrt(2) * width))
     curve = table.groupby(["model", "representation", "task"])["p"]
-    table = table.assign(p_adjusted=curve.transform(lambda p: holm(p.to_numpy())), y="probe")
+    table = table.assign(p_adjusted=curve.transform(lambda p: stats.holm(p.to_numpy())), y="probe")
     return data.sort(table)
 
 
 def plot_probes(table: pd.DataFrame, look: Look) -> Figure:
     """Draw probe, control and selectivity by depth."""
-    grid = facets(table, look, height=2.1)
-    blue, orange = theme.PALETTE[:2]
+    grid = marks.facets(table, look, height=2.1)
     for panel in grid.panels:
-        part = panel.table
-        for column, ink, style in (
-            ("chance", theme.GREY, "dotted"),
-            ("control", theme.GREY, "dashed"),
-            ("selectivity", orange, "solid"),
-            ("linear", blue, "solid"),
-        ):
+        rows = panel.table
+        for column, (_, style) in PROBE_LINES.items():
             ends = ("low", "high") if column == "linear" else ()
-            line(panel.ax, part, "depth", column, ends, scale=100, color=ink, linestyle=style)
-        above = part[part["p_adjusted"] < ALPHA]
-        marks.dots(panel.ax, above["depth"], 100 * above["linear"], color=blue)
+            marks.line(panel.ax, rows, "depth", column, ends, scale=100, **style)
+        above = rows[rows["p_adjusted"] < stats.ALPHA]
+        marks.dots(panel.ax, above["depth"], 100 * above["linear"], color=theme.PALETTE[0])
     grid.label(
-        marks.DEPTH, lambda p: PROBED.get(p["task_type"].iloc[0], "Accuracy (%)"), share=False
+        marks.DEPTH, lambda t: PROBED.get(t["task_type"].iloc[0], "Accuracy (%)"), share=False
     )
-    handles = [
-        entry("linear probe", color=blue),
-        entry("above its control (adjusted p < .05)", **dot(color=blue, markersize=4)),
-        entry("control", color=theme.GREY, linestyle="dashed"),
-        entry("selectivity: probe less control", color=orange),
-        entry("most frequent class", color=theme.GREY, linestyle="dotted"),
-    ]
+    filled = marks.dot(color=theme.PALETTE[0], markersize=4)
+    handles = [marks.entry(name, **style) for name, style in PROBE_LINES.values()]
+    handles.append(marks.entry("above its control (adjusted p < .05)", **filled))
     return grid.legend(handles).figure
 
 
@@ -293,15 +269,7 @@ def power_law(_data: Data) -> pd.DataFrame:
 
 def plot_power_law(table: pd.DataFrame, look: Look) -> Figure:
     """Draw entropy against the exponent of the spectrum, a line per order."""
-    t = table.assign(alpha=table["alpha"].astype(str))
-    grid = facets(t, look.only(colour=("alpha",)), height=3.2, width=4.8)
-    ax = grid.panels[0].ax
-    for style, part in grid.curves(grid.panels[0]):
-        line(ax, part, "beta", "entropy", **style | {"marker": ""})
-    ax.set_xlabel(r"Exponent β of the spectrum, $λ_i ∝ i^{-β}$", parse_math=True)
-    ax.set_ylabel("Matrix-based entropy (nats)")
-    ax.set_ylim(bottom=0)
-    return grid.legend(marker="").figure
+    return plot_alphas(table.assign(what="theory", value=table["share"], model=None), look)
 
 
 def alpha_robustness(data: Data) -> pd.DataFrame:
@@ -329,15 +297,11 @@ def alpha_robustness(data: Data) -> pd.DataFrame:
         data = replace(data, study=data.study.model_copy(update={"alpha": every}))
     table = data.prompts()
     theory = power_law_curves(alphas=sorted(table["alpha"].astype(float).unique()))
-    rows = [theory.assign(what="theory", metric=metric, value=theory["share"]).drop(columns="n")]
-    better = data.directions.get(metric)
-    by = [*POINT, "corpus", "metric", "tokens", "alpha"]
-    for key, wide in matrices(table, by).items():
-        about = dict(zip(by, key, strict=True))
-        rows.append(by_layer(mean_ci(wide), wide.columns, **about, what="metric"))
-        if better is not None:
-            rows[-1]["best"] = wide.columns == (better * wide.mean()).idxmax()
-    result = pd.concat(rows, ignore_index=True)
+    theory = theory.assign(what="theory", metric=metric, value=theory["share"]).drop(columns="n")
+    curves = pd.concat(select.means(table, [*select.POINT, "corpus", "metric", "tokens", "alpha"]))
+    if metric in data.directions:
+        curves["best"] = select.best_rows(curves.assign(y=metric), data.directions)
+    result = pd.concat([theory, curves], ignore_index=True)
     return result.assign(alpha=result["alpha"].astype(float))
 
 
@@ -345,18 +309,20 @@ def plot_alphas(table: pd.DataFrame, look: Look) -> Figure:
     """Draw power-law spectra, then the metric by depth for each model, a line per order."""
     t = table.assign(alpha=table["alpha"].astype(str))
     t["model"] = t["model"].fillna("power-law spectra")
-    grid = facets(t, look.only(column=look.roles["column"], colour=("alpha",)), height=2.2)
+    grid = marks.facets(
+        t, look.only(column=look.roles.get("column", ("model",)), colour=("alpha",)), height=2.4
+    )
     for panel in grid.panels:
         ax, theory = panel.ax, (panel.table["what"] == "theory").all()
         for style, part in grid.curves(panel):
             x = "beta" if theory else "depth"
-            line(ax, part, x, shade=0.1, **style | {"marker": ""})
+            marks.line(ax, part, x, shade=0.1, **style | {"marker": ""})
             best = part[part["best"].eq(True)] if "best" in part else part[:0]
             if len(best):  # an unclipped line without points would claim the page's corner
                 ax.plot(best["depth"], best["value"], **marks.best(style["color"]))
         if theory:
             ax.set(xlabel="Exponent β of the spectrum", ylabel="Entropy / log n")
         else:
-            depth_axis(ax)
+            marks.depth_axis(ax)
             ax.set(xlabel=marks.DEPTH, ylabel=axis_label(str(panel.table["metric"].iloc[0])))
-    return grid.legend([entry("selected layer", **marks.best())], marker="").figure
+    return grid.legend([marks.entry("selected layer", **marks.best())], marker="").figure

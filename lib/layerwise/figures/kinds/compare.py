@@ -8,25 +8,15 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from layerwise import stats
 from layerwise.association.curves import score_curves
 from layerwise.association.scores import best_layers
 from layerwise.config.kinds import POOLED
 from layerwise.errors import LayerwiseError
-from layerwise.figures import marks, theme
+from layerwise.figures import marks, select, theme
 from layerwise.figures.labels import SCORE_AXIS, axis_label
-from layerwise.figures.marks import Look, checkpoint_axis, dot, entry, facets, heat, line
-from layerwise.figures.select import (
-    DIFFERENCE,
-    POINT,
-    Data,
-    by_checkpoint,
-    by_layer,
-    matrices,
-    only,
-    score_change,
-    shared,
-)
-from layerwise.stats import ALPHA, holm, paired_difference, with_intervals
+from layerwise.figures.marks import Look
+from layerwise.figures.select import Data
 
 MEASURES = {"cka_debiased": "Debiased CKA", "rsa": "RSA (Spearman)"}
 CKA = "cka_debiased"
@@ -36,8 +26,8 @@ def similarity(data: Data) -> pd.DataFrame:
     """Similarity of every layer with every layer, with 95% jackknife intervals."""
     table = data.rows(data.tables["similarities"], "tokens", "model")
     if data.study.models:
-        table = only(table, "other_model", data.study.models)
-    table = with_intervals(table.assign(representation=table["tokens"]))
+        table = select.only(table, "other_model", data.study.models)
+    table = stats.with_intervals(table.assign(representation=table["tokens"]))
     table[["low", "high"]] = table[["low", "high"]].clip(-1, 1)
     return data.sort(table)
 
@@ -51,10 +41,10 @@ def plot_similarity(table: pd.DataFrame, look: Look) -> Figure:
         t["other"] = t["other_model"] + " " + t["other_revision"]
     t["model"] = t["one"].where(t["one"] == t["other"], t["one"] + " and " + t["other"])
     columns = ("model", "representation")
-    grid = facets(t, look.only(row=("measure",), column=columns), height=2.2)
+    grid = marks.facets(t, look.only(row=("measure",), column=columns), height=2.2)
     for panel in grid.panels:
         wide = panel.table.pivot(index="layer", columns="other_layer", values="value")
-        image = heat(panel.ax, wide.clip(lower=0), vmin=0, vmax=1)
+        image = marks.heat(panel.ax, wide.clip(lower=0), vmin=0, vmax=1)
         places = marks.spread(len(wide.columns), marks.TICKS)
         panel.ax.set_xticks([p + 0.5 for p in places], wide.columns[places])
         one, other = panel.table[["one", "other"]].iloc[0]
@@ -78,7 +68,7 @@ def differences(data: Data) -> pd.DataFrame:
     table = data.prompts()
     base = _first(data.checkpoints(table), data)
     by = ["y", "metric", "representation", "corpus", "model", "revision"]
-    wide = matrices(table, by)
+    wide = select.matrices(table, by)
     rows = []
     for key, own in wide.items():
         *curve, model, revision = key
@@ -91,12 +81,12 @@ def differences(data: Data) -> pd.DataFrame:
                 "compares layer by layer; take models of one architecture, or layer_similarity.",
                 code="mismatch",
             )
-        first, second = shared(before, own)
-        found = paired_difference(second, first)
+        first, second = select.shared(before, own)
+        change = stats.paired_difference(second, first)
         about = dict(zip(by, key, strict=True)) | {"base": base[0], "base_revision": base[1]}
-        rows.append(by_layer(found, own.columns, **about, p=found.p))
+        rows.append(select.by_layer(change, own.columns, **about, p=change.p))
     result = pd.concat(rows, ignore_index=True)
-    result["p_adjusted"] = holm(result["p"])
+    result["p_adjusted"] = stats.holm(result["p"])
     return pd.concat([result, _cka(data.tables["similarities"], result)], ignore_index=True)
 
 
@@ -121,7 +111,7 @@ def _first(points: pd.DataFrame, data: Data) -> tuple[str, str]:
 def _cka(similarities: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
     """CKA of the same layer of the base and each model that is compared with it."""
     same = similarities["layer"] == similarities["other_layer"]
-    kept = with_intervals(similarities[same & (similarities["measure"] == CKA)])
+    kept = stats.with_intervals(similarities[same & (similarities["measure"] == CKA)])
     kept = kept.rename(columns={"model": "base", "revision": "base_revision"})
     names = {"other_model": "model", "other_revision": "revision", "tokens": "representation"}
     keys = ["base", "base_revision", "model", "revision", "representation"]
@@ -154,34 +144,34 @@ def score_differences(data: Data) -> pd.DataFrame:
                 "both have.",
                 code="mismatch",
             )
-        change = score_change(own, before)
+        change = select.score_change(own, before)
         rows.append(change.assign(base=first[0], base_revision=first[1]))
     result = pd.concat(rows, ignore_index=True)
-    result["p_adjusted"] = holm(result["p"])
+    result["p_adjusted"] = stats.holm(result["p"])
     return data.tidy(result)
 
 
 def plot_differences(table: pd.DataFrame, look: Look) -> Figure:
     """Draw the difference of scores or of each metric by depth, and CKA with the base."""
-    grid = facets(table, look, height=1.7)
+    grid = marks.facets(table, look, height=1.7)
     for panel in grid.panels:
         part, colour = panel.table, grid.colour(panel)
-        scale = 100 if (part["metric"] == DIFFERENCE).all() else 1
-        line(panel.ax, part, "depth", scale=scale, color=colour)
-        differs = part[part["p_adjusted"] < ALPHA]
+        scale = 100 if (part["metric"] == select.DIFFERENCE).all() else 1
+        marks.line(panel.ax, part, "depth", scale=scale, color=colour)
+        differs = part[part["p_adjusted"] < stats.ALPHA]
         marks.dots(panel.ax, differs["depth"], scale * differs["value"], color=colour)
         if (part["metric"] == CKA).all():
             panel.ax.set_ylim(min(0, part["low"].min()), 1.05)
         else:
             marks.zero(panel.ax)
     grid.label(marks.DEPTH, _axis)
-    differing = entry("differs from 0 (adjusted p < .05)", **dot(markersize=4))
-    return grid.legend([differing] if (table["p_adjusted"] < ALPHA).any() else []).figure
+    differing = marks.entry("differs from 0 (adjusted p < .05)", **marks.dot(markersize=4))
+    return grid.legend([differing] if (table["p_adjusted"] < stats.ALPHA).any() else []).figure
 
 
 def _axis(part: pd.DataFrame) -> str:
     metric, base = part[["metric", "base"]].iloc[0]
-    if metric == DIFFERENCE:
+    if metric == select.DIFFERENCE:
         return f"Score less that of {base} (× 100)"
     return "CKA with the base" if metric == CKA else f"Δ {axis_label(metric)}"
 
@@ -191,16 +181,16 @@ CLOSE = 25  # so many checkpoints get smaller marks
 
 def plot_metrics(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a heat map for each metric, model and token selection; one scale for a metric."""
-    grid = facets(table, look, height=2.1)
+    grid = marks.facets(table, look, height=2.1)
     by_label: dict[str, list[marks.Panel]] = {}
     for panel in grid.panels:
         by_label.setdefault(marks.metric_axis(panel.table), []).append(panel)
     for label, panels in by_label.items():
         values = pd.concat([p.table["value"] for p in panels])
         for panel in panels:
-            wide = by_checkpoint(panel.table)
-            image = heat(panel.ax, wide, vmin=values.min(), vmax=values.max())
-            checkpoint_axis(panel.ax, list(wide.columns), offset=0.5)
+            wide = select.by_checkpoint(panel.table)
+            image = marks.heat(panel.ax, wide, vmin=values.min(), vmax=values.max())
+            marks.checkpoint_axis(panel.ax, list(wide.columns), offset=0.5)
         grid.bar(image, label, panels)
     return grid.label(marks.step_label(table["revision"]), "Layer").figure
 
@@ -230,9 +220,9 @@ def scores_over_checkpoints(data: Data) -> pd.DataFrame:
 
 def plot_scores(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a heat map of scores with the best layers; below, the best layer's lead."""
-    first = table.drop_duplicates([*POINT, *look.roles["column"]])
+    first = table.drop_duplicates([*select.POINT, *look.roles["column"]])
     t = pd.concat([table.assign(what="score"), first.assign(what="lead")], ignore_index=True)
-    grid = facets(t, look.only(row=("what",), column=look.roles["column"]))
+    grid = marks.facets(t, look.only(row=("what",), column=look.roles["column"]))
     low, high = 100 * t["value"].min(), 100 * t["value"].max()
     small = grid.table.groupby("column")["revision"].nunique().max() > CLOSE
     disc = marks.output(small=small)
@@ -241,9 +231,9 @@ def plot_scores(table: pd.DataFrame, look: Look) -> Figure:
         first = panel.table.drop_duplicates("revision").reset_index(drop=True)
         names = list(first["revision"])
         if panel.row == "score":
-            wide = 100 * by_checkpoint(panel.table)
-            image = heat(panel.ax, wide, vmin=low, vmax=high)
-            checkpoint_axis(panel.ax, names, offset=0.5)
+            wide = 100 * select.by_checkpoint(panel.table)
+            image = marks.heat(panel.ax, wide, vmin=low, vmax=high)
+            marks.checkpoint_axis(panel.ax, names, offset=0.5)
             for of_output, part in first.groupby(first["output_is_best"].astype(bool)):
                 places = wide.index.get_indexer(pd.Index(part["best_layer"])) + 0.5
                 panel.ax.plot(part.index + 0.5, places, **(square if of_output else disc))
@@ -251,18 +241,18 @@ def plot_scores(table: pd.DataFrame, look: Look) -> Figure:
         lead, colour = first.assign(place=first.index), grid.colour(panel)
         style: dict[str, Any] = {"scale": 100, "color": colour, "markersize": 3}
         ends, marker = ("gain_low", "gain_high"), "" if small else "o"
-        line(panel.ax, lead, "place", "gain", ends, marker=marker, **style)
-        line(panel.ax, lead, "place", "gain_new_task", (), linestyle="dashed", **style)
+        marks.line(panel.ax, lead, "place", "gain", ends, marker=marker, **style)
+        marks.line(panel.ax, lead, "place", "gain_new_task", (), linestyle="dashed", **style)
         marks.zero(panel.ax)
-        checkpoint_axis(panel.ax, names)
+        marks.checkpoint_axis(panel.ax, names)
     labels = {"score": "Layer", "lead": "Best layer less output (points)"}
     grid.label(marks.step_label(t["revision"]), labels)
     grid.bar(image, SCORE_AXIS, grid.row("score"))
     handles = [
-        entry("best layer", **disc),
-        entry("model output is best", **square),
-        entry("gain on the tasks that selected the layer", marker="o", markersize=3),
-        entry("gain on held-out tasks", linestyle="dashed"),
+        marks.entry("best layer", **disc),
+        marks.entry("model output is best", **square),
+        marks.entry("gain on the tasks that selected the layer", marker="o", markersize=3),
+        marks.entry("gain on held-out tasks", linestyle="dashed"),
     ]
     return grid.legend(handles).figure
 
@@ -275,23 +265,21 @@ def task_scores(data: Data) -> pd.DataFrame:
     data.omit(sorted(set(table.loc[lacking, "task"])), "no score of the model's output")
     table = table[~lacking]
     table = table.assign(above_output=table["value"] - table["output_score"])
-    curve = table.groupby([*POINT, "task"])["value"]
-    unbeaten = table["output_is_best"].astype(bool) & (table["above_output"] < 0)
-    best = (table["value"] == curve.transform("max")) & ~unbeaten
-    single = best.groupby([table[d] for d in (*POINT, "task")]).transform("sum") == 1
-    return table.assign(best=best & single)
+    return table.assign(best=select.best_rows(table, data.directions))
 
 
 def plot_tasks(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a heat map of tasks by depth for each model and representation."""
     names = list(table["task"].unique())
-    grid = facets(table, look, height=0.19 * len(names) + 1)
+    grid = marks.facets(table, look, height=0.19 * len(names) + 1)
     # Not stretched by a few extreme cells, which get the end colour.
     limit = float(np.ceil(np.nanquantile(100 * table["above_output"].abs(), 0.98))) or 1.0
     for panel in grid.panels:
         part = panel.table
         wide = part.pivot(index="task", columns="depth", values="above_output").reindex(names)
-        image = heat(panel.ax, 100 * wide, vmin=-limit, vmax=limit, cmap=theme.DIVERGING, up=False)
+        image = marks.heat(
+            panel.ax, 100 * wide, vmin=-limit, vmax=limit, cmap=theme.DIVERGING, up=False
+        )
         best = part[part["best"]]
         columns = wide.columns.get_indexer(pd.Index(best["depth"])) + 0.5
         marks.dots(panel.ax, columns, wide.index.get_indexer(pd.Index(best["task"])) + 0.5)
@@ -300,4 +288,4 @@ def plot_tasks(table: pd.DataFrame, look: Look) -> Figure:
         panel.ax.tick_params(axis="y", rotation=0, labelleft=panel.left)
     grid.bar(image, "Points above the model output", extend="both")
     grid.label(marks.DEPTH)
-    return grid.legend([entry("best layer", marker="o", linestyle="none")]).figure
+    return grid.legend([marks.entry("best layer", marker="o", linestyle="none")]).figure

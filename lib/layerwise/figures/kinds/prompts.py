@@ -11,13 +11,13 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
+from layerwise import stats
 from layerwise.corpora.select import LABELS, properties
 from layerwise.errors import LayerwiseError
-from layerwise.figures import marks, theme
+from layerwise.figures import marks, select, theme
 from layerwise.figures.labels import axis_label
-from layerwise.figures.marks import Look, dot, entry, facets, line
-from layerwise.figures.select import POINT, Data
-from layerwise.stats import ALPHA, dip_test, group_effect, holm, two_groups
+from layerwise.figures.marks import Look
+from layerwise.figures.select import Data
 
 BINS = 40
 PROPERTIES = {"n_tokens": "number of tokens", **LABELS, "sink": "entropy less without first token"}
@@ -42,16 +42,16 @@ def bimodality(data: Data) -> pd.DataFrame:
     dips, densities = [], []
     for part in layers.values():
         about = part.iloc[0][[*LAYER, "depth"]].to_dict()
-        dip, p = dip_test(part["value"])
+        dip, p = stats.dip_test(part["value"])
         more = {"n": len(part), "mean": part["value"].mean()}
         dips.append(about | {"what": "dip", "value": dip, "p": p} | more)
         counts = {"bin": edges[:-1], "value": np.histogram(part["value"], edges)[0]}
         densities.append(pd.DataFrame(about | {"what": "density"} | counts))
     found = pd.DataFrame(dips)
-    found["p_adjusted"] = holm(found["p"])
+    found["p_adjusted"] = stats.holm(found["p"])
     most = found.sort_values("value", ascending=False, kind="stable").drop_duplicates(PANEL)
     effects = []
-    for row in most[most["p_adjusted"] < ALPHA].to_dict("records"):
+    for row in most[most["p_adjusted"] < stats.ALPHA].to_dict("records"):
         part = layers[tuple(row[name] for name in LAYER)]
         have = known.reindex(part.index).assign(n_tokens=part["n_tokens"])
         bare = layers.get(tuple({**row, "representation": "drop_first"}[name] for name in LAYER))
@@ -61,25 +61,24 @@ def bimodality(data: Data) -> pd.DataFrame:
         effects += [{**about, **effect} for effect in _effects(part, have)]
     groups = pd.DataFrame(effects)
     if len(groups):
-        groups["p_adjusted"] = holm(groups["p"])
+        groups["p_adjusted"] = stats.holm(groups["p"])
     return pd.concat([found, *densities, groups], ignore_index=True)
 
 
-PANEL = [*POINT, "corpus", "metric"]
+PANEL = [*select.POINT, "corpus", "metric"]
 LAYER = [*PANEL, "layer"]
 
 
 def _effects(part: pd.DataFrame, have: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Cliff's delta of each property between the two groups of one layer's prompts."""
-    upper = two_groups(part["value"].to_numpy(dtype=float))
+    upper = stats.two_groups(part["value"].to_numpy(dtype=float))
     for name in (n for n in PROPERTIES if n in have):
         there = have[name].notna().to_numpy()
         values = have[name].to_numpy(dtype=float)[there]
         if len(np.unique(values)) > 1:
-            found = group_effect(values, upper[there])
-            if np.isfinite(found.estimate):
-                ends = {"value": found.estimate, "low": found.low, "high": found.high}
-                yield {"what": name, **ends, "p": found.p, "n": found.n}
+            effect = stats.group_effect(values, upper[there])
+            if np.isfinite(effect.estimate):
+                yield {"what": name, **select.ends(effect), "n": effect.n}
 
 
 def plot_bimodality(table: pd.DataFrame, look: Look) -> Figure:
@@ -87,7 +86,7 @@ def plot_bimodality(table: pd.DataFrame, look: Look) -> Figure:
     names = [p for p in PROPERTIES if p in set(table["what"])]
     rows = np.where(table["what"].isin(names), "groups", "density")
     own = look.only(row=("part",), column=look.roles["column"])
-    grid = facets(table.assign(part=rows), own, height=2.1)
+    grid = marks.facets(table.assign(part=rows), own, height=2.1)
     label = axis_label(str(table["metric"].iloc[0]))
     for panel in grid.panels:
         part, ax, colour = panel.table, panel.ax, grid.colour(panel)
@@ -96,22 +95,22 @@ def plot_bimodality(table: pd.DataFrame, look: Look) -> Figure:
             _density(ax, part, colour)
             ax.set(xlabel=marks.DEPTH, ylabel=label if panel.left else "")
             continue
-        at, filled = part["what"].map(names.index), part["p_adjusted"] < ALPHA
+        at, filled = part["what"].map(names.index), part["p_adjusted"] < stats.ALPHA
         marks.dots(ax, part["value"], at, part["low"], part["high"], filled, color=colour)
-        ax.set_yticks(range(len(names)), [PROPERTIES[n] for n in names])
-        ax.set(xlim=(-1.05, 1.05), ylim=(len(names) - 0.5, -0.5))
+        marks.named_rows(panel, [PROPERTIES[name] for name in names])
+        ax.set_xlim(-1.05, 1.05)
         ax.axvline(0, color=theme.GREY, linewidth=0.7, zorder=1)
         ax.set_xlabel(f"Cliff’s delta, layer {part['layer'].iloc[0]}")
     handles = [
-        entry("mean over prompts", linewidth=1),
-        entry("more than one mode (adjusted p < .05)", **SPLIT),
+        marks.entry("mean over prompts", linewidth=1),
+        marks.entry("more than one mode (adjusted p < .05)", **SPLIT),
     ]
     if names:
-        handles.append(entry("groups differ (adjusted p < .05)", **dot()))
+        handles.append(marks.entry("groups differ (adjusted p < .05)", **marks.dot()))
     return grid.legend(handles).figure
 
 
-SPLIT = dot(marker="v", markersize=4, zorder=5)
+SPLIT = marks.dot(marker="v", markersize=4, zorder=5)
 
 
 def _density(ax: Any, part: pd.DataFrame, colour: str) -> None:
@@ -128,8 +127,8 @@ def _density(ax: Any, part: pd.DataFrame, colour: str) -> None:
         cmap=LinearSegmentedColormap.from_list("fade", ["white", colour]),
     )
     dips = part[part["what"] == "dip"]
-    line(ax, dips, "depth", "mean", linewidth=1)
-    split = dips.loc[dips["p_adjusted"] < ALPHA, "depth"]
+    marks.line(ax, dips, "depth", "mean", linewidth=1)
+    split = dips.loc[dips["p_adjusted"] < stats.ALPHA, "depth"]
     if len(split):  # an unclipped line without points would claim the page's corner
         ax.plot(split, [1.0] * len(split), transform=ax.get_xaxis_transform(), **SPLIT)
     ax.grid(visible=False)
@@ -163,7 +162,7 @@ def along_sequence(data: Data) -> pd.DataFrame:
 
 def plot_sequence(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a line with the quartiles over prompts for some layers."""
-    grid = facets(table, look, height=2.2)
+    grid = marks.facets(table, look, height=2.2)
     quartiles = ("quartile_1", "quartile_3")
     style: dict[str, Any] = {"marker": "o", "markersize": 2, "shade": 0.1}
     for panel in grid.panels:
@@ -171,7 +170,7 @@ def plot_sequence(table: pd.DataFrame, look: Look) -> Figure:
         shown = layers[np.unique(np.linspace(0, len(layers) - 1, LINES).round().astype(int))]
         for _, part in panel.table[panel.table["layer"].isin(shown)].groupby("layer"):
             style["color"] = theme.sequential()(part["depth"].iloc[0])
-            line(panel.ax, part, "position", "value", quartiles, **style)
+            marks.line(panel.ax, part, "position", "value", quartiles, **style)
         if (panel.table["metric"] == "token_norm").all():
             panel.ax.set_yscale("log")
             panel.ax.yaxis.set_major_formatter("{x:g}")

@@ -3,51 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from layerwise import stats
 from layerwise.association.scores import best_layers, mean_scores
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
-from layerwise.figures import marks, theme
+from layerwise.figures import marks, select, theme
 from layerwise.figures.labels import SCORE_AXIS, axis_label, with_unit
-from layerwise.figures.marks import Look, depth_axis, dot, entry, facets, line
-from layerwise.figures.select import Data, by_checkpoint, by_layer, matrices, shared
+from layerwise.figures.marks import Look
+from layerwise.figures.select import Data
 from layerwise.names import UNITS, size_of
-from layerwise.stats import (
-    ALPHA,
-    FEWEST,
-    Estimate,
-    holm,
-    mean_ci,
-    paired_difference,
-    prominences,
-    ratio_ci,
-    simultaneous_ci,
-    valley,
-    within,
-)
 
 SHALLOW = 0.1  # of a curve's largest value: a shallower valley is no valley
-
-
-def ends(found: Estimate, name: str = "") -> dict[str, Any]:
-    """Value, interval and p of an estimate as columns."""
-    names = ("value", "low", "high") if not name else (name, f"{name}_low", f"{name}_high")
-    return dict(zip(names, found[:3], strict=True)) | {f"{name}_p" if name else "p": found.p}
 
 
 def place_ci(curves: np.ndarray, n_resamples: int = 500) -> tuple[float, float]:
     """Percentile interval of the index of the deepest valley over prompts, shape (n, L)."""
     n = len(curves)
-    if n < FEWEST:
+    if n < stats.FEWEST:
         return np.nan, np.nan
     weights = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), n_resamples) / n
-    places = [np.argmax(prominences(curve)) for curve in weights @ curves]
+    places = [np.argmax(stats.prominences(curve)) for curve in weights @ curves]
     low, high = np.quantile(places, [0.025, 0.975])
     return float(low), float(high)
 
@@ -77,27 +58,31 @@ def attention_sink(data: Data) -> pd.DataFrame:
     by = ["model", "corpus", "metric"]
     for key, part in table.groupby(by, sort=False):
         about = dict(zip(by, key, strict=True))
-        wide = matrices(part, ["revision", "tokens"])
+        wide = select.matrices(part, ["revision", "tokens"])
         valleys, depths = [], []
-        for (revision, tokens), curve in zip(wide, shared(*wide.values()), strict=True):
+        for (revision, tokens), curve in zip(wide, select.shared(*wide.values()), strict=True):
             one = {**about, "revision": revision, "tokens": tokens}
-            rows.append(by_layer(mean_ci(curve), curve.columns, **one, what="metric"))
+            rows.append(select.by_layer(stats.mean_ci(curve), curve.columns, **one, what="metric"))
             every = wide[revision, "all"].loc[curve.index]
-            whole, mean = valley(every), every.mean()
+            whole, mean = stats.valley(every), every.mean()
             shoulder = mean.iloc[[whole.left, whole.right]].idxmin()
             lowest = every.columns[whole.layer]
             fall_of_all, fall = (c[shoulder] - c[lowest] for c in (every, curve))
             depths.append(whole.depths if tokens == "all" else fall.to_numpy())
             deep = whole.depth.low > 0 and whole.depth.estimate > SHALLOW * mean.max()
             row = {**one, "what": "valley", "n": len(curve), "is_valley": deep}
-            row |= {"shoulder": shoulder, "lowest": lowest, **ends(mean_ci(depths[-1]))}
+            row |= {
+                "shoulder": shoulder,
+                "lowest": lowest,
+                **select.ends(stats.mean_ci(depths[-1])),
+            }
             if deep and tokens != "all":
-                row |= ends(ratio_ci(fall_of_all - fall, fall_of_all), "gone")
+                row |= select.ends(stats.ratio_ci(fall_of_all - fall, fall_of_all), "gone")
             valleys.append(row)
         found = pd.DataFrame(valleys)
         for at in found.groupby("tokens").groups.values():
             if len(at) > 1:
-                paired = mean_ci(within(np.stack([depths[i] for i in at], axis=1)))
+                paired = stats.mean_ci(stats.within(np.stack([depths[i] for i in at], axis=1)))
                 found.loc[at, ["low", "high"]] = np.stack([paired.low, paired.high], axis=1)
         rows.append(found)
     return pd.concat(rows, ignore_index=True)
@@ -108,12 +93,12 @@ def plot_sink(table: pd.DataFrame, look: Look) -> Figure:
     is_sweep = table.groupby("model")["revision"].nunique().max() > 1
     curves, valleys = (table[table["what"] == what] for what in ("metric", "valley"))
     own = look.only(column=("model",), dashes=("tokens",))
-    grid = facets(valleys if is_sweep else curves, own, height=2.4)
+    grid = marks.facets(valleys if is_sweep else curves, own, height=2.4)
     for panel in grid.panels:
         names = list(panel.table["revision"].unique())
         for style, part in grid.curves(panel):
             part = part.assign(place=part["revision"].map(names.index))
-            line(panel.ax, part, "place" if is_sweep else "depth", **style)
+            marks.line(panel.ax, part, "place" if is_sweep else "depth", **style)
         if is_sweep:
             marks.zero(panel.ax)
             marks.checkpoint_axis(panel.ax, names)
@@ -127,7 +112,7 @@ def plot_sink(table: pd.DataFrame, look: Look) -> Figure:
         steps = marks.step_label(valleys["revision"])
         return grid.label(steps, with_unit("Depth of the valley", metric)).legend().figure
     shoulder = {"color": theme.GREY, "linewidth": 0.7}
-    handles = [entry("valley with all tokens, and its shoulder", **shoulder)]
+    handles = [marks.entry("valley with all tokens, and its shoulder", **shoulder)]
     return grid.label(marks.DEPTH, axis_label(metric), share=False).legend(handles).figure
 
 
@@ -145,25 +130,25 @@ def size_scaling(data: Data) -> pd.DataFrame:
     rows: list[pd.DataFrame] = []
     before: dict[tuple[str, ...], tuple[str, pd.Series[float]]] = {}
     by = ["y", "metric", "representation", "model"]
-    for key, wide in matrices(table, by).items():
+    for key, wide in select.matrices(table, by).items():
         *curve, model = key
         one = dict(zip(by, key, strict=True)) | {"parameters": sizes[model]}
-        rows.append(by_layer(mean_ci(wide), wide.columns, **one, what="metric"))
-        dip, last = valley(wide), len(wide.columns) - 1
+        rows.append(select.by_layer(stats.mean_ci(wide), wide.columns, **one, what="metric"))
+        dip, last = stats.valley(wide), len(wide.columns) - 1
         low, high = place_ci(wide.to_numpy())
-        row = {**one, "what": "valley", "n": len(wide), **ends(dip.depth)}
+        row = {**one, "what": "valley", "n": len(wide), **select.ends(dip.depth)}
         row |= {"layer": wide.columns[dip.layer], "place": dip.layer / last}
         row |= {"place_low": low / last, "place_high": high / last}
         depths = pd.Series(dip.depths, wide.index)
         if tuple(curve) in before:
             smaller, others = before[tuple(curve)]
             both = depths.index.intersection(others.index)
-            change = paired_difference(depths[both], others[both])
-            row |= {"smaller": smaller, **ends(change, "change")}
+            change = stats.paired_difference(depths[both], others[both])
+            row |= {"smaller": smaller, **select.ends(change, "change")}
         before[tuple(curve)] = model, depths
         rows.append(pd.DataFrame([row]))
     result = pd.concat(rows, ignore_index=True)
-    adjusted = {f"{p}_adjusted": holm(result[p]) for p in ("p", "change_p") if p in result}
+    adjusted = {f"{p}_adjusted": stats.holm(result[p]) for p in ("p", "change_p") if p in result}
     return result.assign(**adjusted)
 
 
@@ -206,19 +191,19 @@ def plot_sizes(table: pd.DataFrame, look: Look) -> Figure:
         places[end.strip("_") or "value"] = 100 * places[f"place{end}"]
     t = pd.concat([table[table["what"] == "metric"], valleys, places], ignore_index=True)
     own = look.only(ordered=True, row=("what",), column=("y", "representation"), colour=("model",))
-    grid = facets(t.sort_values("parameters", kind="stable"), own, height=1.75)
+    grid = marks.facets(t.sort_values("parameters", kind="stable"), own, height=1.75)
     sizes = sorted(table["parameters"].unique())
     for panel in grid.panels:
         ax = panel.ax
         for style, part in grid.curves(panel):
             if panel.row == "metric":
-                line(ax, part, "depth", **style | {"marker": ""})
+                marks.line(ax, part, "depth", **style | {"marker": ""})
                 continue
-            filled = part["p_adjusted"] < ALPHA
+            filled = part["p_adjusted"] < stats.ALPHA
             ends = part["value"], part["low"], part["high"]
             marks.dots(ax, part["parameters"], *ends, filled, vertical=True, **style)
         if panel.row == "metric":
-            depth_axis(ax)
+            marks.depth_axis(ax)
             ax.set_xlabel(marks.DEPTH)
             continue
         ax.set_xscale("log")
@@ -233,7 +218,9 @@ def plot_sizes(table: pd.DataFrame, look: Look) -> Figure:
     depth, place = with_unit("Depth of the valley", metric), "Place of the valley (% of layers)"
     labels = {"metric": axis_label(metric), "depth": depth, "place": place}
     grid.label("Parameters", labels, share=False)
-    return grid.legend([entry("deeper than 0 (adjusted p < .05)", **dot())], marker="").figure
+    return grid.legend(
+        [marks.entry("deeper than 0 (adjusted p < .05)", **marks.dot())], marker=""
+    ).figure
 
 
 SCORED = ["revision", "layer", "value", "low", "high", "n_tasks", "n_clusters"]
@@ -255,7 +242,7 @@ def training_dynamics(data: Data) -> pd.DataFrame:
             f"A study of kind {data.study.kind} shows one pooling; name one under `pooling`.",
             code="ambiguous",
         )
-    curves = matrices(table, ["model", "representation", "revision"])
+    curves = select.matrices(table, ["model", "representation", "revision"])
     leads = best_layers(scores)
     leads = leads[leads["task_type"] == "all"]
     scores, parts = mean_scores(scores).dropna(subset=["value"]), []
@@ -279,7 +266,9 @@ def training_dynamics(data: Data) -> pd.DataFrame:
         parts.append(part.assign(model=model, representation=representation))
     result = pd.concat(parts, ignore_index=True)
     result = result.assign(corpus=table["corpus"].iloc[0], metric=table["metric"].iloc[0])
-    result["p_adjusted"] = result.groupby(["what", "model", "representation"])["p"].transform(holm)
+    result["p_adjusted"] = result.groupby(["what", "model", "representation"])["p"].transform(
+        stats.holm
+    )
     return result
 
 
@@ -287,21 +276,23 @@ def _course(
     curves: Mapping[str, pd.DataFrame], bare: Mapping[str, pd.DataFrame | None]
 ) -> pd.DataFrame:
     """Changes, valleys and sinks of one model and representation over its checkpoints."""
-    values = dict(zip(curves, shared(*curves.values()), strict=True))
+    values = dict(zip(curves, select.shared(*curves.values()), strict=True))
     rows, parts = [], []
     for before, (name, wide) in zip([None, *values.values()], values.items(), strict=False):
         layers, one = wide.columns, {"revision": name, "n": len(wide)}
         if before is not None:
-            change = paired_difference(wide, before)
-            parts.append(by_layer(change, layers, what="change", revision=name, p=change.p))
+            change = stats.paired_difference(wide, before)
+            parts.append(select.by_layer(change, layers, what="change", revision=name, p=change.p))
         if len(layers) > 2:
-            dip = valley(wide)
-            rows.append({"what": "valley", **one, "layer": layers[dip.layer], **ends(dip.depth)})
+            dip = stats.valley(wide)
+            rows.append(
+                {"what": "valley", **one, "layer": layers[dip.layer], **select.ends(dip.depth)}
+            )
         if (other := bare.get(name)) is not None:
-            without, whole = shared(other, curves[name])
-            sink = simultaneous_ci(without - whole)
+            without, whole = select.shared(other, curves[name])
+            sink = stats.simultaneous_ci(without - whole)
             at = int(np.argmax(sink.estimate))
-            largest = {c: np.asarray(v)[at] for c, v in ends(sink).items()}
+            largest = {c: np.asarray(v)[at] for c, v in select.ends(sink).items()}
             rows.append({"what": "sink", **one, "layer": layers[at], **largest})
     return pd.concat([*parts, pd.DataFrame(rows)], ignore_index=True)
 
@@ -309,34 +300,31 @@ def _course(
 def plot_training(table: pd.DataFrame, look: Look) -> Figure:
     """Draw significant changes as a heat map; below, valley and sink; below, scores."""
     rows = {"sink": "valley", "best layer": "score", "last layer": "score"}
-    t = table.assign(part=table["what"].replace(rows))
-    grid = facets(t, look.only(row=("part",), column=("model", "representation")))
-    limit = float(t.loc[t["what"] == "change", "value"].abs().max()) or 1.0
-    dashes = {"valley": "solid", "sink": "dashed", "best layer": "solid", "last layer": "dotted"}
+    t = table.assign(part=table["what"].replace(rows), what=table["what"].replace("change", ""))
+    columns = ("model", "representation")
+    grid = marks.facets(t, look.only(row=("part",), column=columns, colour=("what",)))
+    limit = float(t.loc[t["part"] == "change", "value"].abs().max()) or 1.0
     for panel in grid.panels:
-        part, ax = panel.table, panel.ax
-        names = list(part["revision"].unique())
+        # There is no change to the first checkpoint; its column stays empty.
+        others = grid.table[grid.table["row"] != "change"]
+        names = list(others.loc[others["column"] == panel.column, "revision"].unique())
         if panel.row == "change":
-            shown = part.assign(value=part["value"].where(part["p_adjusted"] < ALPHA, 0.0))
-            image = marks.heat(
-                ax, by_checkpoint(shown), vmin=-limit, vmax=limit, cmap=theme.DIVERGING
-            )
-            marks.checkpoint_axis(ax, names, offset=0.5)
+            significant = panel.table["p_adjusted"] < stats.ALPHA
+            changes = panel.table.assign(value=panel.table["value"].where(significant, 0.0))
+            wide = select.by_checkpoint(changes).reindex(columns=names)
+            image = marks.heat(panel.ax, wide, vmin=-limit, vmax=limit, cmap=theme.DIVERGING)
+            marks.checkpoint_axis(panel.ax, names, offset=0.5)
             continue
-        rest = grid.table[(grid.table["column"] == panel.column) & (grid.table["row"] != "change")]
-        names = list(rest["revision"].unique())  # one axis for panels with other checkpoints
-        scale = 100 if panel.row == "score" else 1
-        style: dict[str, Any] = {"color": grid.colour(panel), "marker": "o", "markersize": 2.5}
-        for what, one in part.groupby("what", sort=False):
-            one = one.assign(place=one["revision"].map(names.index))
-            line(ax, one, "place", scale=scale, linestyle=dashes[str(what)], **style)
+        for style, curve in grid.curves(panel):
+            curve = curve.assign(place=curve["revision"].map(names.index))
+            scale = 100 if panel.row == "score" else 1
+            marks.line(panel.ax, curve, "place", scale=scale, markersize=2.5, **style)
         if panel.row == "valley":
-            marks.zero(ax)
-        marks.checkpoint_axis(ax, names)
+            marks.zero(panel.ax)
+        marks.checkpoint_axis(panel.ax, names)
     metric = str(t["metric"].iloc[0])
     valleys = with_unit("Valley and sink", metric)
     labels = {"change": "Layer", "valley": valleys, "score": SCORE_AXIS}
     grid.label(marks.step_label(t["revision"]), labels)
     grid.bar(image, with_unit("Change from the checkpoint before", metric), grid.row("change"))
-    handles = [entry(w, linestyle=s) for w, s in dashes.items() if w in set(t["what"])]
-    return grid.legend(handles).figure
+    return grid.legend().figure
