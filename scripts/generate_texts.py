@@ -52,15 +52,12 @@ def main(arguments: script.Arguments) -> None:
 
 def _load(name: str, model: Any, revision: str, dtype: str) -> tuple[Any, Any]:
     """The language model, set to greedy decoding, and its tokenizer."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+    from transformers import AutoModelForCausalLM, GenerationConfig
 
     from layerwise.models.load import read
 
-    def reader(location: Any, _: Any, **options: Any) -> Any:
-        return AutoTokenizer.from_pretrained(location.name, **options)
-
     who = f"Model {name!r} at {revision!r}"
-    network, tokenizer, info = read(who, model, revision, AutoModelForCausalLM, reader, dtype)
+    network, tokenizer, info = read(who, model, revision, AutoModelForCausalLM, dtype)
     unfit = [*info["missing_keys"], *(weight for weight, *_ in info["mismatched_keys"])]
     # Its own settings may sample, or punish repetitions.
     end = network.generation_config.eos_token_id

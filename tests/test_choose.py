@@ -106,7 +106,7 @@ def test_kinds_of_models(folder: Path, tmp_path: Path) -> None:
     assert by_evidence.kind_of_model(loaded) == by_evidence.CHAT
     advised = choose.recommend(loaded, tiny.texts(60))
     assert advised.layer == 3 and "no published scores of a model of this kind" in advised.reason
-    (bert / "modules.json").write_text('[{"type": "sentence_transformers.models.Pooling"}]')
+    (bert / "modules.json").write_text('[{"type": "sentence_transformers.models.Transformer"}]')
     loaded = load("m", tiny.entry(bert), "main", device="cpu")
     assert by_evidence.kind_of_model(loaded) == published.EMBEDDING
     assert choose.recommend(loaded, tiny.texts(60)).tokens == "all", "its first token is no sink"

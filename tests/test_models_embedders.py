@@ -81,13 +81,30 @@ def test_the_old_layout_with_a_folder_for_the_transformer(base: Path, tmp_path: 
     check(str(tmp_path / "saved"), model.encode(TEXTS))
 
 
-def test_modules_of_another_width_are_named(
-    base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("width", [8, 48])
+@pytest.mark.parametrize("pooling", ["mean", "mean_sqrt_len_tokens", ("cls", "max")])
+def test_modules_that_layers_cannot_have_apply_to_the_output(
+    base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, pooling: Any, width: int
 ) -> None:
-    embedder(base, "mean", modules.Dense(32, 8)).save(str(tmp_path / "saved"))
-    with caplog.at_level(logging.WARNING):
-        assert lw.embed(str(tmp_path / "saved"), TEXTS).shape[-1] == 32
-    assert "Dense" in caplog.text
+    pooled = modules.Pooling(32, pooling_mode=pooling)
+    dense = modules.Dense(pooled.get_embedding_dimension(), width)
+    model = embedder(base, pooling, dense, modules.Normalize())
+    model.save(str(tmp_path / "saved"))
+    expected = model.encode(TEXTS)
+    for source in (model, str(tmp_path / "saved")):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            values = lw.embed(source, TEXTS).values
+        assert values.shape[-1] == max(32, width)
+        output = values[-1] / np.linalg.norm(values[-1], axis=1, keepdims=True)
+        np.testing.assert_allclose(output[:, :width], expected, atol=1e-5)
+        assert not output[:, width:].any() and not values[:-1, :, 32:].any()
+        assert caplog.text.count("apply to its output only") == 1 and "Dense" in caplog.text
+    with open_model(str(tmp_path / "saved")) as loaded:
+        export(loaded, Recipe(3), tmp_path / "exported", TEXTS)
+        export(loaded, Recipe(2), tmp_path / "middle", TEXTS)
+    exported = SentenceTransformer(str(tmp_path / "exported"), device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(exported, expected, atol=1e-5)
 
 
 def test_a_peft_model_in_memory_is_read(tmp_path: Path) -> None:

@@ -47,8 +47,8 @@ POST_NORM = {
 WITHOUT_EMBEDDING = {"mamba", "mamba2", "falcon_mamba", "rwkv"}
 WITHOUT_MLP = {"mamba", "mamba2", "falcon_mamba"}
 WITHOUT_INPUT_NORM = POST_NORM | {"olmo2", "esm", "megatron-bert", "xlm-roberta-xl"}
-# Their layers can be read, the parts of their blocks cannot: no line of PARTS fits, or what the
-# parts give is scaled before it is added.
+# Their layers can be read, the parts of their blocks cannot: no entry of sublayers.yaml fits, or
+# what the parts give is scaled before it is added.
 UNKNOWN_PARTS = {
     *("nomic_bert", "rwkv", "xlnet", "zamba", "zamba2", "granitemoehybrid"),
     *("xlm", "flaubert", "albert", "fnet"),

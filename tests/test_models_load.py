@@ -47,7 +47,7 @@ from layerwise.models import devices
 from layerwise.models.load import LoadedModel, load
 from layerwise.models.probe import probe
 from layerwise.models.source import Location, locate
-from layerwise.models.weights import weights_hash
+from layerwise.models.saved import weights_hash
 
 compare = script("compare_weights").compare
 convert_gguf = script("convert_model").convert_gguf

@@ -90,7 +90,7 @@ def embed(
     prompts = prompts_of(texts, column)
     with open_model(model, tokenizer, revision=revision, device=device) as loaded:
         ways = representations_of(loaded, [tokens], [pooling or loaded.pooling], [readout])
-        n_layers, hidden = loaded.anatomy.n_layers, loaded.anatomy.hidden
+        n_layers, hidden = loaded.anatomy.n_layers, loaded.width
         numbers = range(-n_layers, n_layers)
         for layer in several(layers):
             check_name("layer", layer, numbers)

@@ -141,9 +141,9 @@ def embed(
     Returns
     -------
     array, shape (representations, layers, texts, D), float32
+        D is the model's `LoadedModel.width`; narrower vectors end in zeros.
     """
-    anatomy = loaded.anatomy
-    into = np.empty((len(ways), anatomy.n_layers, len(texts), anatomy.hidden), np.float32)
+    into = np.empty((len(ways), loaded.anatomy.n_layers, len(texts), loaded.width), np.float32)
     with Progress(len(texts), f"{loaded.name} {loaded.revision}", "text") as bar:
         for n in embed_into(loaded, texts, into, ways, **options):
             bar.update(n)
@@ -309,25 +309,25 @@ class _Batch:
                 # The output has been through the norm.
                 readout = "residual" if sublayer == OUTPUT else way.readout
                 states = forward.read(self.window.loaded, packed, readout)
-                pooled = self._pooled(states, way)
-                is_output = last and (source == OUTPUT or anatomy.final_norm is None)
-                self.values[number, layer] = (
-                    self.window.loaded.as_embedded(pooled) if is_output else pooled
-                )
+                selected, prompts = self._selected(states, way)
+                pooled = pool(selected, way.pooling, prompts)
+                embedder = self.window.loaded.embedder
+                if embedder and last and (source == OUTPUT or anatomy.final_norm is None):
+                    pooled = embedder.apply(selected.states, selected.mask, pooled)
+                self.values[number, layer] = pooled
 
-    def _pooled(self, states: Packed, way: Representation) -> Tensor:
+    def _selected(self, states: Packed, way: Representation) -> tuple[Packed, Tensor | None]:
+        """The token states that count, and the number of tokens of each prompt before them."""
         ratio = self.window.sink_ratio
         if self.words is not None:
             rows, starts, stops = self.words.to(states.lengths.device).T
-            return pool(inside(states, way.tokens, rows, starts, stops, ratio), way.pooling)
+            return inside(states, way.tokens, rows, starts, stops, ratio), None
         if self.prompts is None:
-            return pool(choose(states, way.tokens, ratio), way.pooling)
+            return choose(states, way.tokens, ratio), None
         prompts = self.prompts.to(states.lengths.device)
         if way.tokens == "drop_first":  # which a prompt that does not count takes with it
-            chosen = after(states, prompts.clamp(min=1))
-        else:
-            chosen = choose(after(states, prompts), way.tokens, ratio)
-        return pool(chosen, way.pooling, prompts)
+            return after(states, prompts.clamp(min=1)), prompts
+        return choose(after(states, prompts), way.tokens, ratio), prompts
 
     def finish(self) -> None:
         """Write the vectors to the window's array.
@@ -345,4 +345,6 @@ class _Batch:
                 text = str(self.window.texts[self.rows[int(bad.argmax())]])[:60]
                 where = f"layer {layer} for the text {text!r}"
                 raise loaded.not_finite(where)
-            self.window.into[number, layer, self.rows] = values
+            into = self.window.into[number, layer]
+            into[self.rows, : values.shape[1]] = values
+            into[self.rows, values.shape[1] :] = 0

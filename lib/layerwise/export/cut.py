@@ -164,6 +164,8 @@ def export(
                 # in what they raise; all errors are reported if no cut is right.
                 failures.append(f"{type(error).__name__}: {' '.join(str(error).split())[:120]}")
                 continue
+            # A module after the pooling may make fewer dimensions.
+            vectors = np.pad(vectors, [(0, 0), (0, wanted.shape[1] - vectors.shape[1])])
             difference = float((np.abs(vectors - wanted) / np.where(scale > 0, scale, 1)).max())
             if difference <= ROUNDING:
                 break
@@ -341,15 +343,15 @@ def _save(
         tokens = _saved_as(token_choice.TokenChoice, TOKENS_FILE)
         chain.append(tokens(recipe.tokens, SINK_RATIO))
     # sentence-transformers has the same names without underscores: weightedmean, lasttoken.
-    chain.append(
-        modules.Pooling(hidden, pooling_mode=recipe.representation.pooling.replace("_", ""))
-    )
+    mode = recipe.representation.pooling.replace("_", "")
+    is_output = not several and recipe.layers[-1] == loaded.anatomy.n_layers - 1
+    further = copy.deepcopy(loaded.embedder.modules) if loaded.embedder and is_output else ()
+    if not any(isinstance(module, modules.Pooling) for module in further):
+        chain.append(modules.Pooling(hidden, pooling_mode=mode))
     if several:
         combine = _saved_as(layer_modules.Combine, LAYERS_FILE)
         chain += [modules.Normalize(), combine(len(recipe.layers), recipe.combine, hidden)]
-    is_output = not several and recipe.layers[-1] == loaded.anatomy.n_layers - 1
-    if loaded.embedder and is_output:
-        chain += copy.deepcopy(loaded.embedder.modules)
+    chain += further
     if recipe.normalize:
         chain.append(modules.Normalize())
     prompts: Any = {}

@@ -7,7 +7,7 @@ layer what the last block gives. Hooks on the blocks therefore mean the same for
 
 A new architecture usually needs nothing: its blocks are found by the number of their calls, its
 final norm by what it does (`layerwise.models.probe`). Sub-layers of a new kind of block need a
-line in `PARTS`.
+entry in ``sublayers.yaml``.
 
 Sub-layers, with names that mean the same in every family (the paper's Figure 15):
 
@@ -31,10 +31,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
+from importlib.resources import files
 from itertools import chain
 from typing import Any, NamedTuple
 
+import yaml
 from torch import nn
 
 from layerwise.errors import LayerwiseError
@@ -42,6 +44,11 @@ from layerwise.vocabulary import BLOCK, OUTPUT, READOUTS, SUBLAYERS
 
 # Config keys of the longest input in tokens (transformers maps further ones to the first).
 LONGEST = ("max_position_embeddings", "max_seq_len", "max_encoder_position_embeddings")
+
+
+def unsupported(problem: str) -> LayerwiseError:
+    """The error for a model that cannot be read."""
+    return LayerwiseError(f"{problem}; such models are not supported.", code="unsupported")
 
 
 class Parts(NamedTuple):
@@ -61,54 +68,12 @@ class Parts(NamedTuple):
         return {name: path for name, path in self._asdict().items() if path is not None}
 
 
-# The first entry whose modules a block all has applies, so longer entries come first.
-PARTS = (
-    # Gemma 2
-    Parts(
-        "input_layernorm",
-        "post_attention_layernorm",
-        "pre_feedforward_layernorm",
-        "post_feedforward_layernorm",
-    ),
-    Parts(None, "post_attention_layernorm", None, "post_feedforward_layernorm"),  # OLMo 2
-    Parts("norm1", "layer_scale1", "norm2", "layer_scale2"),  # DINOv2
-    # Llama, Qwen, Mistral, Gemma, Phi
-    Parts("input_layernorm", "self_attn", "post_attention_layernorm", "mlp"),
-    Parts("input_layernorm", "attention", "post_attention_layernorm", "mlp"),  # GPT-NeoX
-    # Falcon, BLOOM
-    Parts(
-        "input_layernorm", "self_attention.dense", "post_attention_layernorm", "mlp.dense_4h_to_h"
-    ),
-    Parts("ln_attn", "self_attention", "ln_mlp", "mlp"),  # Falcon 40B
-    Parts("ln_1", "attn", "ln_2", "mlp"),  # GPT-2, GPT-J
-    Parts("attn_norm", "attn", "mlp_norm", "mlp"),  # ModernBERT
-    Parts("self_attn_layer_norm", "self_attn", "final_layer_norm", "fc2"),  # OPT
-    Parts("layernorm_before", "attention", "layernorm_after", "mlp"),  # ViT
-    Parts("layer_norm1", "self_attn", "layer_norm2", "mlp"),  # CLIP, SigLIP
-    # Wav2Vec2, HuBERT and WavLM of the large size; the others are post-norm, which is refused
-    Parts("layer_norm", "attention", "final_layer_norm", "feed_forward"),
-    Parts("rms_norm1", "attention", "rms_norm2", "ffn"),  # AIMv2
-    # T5
-    Parts(
-        "layer.0.layer_norm",
-        "layer.0.SelfAttention",
-        "layer.1.layer_norm",
-        "layer.1.DenseReluDense",
-    ),
-    Parts("norm_1", "attn", "norm_2", "ffn.down_proj"),  # MPT
-    # attention in Jamba and Bamba
-    Parts("input_layernorm", "self_attn", "pre_ff_layernorm", "feed_forward"),
-    # Mamba in Jamba and Bamba
-    Parts("input_layernorm", "mamba", "pre_ff_layernorm", "feed_forward"),
-    Parts("operator_norm", "self_attn", "ffn_norm", "feed_forward"),  # attention in LFM2
-    Parts("operator_norm", "conv", "ffn_norm", "feed_forward"),  # convolution in LFM2
-    # RecurrentGemma
-    Parts("temporal_pre_norm", "temporal_block", "channel_pre_norm", "mlp_block"),
-    Parts("norm", "mixer", None, None),  # Mamba, Mamba-2, Falcon-Mamba
-    Parts(None, "attention.attn", None, "output.dense", "attention"),  # MPNet
-    Parts(None, "attention.output.dense", None, "output.dense", "attention"),  # BERT, RoBERTa
-    Parts(None, "attention", None, "ffn", "sa_layer_norm"),  # DistilBERT
-)
+@cache
+def _known_parts() -> list[Parts]:
+    """The entries of ``sublayers.yaml``; one norm may serve both the mixer and the MLP."""
+    text = files(__package__).joinpath("sublayers.yaml").read_text(encoding="utf-8")
+    entries = [Parts(*map(row.get, Parts._fields)) for row in yaml.safe_load(text)]
+    return list(chain(*((parts, parts._replace(mlp_norm=None)) for parts in entries)))
 
 
 @dataclass(frozen=True)
@@ -165,22 +130,19 @@ class Anatomy:
         Raises
         ------
         LayerwiseError
-            If no entry of `PARTS` fits a block; the message names the line to add.
+            If no entry of ``sublayers.yaml`` fits a block.
         """
         parts_of_blocks = []
         for block in self.blocks:
             paths = {name for name, _ in block.named_modules()}
-            # One norm may serve both the mixer and the MLP.
-            entries = chain(*((parts, parts._replace(mlp_norm=None)) for parts in PARTS))
-            fitting = (parts for parts in entries if paths >= set(parts.named().values()))
+            fitting = (p for p in _known_parts() if paths >= set(p.named().values()))
             parts = next(fitting, None)
             if parts is None:
                 inside = sorted(name for name, _ in block.named_children())
                 raise LayerwiseError(
                     f"The sublayers of the architecture {self.kind!r} are not known (a block "
-                    f"holds {inside}); add a line "
-                    "Parts('<first norm>', '<attention>', '<second norm>', '<MLP>') to PARTS in "
-                    "lib/layerwise/models/architectures.py, or ask for no extract.sublayers.",
+                    f"holds {inside}); add an entry with their paths to "
+                    "lib/layerwise/models/sublayers.yaml, or ask for no extract.sublayers.",
                     code="unsupported",
                 )
             parts_of_blocks.append(parts)
@@ -219,6 +181,28 @@ def settle(model: Any) -> Callable[[], None]:
     return undo
 
 
+def attend_both_ways(model: nn.Module) -> None:
+    """Let a decoder's tokens see later ones too.
+
+    The mask functions of transformers read ``config.is_causal``, its attention functions each
+    module's ``is_causal``.
+
+    Raises
+    ------
+    LayerwiseError
+        If no attention module of the model has ``is_causal``.
+    """
+    modules: list[Any] = [m for m in model.modules() if hasattr(m, "is_causal")]
+    if not modules:
+        raise LayerwiseError(
+            f"{type(model).__name__} has no attention that can be made bidirectional; leave out "
+            "bidirectional: true for this model.",
+            code="unsupported",
+        )
+    for owner in (model.config, *modules):
+        owner.is_causal = False
+
+
 class Stack(NamedTuple):
     """The blocks that a model's configuration describes.
 
@@ -254,11 +238,9 @@ def dissect(model: nn.Module) -> Stack:
     config = config.get_text_config() if hasattr(config, "get_text_config") else config
     depth, hidden = (getattr(config, k, None) for k in ("num_hidden_layers", "hidden_size"))
     if not isinstance(depth, int) or not isinstance(hidden, int):
-        raise LayerwiseError(
+        raise unsupported(
             f"{type(model).__name__} (architecture {config.model_type!r}) is no stack of blocks "
-            "of one width (its config.json has no single num_hidden_layers and hidden_size); such "
-            "models are not supported.",
-            code="unsupported",
+            "of one width (its config.json has no single num_hidden_layers and hidden_size)"
         )
     lists = {name: m for name, m in model.named_modules() if isinstance(m, nn.ModuleList)}
     outer_first = sorted(lists, key=lambda name: (name.count("."), name))

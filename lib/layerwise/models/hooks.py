@@ -186,8 +186,8 @@ def _check(anatomy: Anatomy, layer: int, seen: Mapping[str, Tensor], output: Ten
 def _unfit(anatomy: Anatomy, layer: int, why: str) -> LayerwiseError:
     return LayerwiseError(
         f"The sub-layers of the architecture {anatomy.kind!r} do not add up to its block at layer "
-        f"{layer}: {why}; correct its line in PARTS in lib/layerwise/models/architectures.py, or "
-        "ask for no extract.sublayers.",
+        f"{layer}: {why}; correct its entry in lib/layerwise/models/sublayers.yaml, or ask for no "
+        "extract.sublayers.",
         code="unsupported",
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -16,11 +16,11 @@ from layerwise.config.models import Ablation, Model, Preprocess
 from layerwise.corpora.media import Medium
 from layerwise.errors import Code, LayerwiseError
 from layerwise.io.files import memory_fault
-from layerwise.models import devices, hooks, saved, weights
-from layerwise.models.architectures import Anatomy, settle
+from layerwise.models import devices, hooks, saved
+from layerwise.models.architectures import Anatomy, attend_both_ways, settle, unsupported
 from layerwise.models.media import Images, LazyPrompt, Recordings, takes_audio, takes_images, tower
 from layerwise.models.probe import batched, causal, probe
-from layerwise.models.source import Location, locate, quiet, why
+from layerwise.models.source import locate, quiet, why
 from layerwise.models.states import Given, States
 from layerwise.models.texts import Texts
 
@@ -47,7 +47,7 @@ class LoadedModel:
     reader : Texts, Images, Recordings or States
         Converts what the model takes to its inputs.
     weights : str
-        SHA-256 of the weights with merged adapters; see `weights_hash`.
+        SHA-256 of the weights with merged adapters; see `saved.weights_hash`.
     claim : Claim
         Reserves the device while this object lives.
     entry : Model
@@ -77,13 +77,10 @@ class LoadedModel:
         """The pooling of the model's own embeddings; ``mean`` for others."""
         return self.embedder.pooling if self.embedder else "mean"
 
-    @torch.inference_mode()
-    def as_embedded(self, pooled: Tensor) -> Tensor:
-        """Apply the modules that sentence-transformers has after the pooling of the output."""
-        features = {"sentence_embedding": pooled}
-        for module in self.embedder.modules if self.embedder else ():
-            features = module.to(pooled.device)(features)
-        return features["sentence_embedding"]
+    @property
+    def width(self) -> int:
+        """Width of embeddings: of the layers', or of the output's if that is wider."""
+        return max(self.anatomy.hidden, self.embedder.width if self.embedder else 0)
 
     @property
     def device(self) -> torch.device:
@@ -269,31 +266,33 @@ def load(
 
     claim = devices.pick(device, spread=model.device_map is not None)
     who = f"Model {name!r} at {revision!r}"
-
-    def reader(location: Location, config: Any, **options: Any) -> Any:
-        return processor_of(location.name, config, model.preprocess, **options)
-
-    whole, processor, info = read(who, model, revision, AutoModel, reader, dtype)
+    whole, processor, info = read(who, model, revision, AutoModel, dtype)
     for adapter in model.adapters:
-        weights.merge(whole, adapter)
+        saved.merge(whole, adapter)
     network = body(whole)
-    weights.check_weights(who, whole, network, info)
+    saved.check_weights(who, whole, network, info)
     settle(network)
     if model.bidirectional:
-        weights.attend_both_ways(network)
+        attend_both_ways(network)
     network.eval().requires_grad_(False)
-    sha256 = weights.weights_hash(network)
+    sha256 = saved.weights_hash(network)
     location = locate(model.source, revision)
-    hidden = getattr(network.config, "hidden_size", 0)
-    embedder = None if location.gguf_file else saved.embedder(location, who, hidden)
     if model.device_map is None:
         try:
             network.to(claim.device)
         except torch.OutOfMemoryError as error:
             raise LayerwiseError(f"{who}: {why(error, location)}", code="no_memory") from error
-    facts: dict[str, Any] = {"dtype": dtype, "weights": sha256, "claim": claim}
-    facts["embedder"] = embedder
-    return prepare(name, network, processor, model, revision=revision, **facts)
+    return prepare(
+        name,
+        network,
+        processor,
+        model,
+        revision=revision,
+        dtype=dtype,
+        weights=sha256,
+        claim=claim,
+        embedder=saved.embedder(location, who),
+    )
 
 
 def read(
@@ -301,7 +300,6 @@ def read(
     model: Model,
     revision: str,
     architecture: Any,
-    reader: Callable[..., Any],
     dtype: str,
 ) -> tuple[Any, Any, Any]:
     """Read a network, and its tokenizer or processor, from their files.
@@ -312,8 +310,6 @@ def read(
         The model, for messages.
     architecture
         The class of transformers that reads the network, such as ``AutoModel``.
-    reader : callable
-        Reads the tokenizer or processor, given the location, the configuration and options.
 
     Returns
     -------
@@ -331,14 +327,14 @@ def read(
     location = locate(model.source, revision)
     log.info("%s: loading from %s", who, location.name)
     common = {"trust_remote_code": model.trust_remote_code, **location.options()}
-    if not location.gguf_file and (folder := saved.transformer_folder(location)):
-        common["subfolder"] = folder
     placed = {} if model.device_map is None else {"device_map": model.device_map}
     try:
+        if folder := saved.transformer_folder(location):
+            common["subfolder"] = folder
         config = AutoConfig.from_pretrained(location.name, **common)
         # A config.json may name attention kernels on the hub, which are code.
         config._attn_implementation = config._experts_implementation = None
-        processor = reader(location, config, **common)
+        processor = processor_of(location.name, config, model.preprocess, **common)
         # Shapes that do not fit are reported with the other weights.
         network, info = architecture.from_pretrained(
             location.name,
@@ -364,11 +360,7 @@ def body(network: Any) -> Any:
     model of images and texts."""
     encoder = network.get_encoder() if network.config.is_encoder_decoder else network
     if not hasattr(encoder, "config"):
-        raise LayerwiseError(
-            f"{type(network).__name__} has an encoder without a configuration; such models are "
-            "not supported.",
-            code="unsupported",
-        )
+        raise unsupported(f"{type(network).__name__} has an encoder without a configuration")
     return tower(encoder)
 
 

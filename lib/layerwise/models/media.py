@@ -33,7 +33,7 @@ from layerwise.config.models import Model
 from layerwise.corpora.audio import Recording, Samples, wav
 from layerwise.corpora.images import Picture, png
 from layerwise.errors import LayerwiseError, first_line
-from layerwise.models.architectures import Anatomy
+from layerwise.models.architectures import Anatomy, unsupported
 from layerwise.models.texts import UNLIMITED, padded
 
 # Models of images and texts, whose image tower is their `vision_model`.
@@ -283,10 +283,9 @@ class Recordings:
         except (MemoryError, LayerwiseError):
             raise
         except Exception as error:  # unusual models and extractors fail in many ways
-            raise LayerwiseError(
+            raise unsupported(
                 f"{who}: its feature extractor does not make spectrograms or waveforms for it "
-                f"({type(error).__name__}: {first_line(error)}); such models are not supported.",
-                code="unsupported",
+                f"({type(error).__name__}: {first_line(error)})"
             ) from error
 
     def _measure(self) -> None:
@@ -415,10 +414,9 @@ class Recordings:
             self.fixed_length = n_tokens
             self.max_length = n_tokens if self.of_patches else min(self.max_length, n_tokens)
         elif n_tokens != expected:
-            raise LayerwiseError(
+            raise unsupported(
                 f"{self.who}: its blocks have {n_tokens} states where its feature encoder makes "
-                f"{expected}; such models are not supported.",
-                code="unsupported",
+                f"{expected}"
             )
         prefix = PREFIX.get(anatomy.kind)
         return replace(anatomy, prefix=prefix, has_class=prefix is not None)

@@ -130,7 +130,7 @@ def _live(network: Any, model: Any, reader: Any, name: str, max_length: int | No
     name = name or origin.rstrip("/").rpartition("/")[2] or type(network).__name__
     embedder = None
     if hasattr(model, "max_seq_length"):  # of sentence-transformers
-        embedder = saved.embedder_of(model, name, getattr(network.config, "hidden_size", 0))
+        embedder = saved.embedder_of(model, name)
         reader = reader or model.tokenizer
     try:
         reader = processor_of(origin, network.config) if reader is None else copy.deepcopy(reader)

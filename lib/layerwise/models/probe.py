@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from layerwise.errors import LayerwiseError
 from layerwise.models import hooks
-from layerwise.models.architectures import Anatomy, Stack, dissect
+from layerwise.models.architectures import Anatomy, Stack, dissect, unsupported
 
 # Largest relative difference of states that are the same but for a change of type.
 SAME = 0.01
@@ -96,8 +95,8 @@ def probe(
         raise
     except Exception as error:  # unusual models fail in many ways
         detail = " ".join(str(error).split())[:200]
-        raise _refused(
-            who, f"does not run on {what} alone ({type(error).__name__}: {detail})"
+        raise unsupported(
+            f"{who} does not run on {what} alone ({type(error).__name__}: {detail})"
         ) from error
     problems = []
     for reading in _readings(stack, calls):
@@ -108,7 +107,7 @@ def probe(
     if not problems:
         lists = {path: len(modules) for path, modules in stack.lists.items()}
         problems = [f"has no list of modules that run {stack.depth} times (its lists: {lists})"]
-    raise _refused(who, problems[0])
+    raise unsupported(f"{who} {problems[0]}")
 
 
 @torch.inference_mode()
@@ -139,15 +138,14 @@ def batched(
     """
     who = f"{name} ({type(model).__name__})"
     if torch.equal(both[-1][0, -1], both[-1][1, -1]):
-        raise _refused(
-            who,
-            "gives a token the same states whatever the tokens before it are, as where its "
-            f"attention has no kernel for the device ({both[0].device})",
+        raise unsupported(
+            f"{who} gives a token the same states whatever the tokens before it are, as where its "
+            f"attention has no kernel for the device ({both[0].device})"
         )
     if _differ(both, _states(model, anatomy, padded)) <= _tolerance(model):
         return anatomy
     if _differ(both, _states(model, anatomy, alone)) > _tolerance(model):
-        raise _refused(who, "gives a prompt other states if it shares a batch, or at random")
+        raise unsupported(f"{who} gives a prompt other states if it shares a batch, or at random")
     return replace(anatomy, equal_lengths=True)
 
 
@@ -166,11 +164,7 @@ def causal(
     first, second = (_states(model, anatomy, inputs) for inputs in (one, other))
     early = slice(first[0].shape[1] // 3)
     change = _differ([layer[:, early] for layer in first], [layer[:, early] for layer in second])
-    return change <= max(LEAST, STILL * _precision(model))
-
-
-def _refused(who: str, why: str) -> LayerwiseError:
-    return LayerwiseError(f"{who} {why}; such models are not supported.", code="unsupported")
+    return change <= _tolerance(model, STILL)
 
 
 def _recorded(
@@ -282,17 +276,17 @@ def _layout(
         Tokens of each prompt; None if the model makes them.
     """
     shapes = {() if states is None else tuple(states.shape) for states in received}
-    first = next(iter(shapes))
-    length = n_tokens or (first[1] if len(first) > 1 else 0)
-    if shapes == {(length, batch, stack.hidden)}:
-        return Layout(True, length)
-    is_padded = len(first) == 3 and first[1] > length
-    if shapes != {(batch, first[1] if is_padded else length, stack.hidden)}:
-        raise _MisfitError(
-            f"has states of the shapes {sorted(shapes)} where {(batch, length, stack.hidden)} is "
-            "expected"
-        )
-    return Layout(False, length)
+    shape = next(iter(shapes))
+    if len(shapes) == 1 and len(shape) == 3 and shape[2] == stack.hidden:
+        length = n_tokens or shape[1]
+        if shape[:2] == (length, batch):
+            return Layout(True, length)
+        if shape[0] == batch and shape[1] >= length:
+            return Layout(False, length)
+    raise _MisfitError(
+        f"has states of the shapes {sorted(shapes)} where {(batch, n_tokens, stack.hidden)} is "
+        "expected"
+    )
 
 
 def _end(
@@ -341,9 +335,5 @@ def _differ(both: list[Tensor], others: list[Tensor]) -> float:
     return worst
 
 
-def _tolerance(model: nn.Module) -> float:
-    return max(LEAST, ROUNDINGS * _precision(model))
-
-
-def _precision(model: nn.Module) -> float:
-    return torch.finfo(next(model.parameters()).dtype).eps
+def _tolerance(model: nn.Module, roundings: int = ROUNDINGS) -> float:
+    return max(LEAST, roundings * torch.finfo(next(model.parameters()).dtype).eps)

@@ -1,21 +1,31 @@
-"""Settings and modules that sentence-transformers saves with a model."""
+"""Files of a model: its weights, its adapters, and what sentence-transformers saves with it.
+
+LLM2Vec's models are Llama 3 with bidirectional attention and one or two PEFT adapters, merged one
+after another. PEFT reads and merges them; only safetensors are read.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
-from dataclasses import dataclass, replace
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from layerwise.config.models import FolderAdapter, HubAdapter
 from layerwise.errors import LayerwiseError, first_line
 from layerwise.extras import require
-from layerwise.models.source import Location, hub_answers
+from layerwise.models.architectures import dissect
+from layerwise.models.source import Location, hub_answers, locate
 
 log = logging.getLogger(__name__)
 
+ADAPTER_FILES = ["adapter_config.json", "adapter_model.safetensors"]
 # Names of poolings in sentence-transformers, and ours.
 POOLINGS = {
     "mean": "mean",
@@ -47,15 +57,19 @@ def read(location: Location, name: str) -> Any:
     return file and json.loads(Path(file).read_text(encoding="utf-8"))
 
 
+def entries(location: Location) -> list[dict[str, Any]]:
+    """The list of a model's modules; empty where sentence-transformers has not saved it."""
+    return [] if location.gguf_file else read(location, MODULES) or []
+
+
+def transformer_folder(location: Location) -> str:
+    """The folder of the transformer among a model's files; empty for the model's own."""
+    return next((str(entry.get("path", "")) for entry in entries(location)), "")
+
+
 def module(location: Location, kind: str) -> dict[str, Any] | None:
     """The entry of a module, such as ``Pooling``, in the list of a model's modules."""
-    modules = read(location, MODULES) or []
-    return next((m for m in modules if m["type"].rpartition(".")[2] == kind), None)
-
-
-def normalizes(location: Location) -> bool:
-    """True if a model's modules scale its embeddings to unit length."""
-    return module(location, "Normalize") is not None
+    return next((m for m in entries(location) if m["type"].rpartition(".")[2] == kind), None)
 
 
 @dataclass(frozen=True)
@@ -64,23 +78,21 @@ class Embedder:
 
     Attributes
     ----------
-    folder : str
-        Folder of the transformer among a model's files, such as ``0_Transformer``; usually empty.
     max_length : int or None
         Longest text in tokens.
     lower_case : bool
         True if texts are read in lower case, in addition to what the tokenizer does.
     pooling : str
-        Pooling of the tokens; ``mean`` where it has none of ours.
+        Pooling of the tokens; ``mean`` where it has none of ours, such as several together.
     prompt : str
         Default prompt in front of each text.
     normalizes : bool
         True if embeddings are scaled to unit length.
     modules : tuple of Module
-        Applied to the pooled output of the model, and to no other layer.
+        Applied to the pooled output of the model, and to no other layer. A pooling that is none
+        of ours comes first.
     """
 
-    folder: str = ""
     max_length: int | None = None
     lower_case: bool = False
     pooling: str = "mean"
@@ -88,113 +100,199 @@ class Embedder:
     normalizes: bool = False
     modules: tuple[nn.Module, ...] = ()
 
+    @property
+    def width(self) -> int:
+        """Width of the embeddings after the modules; 0 where there are none."""
+        widths = (getattr(m, "get_embedding_dimension", int)() for m in reversed(self.modules))
+        return next(filter(None, widths), 0)
 
-def transformer_folder(location: Location) -> str:
-    """The folder of the transformer among a model's files; empty for the model's own."""
-    entries: list[dict[str, Any]] = read(location, MODULES) or []
-    first = entries[0] if entries else {}
-    return str(first.get("path", ""))
+    @torch.inference_mode()
+    def apply(self, states: Tensor, mask: Tensor, pooled: Tensor) -> Tensor:
+        """Apply the modules to a batch's pooled output, given its token states too."""
+        features: dict[str, Tensor] = {
+            "token_embeddings": states,
+            "attention_mask": mask.long(),
+            "sentence_embedding": pooled,
+        }
+        for module in self.modules:
+            features = module.to(pooled.device)(features)
+        return features["sentence_embedding"]
 
 
-def embedder(location: Location, who: str, width: int) -> Embedder | None:
+def embedder(location: Location, who: str) -> Embedder | None:
     """Read the settings that sentence-transformers saved with a model.
 
     Parameters
     ----------
     who : str
         The model, for warnings.
-    width : int
-        Of the model's states.
 
     Returns
     -------
     Embedder or None
         None if sentence-transformers has not saved the model.
     """
-    entries = read(location, MODULES)
-    if not entries:
+    if not (chain := entries(location)):
         return None
-    folder = str(entries[0].get("path", ""))
-    settings = read(location, f"{folder}/{TRANSFORMER_SETTINGS}".lstrip("/")) or {}
-    names = [entry["type"].rpartition(".")[2] for entry in entries]
-    pooling: Any = "mean"
-    if "Pooling" in names:
-        require("sentence_transformers", "export")
-        from sentence_transformers.sentence_transformer.modules import Pooling
-
-        file = f"{entries[names.index('Pooling')].get('path', '')}/config.json".lstrip("/")
-        config = read(location, file) if "/" in file else None
-        if config is None:
-            log.warning("%s: no pooling is saved (%s); the mean is used.", who, file)
-        else:
-            pooling = Pooling(**config).pooling_mode
-    modules: list[Any] = []
-    for name, entry in zip(names, entries, strict=True):
-        if name in AFTER_POOLING:
-            require("sentence_transformers", "export")
-            from sentence_transformers.sentence_transformer import modules as kinds
-
-            modules.append(_loaded(getattr(kinds, name), location, entry["path"]))
-    further = [name for name in names if name not in (*AFTER_POOLING, *NEUTRAL)]
+    settings = read(location, f"{transformer_folder(location)}/{TRANSFORMER_SETTINGS}".lstrip("/"))
     about = read(location, PROMPTS) or {}
-    prompt = (about.get("prompts") or {}).get(about.get("default_prompt_name"), "")
-    longest = settings.get("max_seq_length")
-    lower_case = bool(settings.get("do_lower_case"))
-    made = Embedder(folder, longest, lower_case, "mean", prompt or "", "Normalize" in names)
-    return _with_modules(made, who, pooling, modules, further, width)
+    return _of_chain(
+        who,
+        [_loaded(location, entry) for entry in chain],
+        prompt=(about.get("prompts") or {}).get(about.get("default_prompt_name")) or "",
+        max_length=(settings or {}).get("max_seq_length"),
+        lower_case=bool((settings or {}).get("do_lower_case")),
+    )
 
 
-def embedder_of(model: Any, who: str, width: int) -> Embedder:
+def embedder_of(model: Any, who: str) -> Embedder:
     """The settings of a model of sentence-transformers in memory; its tokenizer has the case."""
-    chain = list(model.children())
-    names = [type(module).__name__ for module in chain]
-    pooling = next((m.pooling_mode for m in chain if hasattr(m, "pooling_mode")), "mean")
-    modules = [m for m, name in zip(chain, names, strict=True) if name in AFTER_POOLING]
-    further = [name for name in names if name not in (*AFTER_POOLING, *NEUTRAL)]
-    prompt = (model.prompts or {}).get(model.default_prompt_name, "") or ""
-    longest = model.max_seq_length
-    made = Embedder("", longest, prompt=prompt, normalizes="Normalize" in names)
-    return _with_modules(made, who, pooling, modules, further, width)
+    chain = [(type(module).__name__, module) for module in model.children()]
+    prompt = (model.prompts or {}).get(model.default_prompt_name) or ""
+    return _of_chain(who, chain, prompt=prompt, max_length=model.max_seq_length)
 
 
-def _with_modules(
-    made: Embedder,
-    who: str,
-    pooling: Any,
-    modules: list[Any],
-    further: list[str],
-    width: int,
-) -> Embedder:
-    """Settings with a pooling and modules, after one warning of what is left out."""
-    fits = all(getattr(m, "out_features", width) == width for m in modules)
-    if not fits or further or pooling not in POOLINGS:
-        log.warning(
-            "%s: its embeddings by sentence-transformers have steps that layers cannot have "
-            "(pooling %s, modules %s); its output is pooled without them.",
-            who,
-            pooling,
-            ", ".join([type(m).__name__ for m in modules] + further) or "none",
-        )
+def _of_chain(who: str, chain: list[tuple[str, Any]], **settings: Any) -> Embedder:
+    """Settings with a pooling and modules, after one warning of what layers cannot have."""
+    poolings = [module for name, module in chain if name == "Pooling"]
+    pooling = poolings[0].pooling_mode if poolings else "mean"
+    modules = [module for name, module in chain if name in AFTER_POOLING]
+    if pooling not in POOLINGS:
+        modules = [*poolings[:1], *modules]
+    further = [name for name, _ in chain if name not in (*AFTER_POOLING, *NEUTRAL)]
+    names = " and ".join([*further, *(type(module).__name__ for module in modules)])
+    if further:
+        log.warning("%s: %s of its embeddings are left out, also of its output.", who, names)
         modules = []
     elif modules:
-        log.warning(
-            "%s: %s of its embeddings apply to its output only; other layers have none.",
-            who,
-            " and ".join(type(m).__name__ for m in modules),
-        )
-    usual = POOLINGS.get(pooling if isinstance(pooling, str) else "", "mean")
-    return replace(made, pooling=usual, modules=tuple(modules))
+        log.warning("%s: %s of its embeddings apply to its output only.", who, names)
+    return Embedder(
+        pooling=POOLINGS.get(pooling, "mean"),
+        normalizes=any(name == "Normalize" for name, _ in chain),
+        modules=tuple(modules),
+        **settings,
+    )
 
 
-def _loaded(kind: Any, location: Location, folder: str) -> Any:
+def _loaded(location: Location, entry: dict[str, Any]) -> tuple[str, Any]:
+    """The name of a module in the list of a model's modules, and the module where we use it.
+
+    Raises
+    ------
+    LayerwiseError
+        If its files are missing or damaged.
+    """
+    name = entry["type"].rpartition(".")[2]
+    if name not in (*AFTER_POOLING, "Pooling"):
+        return name, None
+    require("sentence_transformers", "export")
+    from sentence_transformers.sentence_transformer import modules
+
     options: dict[str, Any] = {}
     if location.revision:
         options = {"revision": location.revision, "local_files_only": not hub_answers()}
+    folder = entry.get("path", "")
     try:
-        return kind.load(location.name, subfolder=folder, **options).eval()
+        return name, getattr(modules, name).load(location.name, subfolder=folder, **options).eval()
     except Exception as error:  # missing and damaged files fail in many ways
         raise LayerwiseError(
-            f"{location.name}: the module {folder} of its embeddings cannot be read "
+            f"{location.name}: the module {folder or name} of its embeddings cannot be read "
             f"({first_line(error)}); fetch or copy the model again, with its folders.",
             code="missing_file",
         ) from error
+
+
+def merge(model: nn.Module, adapter: HubAdapter | FolderAdapter) -> None:
+    """Add an adapter to the weights of a model, in place.
+
+    Raises
+    ------
+    LayerwiseError
+        If the adapter is missing, damaged, cannot be merged, or fits another model.
+    """
+    require("peft", "adapters")
+    from huggingface_hub import snapshot_download
+    from peft import PeftConfig, PeftModel, set_peft_model_state_dict
+    from safetensors.torch import load_file
+
+    location = locate(adapter)
+    head = str(model.base_model_prefix)
+    try:
+        folder = location.folder or Path(
+            snapshot_download(location.name, allow_patterns=ADAPTER_FILES, **location.options())
+        )
+        # PEFT alone would read pickle files, too.
+        weights = load_file(folder / ADAPTER_FILES[1])
+        config = PeftConfig.from_pretrained(str(folder))
+        # A model without a head has no task.
+        config.task_type = None
+        base: Any = model
+        if any(key.startswith(f"base_model.model.{head}.") for key in weights):
+            # The adapter's names are those of a model with a head.
+            base = nn.ModuleDict({head: model})
+            base.config = model.config
+        wrapped = PeftModel(base, config)
+        loaded = set_peft_model_state_dict(wrapped, weights)
+        # PEFT would leave missing weights random and ignore the others.
+        unfit = [*(k for k in loaded.missing_keys if "lora_" in k), *loaded.unexpected_keys]
+        if unfit:
+            raise ValueError(f"the model and the adapter do not both have {unfit[0]}")
+        wrapped.merge_and_unload()
+    except MemoryError:
+        raise
+    except Exception as error:  # PEFT fails in many ways on unusual files
+        raise LayerwiseError(
+            f"The adapter {location.name} cannot be merged into {type(model).__name__} "
+            f"({first_line(error)}); check that it is an adapter of this model, saved by PEFT as "
+            "safetensors, or fetch or copy it again.",
+            code="unreadable",
+        ) from error
+    log.info("merged the adapter %s", location.name)
+
+
+def check_weights(who: str, network: Any, body: nn.Module, info: Any) -> None:
+    """Refuse weights that do not fit their config, by transformers' loading info.
+
+    transformers fills missing weights with random numbers and ignores others, with a warning at
+    most.
+    """
+    # Checkpoints of encoders lack the decoder. Poolers are not read, and BERT's language models
+    # lack them. Wav2Vec2 has masks in training alone.
+    unread = ("decoder.",) if network.config.is_encoder_decoder else ()
+    never = re.compile("pooler|masked_spec_embed")
+    missing = (n for n in info["missing_keys"] if not never.search(n))
+    lacking = [n for n in missing if not n.startswith(unread)]
+    # Other unexpected weights may be of a head, or buffers of an older transformers.
+    stack = dissect(body)
+    block = re.compile(rf"(?:^|\.){re.escape(stack.path or '?')}\.(\d+)\.")
+    matches = ((name, block.search(name)) for name in info["unexpected_keys"])
+    further = [name for name, at in matches if at and int(at[1]) >= stack.depth]
+    unfit = [*lacking, *further, *(name for name, *_ in info["mismatched_keys"])]
+    if unfit:
+        raise LayerwiseError(
+            f"{who}: its weights do not fit its config.json ({min(unfit)} is missing, unexpected "
+            "or of another shape); fetch or copy both again, or correct config.json.",
+            code="mismatch",
+        )
+
+
+def weights_hash(model: nn.Module) -> str:
+    """SHA-256 over all parameters and buffers: names, shapes, types, bytes.
+
+    Raises
+    ------
+    LayerwiseError
+        If some of them are not on any device (they did not fit).
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        if tensor.is_meta:
+            raise LayerwiseError(
+                f"{type(model).__name__} does not fit into the memory of the visible GPUs "
+                f"together ({name} was left over); use more of them, or a smaller dtype.",
+                code="no_memory",
+            )
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype};".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        digest.update(flat.numpy().data)
+    return digest.hexdigest()

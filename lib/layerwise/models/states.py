@@ -102,20 +102,20 @@ class States:
         """
         if path.suffix not in STATES:
             raise _unreadable(path, f"it is no file of type {', '.join(STATES)}")
-        reader = _from_safetensors if path.suffix == ".safetensors" else _from_hdf5
         try:
-            states, texts, offsets = reader(path)
+            contents = _contents(path)
+            states, texts = contents["states"], contents["texts"]
         except KeyError as error:
             raise _unreadable(path, f"it has no {error.args[0]}") from error
         except Exception as error:  # h5py and safetensors fail in many ways on damaged files
             raise _unreadable(path, first_line(error)) from error
-        if offsets is None:
+        if "offsets" not in contents:
             return cls(states, texts, name=path.name)
-        bounds = np.asarray(offsets).tolist()
+        bounds = contents["offsets"].tolist()
         if bounds[:1] != [0] or bounds[-1:] != [states.shape[1]] or sorted(bounds) != bounds:
             raise _unreadable(path, "offsets have to rise from 0 to the number of tokens")
-        parts = [states[:, a:b] for a, b in pairwise(bounds)]
-        return cls(parts, texts, name=path.name)
+        tokens = [states[:, start:stop] for start, stop in pairwise(bounds)]
+        return cls(tokens, texts, name=path.name)
 
     def network(self) -> tuple[nn.Module, Anatomy]:
         """A network whose blocks pass the given states on, and its anatomy."""
@@ -210,33 +210,21 @@ class _Replay(nn.Module):
             module(layer)
 
 
-Contents = tuple[npt.NDArray[Any], list[str], npt.NDArray[Any] | None]
+def _contents(path: Path) -> dict[str, Any]:
+    """States, texts and offsets of a file, as far as it has them."""
+    if path.suffix == ".safetensors":
+        from safetensors import safe_open
 
-
-def _from_hdf5(path: Path) -> Contents:
+        with safe_open(path, "pt") as file:
+            about, names = file.metadata() or {}, file.keys()
+            texts = {"texts": json.loads(about["texts"])} if "texts" in about else {}
+            return texts | {name: _array(file.get_tensor(name)) for name in names}
     import h5py
 
     with h5py.File(path) as file:
-        _require(file, "states", "texts")
-        texts = file["texts"].asstr()[:].tolist()
-        return file["states"][:], texts, file["offsets"][:] if "offsets" in file else None
-
-
-def _from_safetensors(path: Path) -> Contents:
-    from safetensors import safe_open
-
-    with safe_open(path, "pt") as file:
-        about, names = file.metadata() or {}, file.keys()
-        _require(names, "states")
-        _require(about, "texts")
-        offsets = file.get_tensor("offsets").numpy() if "offsets" in names else None
-        return _array(file.get_tensor("states")), json.loads(about["texts"]), offsets
-
-
-def _require(there: Any, *names: str) -> None:
-    for name in names:
-        if name not in there:
-            raise KeyError(name)
+        arrays = {name: file[name][:] for name in ("states", "offsets") if name in file}
+        texts = {"texts": file["texts"].asstr()[:].tolist()} if "texts" in file else {}
+        return arrays | texts
 
 
 def _array(states: Any) -> npt.NDArray[Any]:

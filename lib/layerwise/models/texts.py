@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from layerwise.config.models import Model
 from layerwise.corpora.select import SURROGATE
 from layerwise.errors import LayerwiseError
-from layerwise.models.architectures import LONGEST, Anatomy
+from layerwise.models.architectures import LONGEST, Anatomy, unsupported
 from layerwise.models.source import NO_TOKENIZER
 
 # A tokenizer's output takes hundreds of bytes per token, the ids only a few.
@@ -79,10 +79,8 @@ class Texts:
         try:
             weight: Tensor = network.get_input_embeddings().weight
         except (AttributeError, NotImplementedError) as error:
-            raise LayerwiseError(
-                f"{self.who}: {type(network).__name__} has no table of token embeddings; such "
-                "models are not supported.",
-                code="unsupported",
+            raise unsupported(
+                f"{self.who}: {type(network).__name__} has no table of token embeddings"
             ) from error
         return weight
 

@@ -142,8 +142,7 @@ def fetch_model(model: Model, revision: str) -> dict[str, Any]:
     commit = _snapshot(model.source.hub, revision, patterns)
     # Evaluation reads a model's prompts, pooling and modules.
     of_model(model, revision)
-    if not gguf:
-        saved.embedder(locate(model.source, revision), model.source.hub, 0)
+    saved.embedder(locate(model.source, revision), model.source.hub)
     return {"of": place_of(model.source, revision), "commit": commit, **commits}
 
 

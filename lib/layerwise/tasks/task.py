@@ -308,8 +308,8 @@ class Embedder:
         )
 
     def width(self, setup: Setup) -> int:
-        """The model's hidden size."""
-        return setup.loaded.anatomy.hidden
+        """Width of the vectors."""
+        return setup.loaded.width
 
     def read(
         self, setup: Setup, inputs: Sequence[Any], prompts: Sequence[str], into: Array
