@@ -150,7 +150,7 @@ class LoadedModel:
         """Begin to read the images or recordings of a later batch."""
         for prompt in prompts:
             if isinstance(prompt, LazyPrompt):
-                prompt.reading  # noqa: B018
+                prompt.begin()
 
     def inputs(self, prompts: Sequence[Any]) -> dict[str, Tensor]:
         """Inputs of a batch, on the model's device."""

@@ -20,7 +20,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import Any
 
@@ -56,33 +56,28 @@ PREFIX = {"audio-spectrogram-transformer": 2}
 LENGTH, LONGER = 0.4, 0.8
 
 
+@dataclass
 class LazyPrompt:
     """A prompt that is read when needed: a sequence of the model's tokens.
 
-    Parameters
+    Attributes
     ----------
     read : callable
         Decodes and preprocesses the prompt.
     pool : ThreadPoolExecutor
         See `reading_pool`.
     n_tokens : int
+    cost : int
+        Number of tokens that the model computes for it.
     extent : int
         Length of the model's input for it, where equal numbers of tokens can have several.
-    cost : int, optional
-        Number of tokens that the model computes for it, if not `n_tokens`.
     """
 
-    def __init__(
-        self,
-        read: Callable[[], Tensor],
-        pool: ThreadPoolExecutor,
-        n_tokens: int,
-        *,
-        extent: int = 0,
-        cost: int | None = None,
-    ) -> None:
-        self.read, self.pool, self.n_tokens, self.extent = read, pool, n_tokens, extent
-        self.cost = cost or n_tokens
+    read: Callable[[], Tensor]
+    pool: ThreadPoolExecutor
+    n_tokens: int
+    cost: int
+    extent: int = 0
 
     def __len__(self) -> int:
         return self.n_tokens
@@ -92,11 +87,15 @@ class LazyPrompt:
         """The model's input, read in a thread from the first use on."""
         return self.pool.submit(self.read)
 
+    def begin(self) -> None:
+        """Begin to read."""
+        self.reading  # noqa: B018
+
     def take(self) -> Tensor:
         """The model's input. A second call reads it again."""
-        made = self.reading.result()
+        tensor = self.reading.result()
         del self.reading
-        return made
+        return tensor
 
 
 def reading_pool() -> ThreadPoolExecutor:
@@ -163,7 +162,8 @@ class Images:
 
     def prompts(self, pictures: Sequence[Picture]) -> tuple[list[LazyPrompt], list[int]]:
         """A prompt of each image, and the number of tokens cut off each: none."""
-        prompts = [LazyPrompt(partial(self.read, p), self.pool, self.max_length) for p in pictures]
+        n = self.max_length
+        prompts = [LazyPrompt(partial(self.read, p), self.pool, n, n) for p in pictures]
         return prompts, [0] * len(pictures)
 
     def read(self, picture: Picture) -> Tensor:
@@ -203,11 +203,11 @@ class Images:
             If their shapes differ.
         """
         generator = torch.Generator().manual_seed(0)
-        made = []
+        inputs = []
         for wide, high in SIZES:
             values = torch.randint(256, (high, wide, 3), generator=generator, dtype=torch.uint8)
-            made.append(self.read(Picture("example", png(values.numpy()))))
-        shapes = sorted({tuple(one.shape) for one in made})
+            inputs.append(self.read(Picture("example", png(values.numpy()))))
+        shapes = sorted({tuple(pixels.shape) for pixels in inputs})
         if len(shapes) > 1:
             raise LayerwiseError(
                 f"{self.who}: its image processor makes {' and '.join(map(str, shapes))} of "
@@ -215,7 +215,7 @@ class Images:
                 "model's entry.",
                 code="unsupported",
             )
-        return torch.stack(made)
+        return torch.stack(inputs)
 
     def example(self) -> dict[str, Tensor]:
         """Inputs for three images of different shapes."""
@@ -243,9 +243,7 @@ class Images:
 
     def facts(self) -> dict[str, Any]:
         """Settings of the inputs, for the file's record."""
-        settings = {k: v for k, v in self.processor.to_dict().items() if k != "clusters"}
-        described = json.dumps(settings, sort_keys=True, default=str)
-        return {"max_length": self.max_length, "image_processor": described}
+        return {"max_length": self.max_length, "image_processor": _described(self.processor)}
 
 
 class Recordings:
@@ -275,6 +273,8 @@ class Recordings:
         self.device, self.dtype = parameter.device, parameter.dtype
         self.pool = reading_pool()
         self.rate = int(extractor.sampling_rate)
+        # Numbers of samples of the examples and of the longer one.
+        self.sizes = round(LENGTH * self.rate), round(LONGER * self.rate)
         self.max_length = entry.max_length or UNLIMITED
         self.fixed_length: int | None = None
         self.n_frames = cache(lambda n: self._features(_noise(n))[1])
@@ -290,7 +290,7 @@ class Recordings:
 
     def _measure(self) -> None:
         """Find the kind of the model, and the shortest and longest recording that it reads."""
-        short, long = (self._features(_noise(n)) for n in self._sizes())
+        short, long = (self._features(_noise(n)) for n in self.sizes)
         self.of_waveforms = short[0].ndim == 1
         self.is_fixed = short[0].shape == long[0].shape
         # Of patches of a spectrogram of fixed length, all count.
@@ -300,10 +300,6 @@ class Recordings:
         while self.n_tokens(self.least) < 1:
             self.least *= 2
         self.most = self._most()
-
-    def _sizes(self) -> tuple[int, int]:
-        """Numbers of samples of the examples and of the longer one."""
-        return round(LENGTH * self.rate), round(LONGER * self.rate)
 
     def _features(self, samples: Samples) -> tuple[Tensor, int]:
         """The model's input for samples, and how many of its frames are of them."""
@@ -352,9 +348,8 @@ class Recordings:
             n = recording.n_samples(self.rate)
             n_read = self._n_read(n)
             n_tokens = self.n_tokens(n_read)
-            read = partial(self.read, recording)
-            prompt = LazyPrompt(read, self.pool, n_tokens, extent=n_read, cost=self.fixed_length)
-            prompts.append(prompt)
+            read, cost = partial(self.read, recording), self.fixed_length or n_tokens
+            prompts.append(LazyPrompt(read, self.pool, n_tokens, cost, n_read))
             n_cut.append(math.ceil(n_tokens * max(0, n - n_read) / n_read))
         return prompts, n_cut
 
@@ -366,29 +361,29 @@ class Recordings:
 
     def inputs(self, prompts: Sequence[LazyPrompt]) -> dict[str, Tensor]:
         """The model's inputs for a batch."""
-        return self._batch([prompt.take() for prompt in prompts])
+        return self._padded(*(prompt.take() for prompt in prompts))
 
-    def _batch(self, inputs: list[Tensor]) -> dict[str, Tensor]:
-        return padded(self.name, inputs, self.extractor.padding_value)
+    def _padded(self, *inputs: Tensor) -> dict[str, Tensor]:
+        return padded(self.name, list(inputs), self.extractor.padding_value)
 
     def _examples(self) -> list[Tensor]:
         """Inputs for two recordings that differ in their first half, and for a longer one."""
-        n, longer = self._sizes()
+        n, longer = self.sizes
         further = _noise(longer)
         first, other = further[:n], further[-n:].copy()
         other[n // 2 :] = first[n // 2 :]
-        made = (Recording("example", wav(one, self.rate)) for one in (first, other, further))
-        return [self.read(one) for one in made]
+        files = (wav(samples, self.rate) for samples in (first, other, further))
+        return [self.read(Recording("example", file)) for file in files]
 
     def example(self) -> dict[str, Tensor]:
         """Inputs for two recordings of one length."""
-        return self._batch(self._examples()[:2])
+        return self._padded(*self._examples()[:2])
 
     def neighbours(self) -> tuple[dict[str, Tensor], dict[str, Tensor]] | None:
         """Inputs for the first recording of the example with a longer one, and alone; None if
         all inputs have one length."""
         first, _, longer = self._examples()
-        return None if self.is_fixed else (self._batch([first, longer]), self._batch([first]))
+        return None if self.is_fixed else (self._padded(first, longer), self._padded(first))
 
     def halves(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Inputs with equal first halves."""
@@ -398,8 +393,8 @@ class Recordings:
         # Whisper's spectrograms have time behind the frequencies.
         along = int(np.argmax(one.shape)) if self.is_fixed else 0
         n = one.shape[along]
-        parts = [one.narrow(along, 0, n // 2), one.narrow(along, n // 2, n - n // 2).flip(along)]
-        return self._batch([one]), self._batch([torch.cat(parts, along)])
+        halves = [one.narrow(along, 0, n // 2), one.narrow(along, n // 2, n - n // 2).flip(along)]
+        return self._padded(one), self._padded(torch.cat(halves, along))
 
     def fit(self, anatomy: Anatomy, n_tokens: int) -> Anatomy:
         """The anatomy with the tokens in front of patches, of the example's `n_tokens`.
@@ -409,7 +404,7 @@ class Recordings:
         LayerwiseError
             If the blocks have other tokens than the feature encoder.
         """
-        expected = self.n_tokens(self._sizes()[0])
+        expected = self.n_tokens(self.sizes[0])
         if self.is_fixed:
             self.fixed_length = n_tokens
             self.max_length = n_tokens if self.of_patches else min(self.max_length, n_tokens)
@@ -423,9 +418,14 @@ class Recordings:
 
     def facts(self) -> dict[str, Any]:
         """Settings of the inputs, for the file's record."""
-        settings = {k: v for k, v in self.extractor.to_dict().items() if k != "mel_filters"}
-        described = json.dumps(settings, sort_keys=True, default=str)
-        return {"max_length": self.max_length, "feature_extractor": described}
+        return {"max_length": self.max_length, "feature_extractor": _described(self.extractor)}
+
+
+def _described(processor: Any) -> str:
+    """Settings of a processor as JSON, without its large tables."""
+    tables = ("clusters", "mel_filters")
+    settings = {key: value for key, value in processor.to_dict().items() if key not in tables}
+    return json.dumps(settings, sort_keys=True, default=str)
 
 
 def _noise(n: int) -> Samples:
