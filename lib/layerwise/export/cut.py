@@ -18,6 +18,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.metadata import version
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -29,19 +31,38 @@ from torch import nn
 from layerwise.activations.embedding import embed
 from layerwise.activations.representation import Representation
 from layerwise.errors import LayerwiseError, check_name
-from layerwise.export import card
 from layerwise.extras import require
 from layerwise.io.files import disk_fault, memory_fault
 from layerwise.models.architectures import dissect
 from layerwise.models.load import LoadedModel
+from layerwise.models.states import States
 from layerwise.tasks.task import combined, normalized
-from layerwise.vocabulary import COMBINES, FINAL_NORM, POOLINGS, SCORED_READOUTS, SINK_RATIO
+from layerwise.vocabulary import (
+    COMBINES,
+    FINAL_NORM,
+    POOLINGS,
+    READOUTS,
+    SCORED_READOUTS,
+    SINK_RATIO,
+    TOKENS,
+)
 
 # Largest difference of a coordinate, relative to the embedding's norm, that counts as rounding.
 ROUNDING = 1e-5
 
-TOKENS_FILE, LAYERS_FILE = "layerwise_tokens.py", "layerwise_layers.py"
-"""Copies of the modules in the exported folder."""
+# The copy of `layerwise.export.layer_modules` in the exported folder.
+MODULES_FILE = "layerwise_modules.py"
+
+CODE = """
+The code in this folder {does}, because sentence-transformers has no module
+for that. It runs such code only with `trust_remote_code=True`.
+"""
+STATE = """
+With plain transformers the layer is
+`AutoModel.from_pretrained('.')(...).hidden_states[{state}]`; the last hidden state is past it,
+through the final norm.
+"""
+
 
 Array = npt.NDArray[Any]
 
@@ -177,7 +198,7 @@ def export(
                 f"leaving out its last blocks ({'; '.join(failures)}); nothing was saved.",
                 code="unsupported",
             )
-        (folder / "README.md").write_text(card.text(loaded, recipe, state, origin))
+        (folder / "README.md").write_text(card_of(loaded, recipe, state, origin))
         if target.is_dir():
             target.rmdir()
         shutil.move(folder, target)
@@ -194,12 +215,13 @@ def made_up_texts(n: int = 64) -> list[str]:
 
 def check(loaded: LoadedModel, recipe: Recipe) -> None:
     """Refuse a recipe that a model cannot follow."""
+    if isinstance(loaded.reader, States):
+        raise loaded.reader.needs_model("export")
     if loaded.reader.takes != "text":
         raise LayerwiseError(
             f"{loaded.name} takes {loaded.reader.takes}s; export saves models of texts only.",
             code="unsupported",
         )
-    loaded.texts  # noqa: B018  (raises for states without a model)
     check_words(recipe)
     check_layers(recipe, loaded.name, loaded.anatomy.n_layers - 1)
     there = [name for name in loaded.anatomy.readouts if name in SCORED_READOUTS]
@@ -312,7 +334,7 @@ def _save(
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer import modules
 
-    from layerwise.export import layer_modules, token_choice
+    from layerwise.export import layer_modules
 
     model = _cut(loaded, n_blocks)
     several, config = len(recipe.layers) > 1, cast("Any", model.config)
@@ -325,10 +347,11 @@ def _save(
     settings: dict[str, Any] = {"max_seq_length": loaded.max_length}
     settings["do_lower_case"] = loaded.texts.lower_case
     if several:
-        normed = recipe.readout == FINAL_NORM
-        kind = _saved_as(layer_modules.LayerStates, LAYERS_FILE)
+        kind = _saved_as(layer_modules.LayerStates)
+        norm = loaded.anatomy.final_norm if recipe.readout == FINAL_NORM else None
+        path = next((path for path, m in loaded.model.named_modules() if m is norm), "")
         settings |= {"layers": list(recipe.layers), "blocks": loaded.anatomy.path}
-        settings |= {"final_norm": _path_of(loaded.anatomy.final_norm, loaded) if normed else ""}
+        settings |= {"final_norm": path}
     with tempfile.TemporaryDirectory(dir=folder.parent) as plain:
         model.save_pretrained(plain)  # type: ignore[operator]
         tokenizer.save_pretrained(plain)
@@ -340,7 +363,7 @@ def _save(
         layers = {"num_hidden_layers": state + 1, "layer_start": state}
         chain.append(modules.WeightedLayerPooling(hidden, **layers, layer_weights=weights))
     if recipe.tokens != "all":
-        tokens = _saved_as(token_choice.TokenChoice, TOKENS_FILE)
+        tokens = _saved_as(layer_modules.TokenChoice)
         chain.append(tokens(recipe.tokens, SINK_RATIO))
     # sentence-transformers has the same names without underscores: weightedmean, lasttoken.
     mode = recipe.representation.pooling.replace("_", "")
@@ -349,7 +372,7 @@ def _save(
     if not any(isinstance(module, modules.Pooling) for module in further):
         chain.append(modules.Pooling(hidden, pooling_mode=mode))
     if several:
-        combine = _saved_as(layer_modules.Combine, LAYERS_FILE)
+        combine = _saved_as(layer_modules.Combine)
         chain += [modules.Normalize(), combine(len(recipe.layers), recipe.combine, hidden)]
     chain += further
     if recipe.normalize:
@@ -359,21 +382,14 @@ def _save(
         prompts["prompts"] = {"default": loaded.embedder.prompt}
         prompts["default_prompt_name"] = "default"
     SentenceTransformer(modules=chain, device="cpu", **prompts).save(str(folder))
-    if recipe.tokens != "all":
-        shutil.copy(token_choice.__file__, folder / TOKENS_FILE)
-    if several:
-        shutil.copy(layer_modules.__file__, folder / LAYERS_FILE)
+    if recipe.needs_code:
+        shutil.copy(layer_modules.__file__, folder / MODULES_FILE)
     return int(model.num_parameters())  # type: ignore[operator]
 
 
-def _saved_as(kind: type, file: str) -> Any:
+def _saved_as(kind: type) -> Any:
     """A class whose module is a file of the exported folder, by whose name it is saved."""
-    return type(kind.__name__, (kind,), {"__module__": file.removesuffix(".py")})
-
-
-def _path_of(module: nn.Module | None, loaded: LoadedModel) -> str:
-    paths: dict[nn.Module | None, str] = {m: path for path, m in loaded.model.named_modules()}
-    return paths[module]
+    return type(kind.__name__, (kind,), {"__module__": MODULES_FILE.removesuffix(".py")})
 
 
 def _encode(folder: Path, loaded: LoadedModel, texts: Sequence[str]) -> Array:
@@ -382,3 +398,43 @@ def _encode(folder: Path, loaded: LoadedModel, texts: Sequence[str]) -> Array:
 
     saved = SentenceTransformer(str(folder), device=str(loaded.device), trust_remote_code=True)
     return np.asarray(saved.encode(list(texts), show_progress_bar=False))
+
+
+def card_of(loaded: LoadedModel, recipe: Recipe, state: int | None, origin: str) -> str:
+    """Write the card: origin of the model, the cut, how to load it.
+
+    Parameters
+    ----------
+    state : int or None
+        Number of the layer among transformers' hidden states; None for the last.
+    origin : str
+        Reason for the layer; left out if empty.
+    """
+    hub = getattr(loaded.entry.source, "hub", "")
+    single, last = len(recipe.layers) == 1, loaded.anatomy.n_layers - 1
+    listed = ", ".join(map(str, recipe.layers))
+    how = "" if single else f", each at unit length, {COMBINES[recipe.combine]}"
+    template = files(__package__).joinpath("card.md").read_text(encoding="utf-8")
+    card = template.format(
+        base_model=f"base_model: {hub}\n" if hub else "",
+        model=loaded.name,
+        revision=loaded.revision,
+        weights=loaded.weights[:12],
+        title=f"Layer {listed}" if single else f"Layers {listed}",
+        row=f"layer{'s' * (not single)} | {listed} of {last}{how}",
+        cut=recipe.layers[-1],
+        last=last,
+        tokens=TOKENS[recipe.tokens],
+        pooling=recipe.pooling,
+        readout=READOUTS[recipe.representation.readout],
+        unit="yes" if recipe.normalize else "no",
+        origin=f"\nWhy this layer: {origin}.\n" if origin else "",
+        trust=", trust_remote_code=True" if recipe.needs_code else "",
+        layerwise=version("layerwise"),
+        sentence_transformers=version("sentence-transformers"),
+        transformers=version("transformers"),
+    )
+    tasks = {"drops tokens": recipe.tokens != "all", "combines layers": not single}
+    does = " and ".join(task for task, needed in tasks.items() if needed)
+    card += CODE.format(does=does) if does else ""
+    return card + (STATE.format(state=state) if state is not None else "")
