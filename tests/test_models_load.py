@@ -46,8 +46,8 @@ from layerwise.io import tables
 from layerwise.models import devices
 from layerwise.models.load import LoadedModel, load
 from layerwise.models.probe import probe
-from layerwise.models.source import Location, locate
 from layerwise.models.saved import weights_hash
+from layerwise.models.source import Location, locate
 
 compare = script("compare_weights").compare
 convert_gguf = script("convert_model").convert_gguf
