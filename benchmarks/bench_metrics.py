@@ -186,7 +186,7 @@ def our_curvature(layers: list[list[Packed]]) -> list[float]:
 
 
 def _mean_angles(batch: Packed) -> torch.Tensor:
-    return eigen.curvature_of_steps(eigen.token_products(batch.states), batch.lengths)
+    return eigen.curvature(eigen.token_products(batch.states), batch.lengths)
 
 
 def agree(a: float, b: float) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import weakref
@@ -29,7 +30,6 @@ from layerwise.activations.representation import (
     inside,
     pack,
     pool,
-    representations,
 )
 from layerwise.activations.store import Activations
 from layerwise.config.settings import MetricsSettings
@@ -345,16 +345,14 @@ def test_repeated_states_have_no_angle() -> None:
     stairs = torch.tensor([[0, 0, 0], [1, 0, 0], [1, 1, 0], [2, 1, 0], [2, 2, 0.0]])
     doubled = line[[0, 1, 1, 2, 3]]
     states = torch.stack([line, stairs, torch.ones(5, 3), doubled])
-    found = eigen.curvature_of_steps(eigen.token_products(states), torch.full((4,), 5)).numpy()
+    found = eigen.curvature(eigen.token_products(states), torch.full((4,), 5)).numpy()
     np.testing.assert_allclose(found, [0, np.pi / 2, np.nan, 0], atol=1e-7)
 
 
 def test_a_zero_step_has_angle_zero_under_reference() -> None:
     rows = torch.tensor([[[1.0, 0], [1, 0], [0, 1], [-1, 0]]]).double()
     gram = rows @ rows.transpose(1, 2)
-    found = eigen.curvature_of_unit_rows(
-        eigen.diagonals(gram), torch.tensor([4]), torch.zeros(1, 4)
-    )
+    found = eigen.curvature(eigen.diagonals(gram), torch.tensor([4]), torch.zeros(1, 4))
     assert found.item() == pytest.approx(np.pi / 4), "the mean of 0 and a right angle"
 
 
@@ -433,7 +431,8 @@ def test_poolings_are_what_they_say() -> None:
     states = torch.randn(3, 6, 4, generator=torch.Generator().manual_seed(0))
     lengths = [6, 4, 1]
     packed = pack(states, torch.tensor(lengths))
-    for selection in representations(("all", "drop_first"), POOLINGS, ("residual",)):
+    for names in itertools.product(("all", "drop_first"), POOLINGS):
+        selection = Representation(*names)
         found = pool(choose(packed, selection.tokens), selection.pooling)
         for row, n in enumerate(lengths):
             z = states[row, int(selection.tokens == "drop_first") : n].numpy()

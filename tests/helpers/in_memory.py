@@ -16,7 +16,7 @@ Floats = npt.NDArray[Any]
 class Arrays:
     """Arrays in memory, with the interface of an activations file.
 
-    They are the same for every protocol, token selection and layer.
+    They are the same for every protocol and token selection; the layer is 0.
 
     Parameters
     ----------
@@ -55,14 +55,14 @@ class Arrays:
         self._counts = np.ones((self.n_views, n)) if n_tokens is None else as_numpy(n_tokens)
         self.prompts = tuple(map(str, range(n)) if prompts is None else prompts)
         self.has_attention = "attention" in arrays
-        named = {"views": self._views, "first": ends[0], "last": ends[1], **arrays}
-        for name, values in named.items():
+        self.layers, self._ends = range(-1, 2), ends
+        for name, values in {"views": self._views, **arrays}.items():
             found = as_numpy(values)
             setattr(self, name, lambda *_, found=found: found)
 
     def pooled(self, protocol: str, tokens: str, layer: int, view: int = 0) -> Floats:
-        """Pooled embeddings of one view, shape (N, D)."""
-        return np.asarray(self._views[view])
+        """Pooled embeddings of one view, shape (N, D); layers -1 and 1 are the ends."""
+        return as_numpy(self._ends[layer > 0]) if layer else np.asarray(self._views[view])
 
     def n_tokens(self, protocol: str, tokens: str, layer: int, view: int = 0) -> Floats:
         """Number of tokens that count in each prompt, shape (N,)."""

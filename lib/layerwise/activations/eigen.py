@@ -33,9 +33,6 @@ log = logging.getLogger(__name__)
 # more.
 ROUNDING = 1e-4
 
-# Rows from which on one reduction beats two calls of numpy.
-LARGE = 32
-
 Array = npt.NDArray[Any]
 
 
@@ -84,14 +81,14 @@ def eigenvalues(stacks: Sequence[Tensor], without_first: Sequence[bool]) -> list
     for k, (stack, also) in enumerate(zip(stacks, without_first, strict=True)):
         alike.setdefault((stack.shape[-1], stack.device, also), []).append(k)
     results: dict[int, list[Tensor]] = {}
-    for (_, device, also), places in alike.items():
-        for k in places:
+    for (_, device, also), numbers in alike.items():
+        for k in numbers:
             record(stacks[k])
-        together = torch.cat([stacks[k] for k in places])
-        found = _on_card(together, also) if _has_kernels(device) else on_cores(together, also)
-        counts = [len(stacks[k]) for k in places]
-        parts = zip(*(values.split(counts) for values in found), strict=True)  # type: ignore[no-untyped-call]
-        results.update(zip(places, map(list, parts), strict=True))
+        together = torch.cat([stacks[k] for k in numbers])
+        compute = card.eigenvalues if _has_kernels(device) else on_cores
+        counts = [len(stacks[k]) for k in numbers]
+        split = [values.split(counts) for values in compute(together, also)]  # type: ignore[no-untyped-call]
+        results.update(zip(numbers, map(list, zip(*split, strict=True)), strict=True))
     return [results[k] for k in range(len(stacks))]
 
 
@@ -105,29 +102,12 @@ def _has_kernels(device: torch.device) -> bool:
     return False
 
 
-def _on_card(stack: Tensor, without_first: bool) -> list[Tensor]:
-    try:
-        values = card.eigenvalues(stack, without_first)
-    except torch.OutOfMemoryError:
-        where, count = stack.device, len(stack)
-        log.warning("no room on %s for %d spectra: the cores compute them", where, count)
-        return on_cores(stack, without_first)
-    return values
-
-
 def on_cores(stack: Tensor, without_first: bool = False) -> list[Tensor]:
     """Eigenvalues of a stack by the cores, wherever it lies; as `card.eigenvalues`."""
-    here, n = stack.cpu(), stack.shape[-1]
-    if not without_first:
-        return [_spread(np.linalg.eigvalsh, here).to(stack.device)]
-    both = _spread(with_and_without_first if n >= LARGE else _twice, here).to(stack.device)
-    return [both[:, :n], both[:, n:]]
-
-
-def _twice(matrices: Array) -> Array:
-    """As `with_and_without_first`, faster for small matrices."""
-    parts = [np.linalg.eigvalsh(matrices[:, k:, k:]) for k in range(2)]
-    return np.concatenate(parts, axis=1)
+    work = with_and_without_first if without_first else np.linalg.eigvalsh
+    n = stack.shape[-1]
+    values = _spread(work, stack.cpu()).to(stack.device)
+    return [values[:, :n], values[:, n:]] if without_first else [values]
 
 
 def behind(work: Callable[[], None], device: torch.device) -> Future[None]:
@@ -327,55 +307,39 @@ def diagonals(gram: Tensor) -> list[Tensor]:
     return [torch.diagonal(gram, k, 1, 2) for k in range(3)]
 
 
-def curvature_of_steps(products: Sequence[Tensor], lengths: Tensor) -> Tensor:
-    """Curvature as the paper prints it, from `token_products`.
-
-    Returns
-    -------
-    Tensor, shape (B,), float64
-        Radians; NaN for a prompt without two successive steps that have a direction.
-    """
-    squares = products[0]
-    rounding = ROUNDING**2 * torch.maximum(squares[:, :-1], squares[:, 1:])
-    cosine, defined = _turns(products, rounding, lengths)
-    angles = cosine.clamp(-1, 1).arccos().masked_fill(~defined, 0)
-    return angles.sum(dim=1) / defined.sum(dim=1)
-
-
-def curvature_of_unit_rows(
-    products: Sequence[Tensor], lengths: Tensor, rounding: Tensor
+def curvature(
+    products: Sequence[Tensor], lengths: Tensor, rounding: Tensor | None = None
 ) -> Tensor:
-    """Curvature as the released code has it: of centred unit rows, of the *absolute* cosine.
+    """Curvature from `token_products`: as the paper prints it, or as the released code has it.
+
+    The released code takes centred unit rows and the *absolute* cosine. Next to a zero step its
+    angle is 0, and so is the curvature of one or two tokens.
 
     Parameters
     ----------
     products : sequence of Tensor
-        As of `token_products`, but of centred states of unit norm; 0 for those without
-        a direction.
+        In the released code, of centred states of unit norm; 0 for those without a direction.
     lengths : Tensor, shape (B,)
-    rounding : Tensor, shape (B, T)
-        Squared differences of each row below this are rounding.
+    rounding : Tensor, shape (B, T), optional
+        Given for the released code's: squared differences of each row below this are rounding.
 
     Returns
     -------
     Tensor, shape (B,), float64
-        Radians, 0 to π/2. Next to a zero step the angle is 0, and so is the curvature of one or
-        two tokens; NaN for a prompt without tokens.
+        Radians. NaN for a prompt without two successive steps that have a direction; in the
+        released code, 0 to π/2, NaN for a prompt without tokens.
     """
-    rounding = torch.maximum(rounding[:, :-1], rounding[:, 1:])
-    cosine, defined = _turns(products, rounding, lengths)
-    angles = cosine.abs().clamp(max=1).arccos().masked_fill(~defined, 0)
-    mean = angles.sum(dim=1) / (lengths - 2).clamp(min=1)
-    return mean.masked_fill(lengths == 0, torch.nan)
-
-
-def _turns(products: Sequence[Tensor], rounding: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosine of each pair of successive steps, and whether it is defined, both (B, T - 2)."""
     squares, beside, apart = products
+    floor = squares * ROUNDING**2 if rounding is None else rounding
     steps = squares[:, :-1] + squares[:, 1:] - 2 * beside
-    moves = steps > rounding
+    moves = steps > torch.maximum(floor[:, :-1], floor[:, 1:])
     dots = beside[:, 1:] + beside[:, :-1] - squares[:, 1:-1] - apart
-    places = torch.arange(dots.shape[1], device=dots.device)
-    exists = places < lengths[:, None] - 2
+    positions = torch.arange(dots.shape[1], device=dots.device)
+    is_defined = (positions < lengths[:, None] - 2) & moves[:, 1:] & moves[:, :-1]
     cosine = dots / (steps[:, 1:] * steps[:, :-1]).sqrt()
-    return cosine, exists & moves[:, 1:] & moves[:, :-1]
+    if rounding is not None:
+        cosine = cosine.abs()
+    total = cosine.clamp(-1, 1).arccos().masked_fill(~is_defined, 0).sum(dim=1)
+    if rounding is None:
+        return total / is_defined.sum(dim=1)
+    return (total / (lengths - 2).clamp(min=1)).masked_fill(lengths == 0, torch.nan)

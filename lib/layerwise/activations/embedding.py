@@ -6,8 +6,10 @@ the model's final norm, if it has one. At the last layer ``final_norm`` is the m
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from layerwise.activations import forward
+from layerwise.activations import eigen, forward
 from layerwise.activations.representation import (
     Packed,
     Representation,
@@ -23,7 +25,6 @@ from layerwise.activations.representation import (
     choose,
     inside,
     pool,
-    representations,
 )
 from layerwise.errors import check_name
 from layerwise.models.load import LoadedModel
@@ -101,14 +102,10 @@ def spans(loaded: LoadedModel, words: Sequence[Word]) -> tuple[list[str], list[S
     offsets = loaded.texts.offsets(sentences)
     places = []
     for sentence, start, stop in words:
-        number = numbers[sentence]
-        touching = [
-            token
-            for token, (begin, end) in enumerate(offsets[number])
-            if begin < stop and end > start and end > begin
-        ]
-        span = (touching[0], touching[-1] + 1) if touching else (0, 0)
-        places.append(Span(number, *span))
+        of_tokens = enumerate(offsets[numbers[sentence]])
+        tokens = [n for n, (b, end) in of_tokens if b < stop and start < end and b < end]
+        first_and_next = (tokens[0], tokens[-1] + 1) if tokens else (0, 0)
+        places.append(Span(numbers[sentence], *first_and_next))
     return sentences, places
 
 
@@ -130,7 +127,7 @@ def representations_of(
         for name in names:
             check_name(what, name, allowed)
     loaded.check_tokens(tokens)
-    return representations(tokens, poolings, readouts)
+    return [Representation(*way) for way in itertools.product(tokens, poolings, readouts)]
 
 
 def embed(
@@ -219,7 +216,7 @@ def embed_into(
             ways,
             into[:, :, rows.start : rows.stop],
             sink_ratio,
-            [lengths[before[i]] for i in rows] if any(lengths.values()) else None,
+            torch.tensor([lengths[before[i]] for i in rows]) if any(lengths.values()) else None,
             of_part,
             [texts[i] for i in rows],
         )
@@ -249,13 +246,14 @@ def prompt_length(loaded: LoadedModel, prompt: str) -> int:
     return len(ids) - (ids[-1:] != [] and ids[-1] in loaded.texts.tokenizer.all_special_ids)
 
 
+@dataclass(frozen=True)
 class _Window:
     """Texts that are tokenized together, and where their vectors go.
 
-    Parameters
+    Attributes
     ----------
     into : array, shape (representations, layers, n, D)
-    prompts : list of int, optional
+    prompts : Tensor, shape (n,), optional
         Number of first tokens of each text that do not count.
     words : list of Span, optional
         Words that are embedded in place of whole texts.
@@ -263,58 +261,53 @@ class _Window:
         What the vectors are of, for errors.
     """
 
-    def __init__(
-        self,
-        loaded: LoadedModel,
-        ways: Sequence[Representation],
-        into: Array,
-        sink_ratio: float,
-        prompts: list[int] | None,
-        words: list[Span] | None,
-        texts: list[Any],
-    ) -> None:
-        self.loaded, self.ways, self.into, self.texts = loaded, ways, into, texts
-        self.sink_ratio, self.prompts, self.words = sink_ratio, prompts, words
+    loaded: LoadedModel
+    ways: Sequence[Representation]
+    into: Array
+    sink_ratio: float
+    prompts: Tensor | None
+    words: list[Span] | None
+    texts: list[Any]
 
     def batch(self, rows: list[int]) -> _Batch:
         """Make the taker of the batch of some prompts."""
         if self.words is None:
-            prompts = None if self.prompts is None else torch.tensor(self.prompts)[rows]
-            return _Batch(self, rows, prompts, None)
-        row_in_batch = {row: k for k, row in enumerate(rows)}
-        of_batch = [k for k, span in enumerate(self.words) if span.prompt in row_in_batch]
-        located = [
-            (row_in_batch[self.words[k].prompt], self.words[k].start, self.words[k].stop)
-            for k in of_batch
-        ]
-        return _Batch(self, of_batch, None, torch.tensor(located))
+            prompts = None if self.prompts is None else self.prompts[rows]
+            return _Batch(self, rows, prompts)
+        row_of = {row: k for k, row in enumerate(rows)}
+        spans = [(k, span) for k, span in enumerate(self.words) if span.prompt in row_of]
+        words = torch.tensor([(row_of[span.prompt], span.start, span.stop) for _, span in spans])
+        return _Batch(self, [k for k, _ in spans], words=words)
 
 
 class _Batch:
     """Vectors of one batch, on the device until the pass is over."""
 
     def __init__(
-        self, window: _Window, rows: list[int], prompts: Tensor | None, words: Tensor | None
+        self,
+        window: _Window,
+        rows: list[int],
+        prompts: Tensor | None = None,
+        words: Tensor | None = None,
     ) -> None:
         self.window, self.rows, self.prompts, self.words = window, rows, prompts, words
         self.values: dict[tuple[int, int], Tensor] = {}
 
     def take(self, layer: int, sublayer: str, packed: Packed, /) -> None:
         """Pool one layer's states in every representation that reads them."""
-        anatomy = self.window.loaded.anatomy
-        last = layer == anatomy.n_layers - 1 and anatomy.has_output
+        loaded = self.window.loaded
+        last = layer == loaded.anatomy.n_layers - 1 and loaded.anatomy.has_output
         for number, way in enumerate(self.window.ways):
-            source = OUTPUT if last and way.readout == FINAL_NORM else BLOCK
-            if sublayer == source:
-                # The output has been through the norm.
-                readout = "residual" if sublayer == OUTPUT else way.readout
-                states = forward.read(self.window.loaded, packed, readout)
-                selected, prompts = self._selected(states, way)
-                pooled = pool(selected, way.pooling, prompts)
-                embedder = self.window.loaded.embedder
-                if embedder and last and (source == OUTPUT or anatomy.final_norm is None):
-                    pooled = embedder.apply(selected.states, selected.mask, pooled)
-                self.values[number, layer] = pooled
+            if sublayer != (OUTPUT if last and way.readout == FINAL_NORM else BLOCK):
+                continue
+            # The output has been through the norm.
+            readout = "residual" if sublayer == OUTPUT else way.readout
+            selected, prompts = self._selected(forward.read(loaded, packed, readout), way)
+            pooled = pool(selected, way.pooling, prompts)
+            is_output = last and (sublayer == OUTPUT or loaded.anatomy.final_norm is None)
+            if loaded.embedder and is_output:
+                pooled = loaded.embedder.apply(selected.states, selected.mask, pooled)
+            self.values[number, layer] = pooled
 
     def _selected(self, states: Packed, way: Representation) -> tuple[Packed, Tensor | None]:
         """The token states that count, and the number of tokens of each prompt before them."""
@@ -337,14 +330,12 @@ class _Batch:
         LayerwiseError
             If one is not finite.
         """
-        loaded = self.window.loaded
-        for (number, layer), pooled in self.values.items():
-            values = pooled.cpu().numpy()
+        window, copies = self.window, eigen.to_host([*self.values.values()])
+        for (number, layer), values in zip(self.values, copies, strict=True):
             bad = ~np.isfinite(values).all(axis=1)
             if bad.any():
-                text = str(self.window.texts[self.rows[int(bad.argmax())]])[:60]
-                where = f"layer {layer} for the text {text!r}"
-                raise loaded.not_finite(where)
-            into = self.window.into[number, layer]
+                text = str(window.texts[self.rows[int(bad.argmax())]])[:60]
+                raise window.loaded.not_finite(f"layer {layer} for the text {text!r}")
+            into = window.into[number, layer]
             into[self.rows, : values.shape[1]] = values
             into[self.rows, values.shape[1] :] = 0

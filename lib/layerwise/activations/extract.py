@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,7 +12,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import torch
 
@@ -78,10 +77,14 @@ def extract(
     loaded.check_tokens(settings.tokens)
     reduction = Reduction(loaded, settings, prompts)
     sublayers = _sublayers(loaded, settings.sublayers)
-    coming = loaded.prompts_ahead(views)
+    coming: Iterator[tuple[Sequence[Any], list[int]]] = loaded.prompts_ahead(views)
     ids, n_cut = next(coming)
     if perturb is not None:
-        ids = [*_perturbed(loaded, ids, prompts, perturb)]
+        vocabulary, special = vocabulary_of(loaded.texts.tokenizer, loaded.texts.n_embeddings)
+        ids = [
+            perturbed(tokens, perturb, special=special, vocabulary=vocabulary, prompt=prompt)
+            for tokens, prompt in zip(ids, prompts, strict=True)
+        ]
         attributes = {**attributes, "perturb": perturb.model_dump_json()}
     n, n_layers, hidden = len(prompts), loaded.anatomy.n_layers, loaded.anatomy.hidden
     attention = None
@@ -122,10 +125,11 @@ def extract(
     size = min(n, forward.WINDOW_BYTES[loaded.device.type] // max(1, of_prompt))
     size = max(32 if token_states is None else 8, size)
     total_cut = 0
+    written: Future[None] | None = None
     with (
         store.create(target, labels, provenance(**record), sublayers) as file,
         Progress(n * len(views), f"{loaded.name} {loaded.revision}", loaded.reader.takes) as bar,
-        _Writer(file) as writer,
+        ThreadPoolExecutor(1, thread_name_prefix="write") as writer,
     ):
         if token_states is not None:
             token_states.add_to(file)
@@ -146,10 +150,14 @@ def extract(
                         budget=settings.batch_tokens,
                     )
                     reduction.wait()
-                    writer.write(window)
+                    # One window is written while the next is filled; no third is in memory.
+                    if written is not None:
+                        written.result()
+                    written = writer.submit(window.write, file)
                     del window
                     bar.update(len(rows))
-        writer.wait()
+        if written is not None:
+            written.result()
         if attention is not None and (values := attention.values()) is not None:
             store.add_scale(file, "head", np.arange(values.shape[-1]))
             store.ATTENTION.add_to(file, "first_token_attention")[...] = values
@@ -161,25 +169,6 @@ def extract(
             loaded.name,
             loaded.max_length,
         )
-
-
-class _Writer(ThreadPoolExecutor):
-    """Writes one window while the next is filled; no third is in memory."""
-
-    def __init__(self, file: h5py.File) -> None:
-        super().__init__(1, thread_name_prefix="write")
-        self.file = file
-        self.written: Future[None] | None = None
-
-    def write(self, window: Window) -> None:
-        """Write a window, after the one before."""
-        self.wait()
-        self.written = self.submit(window.write, self.file)
-
-    def wait(self) -> None:
-        """Wait for the window that is being written."""
-        if self.written is not None:
-            self.written.result()
 
 
 class Reduction:
@@ -381,16 +370,6 @@ def _causal(loaded: LoadedModel, what: str) -> bool:
     if not is_causal:
         log.info("%s is not causal; its file has no %s", loaded.name, what)
     return is_causal
-
-
-def _perturbed(
-    loaded: LoadedModel, ids: Sequence[Any], prompts: Sequence[str], how: Perturb
-) -> list[list[int]]:
-    vocabulary, special = vocabulary_of(loaded.texts.tokenizer, loaded.texts.n_embeddings)
-    return [
-        perturbed(tokens, how, special=special, vocabulary=vocabulary, prompt=prompt)
-        for tokens, prompt in zip(ids, prompts, strict=True)
-    ]
 
 
 def _sublayers(loaded: LoadedModel, asked: Sequence[str]) -> tuple[str, ...]:

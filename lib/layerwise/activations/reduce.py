@@ -120,7 +120,7 @@ class Turns:
     target : Tensor, shape (B,)
         Where the curvature goes.
     rounding : Tensor, optional
-        As for `layerwise.activations.eigen.curvature_of_unit_rows`.
+        As for `layerwise.activations.eigen.curvature`.
     """
 
     products: list[Tensor]
@@ -288,11 +288,7 @@ def _bend(group: Sequence[Turns]) -> None:
         eigen.record(tensor)
     products = [torch.cat(column) for column in zip(*(t.products for t in group), strict=True)]
     lengths = torch.cat([turns.lengths for turns in group])
-    values = (
-        eigen.curvature_of_unit_rows(products, lengths, torch.cat(roundings))
-        if roundings
-        else eigen.curvature_of_steps(products, lengths)
-    )
+    values = eigen.curvature(products, lengths, torch.cat(roundings) if roundings else None)
     for turns, of_batch in zip(group, values.split([len(t.lengths) for t in group]), strict=True):  # type: ignore[no-untyped-call]
         turns.target.copy_(of_batch)
 

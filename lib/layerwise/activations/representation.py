@@ -6,8 +6,6 @@ the pooling, and the states that are read (the residual stream, or the model's f
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -34,13 +32,6 @@ class Representation(NamedTuple):
 
     def __str__(self) -> str:
         return "/".join(self)
-
-
-def representations(
-    tokens: Sequence[str], poolings: Sequence[str], readouts: Sequence[str]
-) -> list[Representation]:
-    """Every selection of tokens with every pooling and readout, in this order."""
-    return list(itertools.starmap(Representation, itertools.product(tokens, poolings, readouts)))
 
 
 @dataclass(frozen=True)

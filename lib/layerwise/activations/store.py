@@ -325,14 +325,6 @@ class Activations:
         """Pooled embeddings of one view, shape (N, D), float32."""
         return self._read("pooled", *self._at(protocol, tokens, layer), view)
 
-    def first(self, protocol: str, tokens: str) -> Array:
-        """Pooled embeddings of the prompts at the first layer, shape (N, D), float32."""
-        return self.pooled(protocol, tokens, self.layers[0])
-
-    def last(self, protocol: str, tokens: str) -> Array:
-        """Pooled embeddings of the prompts at the last layer, shape (N, D), float32."""
-        return self.pooled(protocol, tokens, self.layers[-1])
-
     def views(self, protocol: str, tokens: str, layer: int) -> Array:
         """Pooled embeddings of all views, shape (V + 1, N, D), float32; 0 is the original."""
         return self._read("pooled", *self._at(protocol, tokens, layer))

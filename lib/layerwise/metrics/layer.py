@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # Most memory for the augmented views of a layer at once, and for all arrays as they were read.
 VIEWS_BYTES = 2**28
 KEPT_BYTES = 2**28
-EMBEDDINGS = ("pooled", "first", "last", "views")
+EMBEDDINGS = ("pooled", "views")
 Counts = npt.NDArray[np.int64]
 T = TypeVar("T")
 
@@ -195,12 +195,16 @@ class Layer:
     @property
     def first(self) -> Array:
         """Pooled embeddings of the first layer, the same prompts as `pooled`."""
-        return self._matrix(self._read("first", self.protocol, self.tokens), self.has_tokens)
+        return self._end(0)
 
     @property
     def last(self) -> Array:
         """Pooled embeddings of the last layer, the same prompts as `pooled`."""
-        return self._matrix(self._read("last", self.protocol, self.tokens), self.has_tokens)
+        return self._end(-1)
+
+    def _end(self, number: int) -> Array:
+        layer = self._reader.layers[number]
+        return self._matrix(self._read("pooled", *self._at[:2], layer), self.has_tokens)
 
     @property
     def pair(self) -> tuple[Array, Array]:
