@@ -35,7 +35,11 @@ def test_requests_follow_the_size_of_the_model() -> None:
     assert asked.evaluate_minutes("small", "main") < 30
     assert asked.evaluate_minutes("large", "main") == LONGEST
     assert asked.scratch_mb("large") > asked.scratch_mb("small")
-    assert "at the peak" in asked.describe(30)[-1]
+    table = asked.table(30)
+    assert table.loc["all", "GPU hours"] == table["GPU hours"][:-1].sum() > 0
+    # Operations: 2 per parameter and token; each prompt with two views, and the reduction.
+    tokens = 3 * (100 * 3 * 256) + asked.task_tokens("ArxivClusteringS2S")
+    assert table.loc["small", "GPU hours"] == pytest.approx(2 * 14e6 * tokens / 30e12 / 3600)
     assert asked.extract_minutes("small", "c", attempt=100) == LONGEST
     large_first = asked.extract_priority("large", "c"), asked.evaluate_priority("large", "main")
     small_later = asked.extract_priority("small", "c"), asked.evaluate_priority("small", "main")

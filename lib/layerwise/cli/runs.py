@@ -65,7 +65,9 @@ def plan(
     from layerwise.run.resources import Requests
 
     planned = _snakemake(config, "--dry-run", "--quiet", "host", "rules")
-    say(*Requests(planned).describe(tflops))
+    table = Requests(planned).table(tflops)
+    if len(table):
+        say(table.to_string(index_names=False, float_format="{:,.1f}".format))
 
 
 @app.command()

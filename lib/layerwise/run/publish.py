@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -23,33 +24,6 @@ TABLES = {
     "selections": "layer selected by each metric, and the score lost",
     "similarities": "CKA and RSA between layers",
 }
-CARD = """---
-{head}---
-
-# Layers of {models}
-
-What each layer of these models represents, computed by layerwise {version}:
-
-{listed}
-```python
-from datasets import load_dataset
-
-load_dataset("OWNER/NAME", "{first}", split="train")
-```
-
-`index.html` shows any metric and score by depth, in a browser.
-
-## Config
-
-Paths of the machine that it ran on are left out.
-
-```yaml
-{config}```
-
-## Versions
-
-{versions}
-"""
 
 
 def publish(results: Path, out: Path, licence: str) -> list[str]:
@@ -82,43 +56,44 @@ def publish(results: Path, out: Path, licence: str) -> list[str]:
             f"{results} has no config.json or no explore.html; finish the run first.",
             code="missing_file",
         )
-    found: dict[str, pd.DataFrame] = {}
+    frames: dict[str, pd.DataFrame] = {}
     versions: set[str] = set()
     for name in TABLES:
         paths = run._paths(name)
         if paths:
-            found[name] = tables.read(paths, name)
+            frames[name] = tables.read(paths, name)
             versions |= {tables.facts(path)["versions"] for path in paths}
-    if not found:
+    if not frames:
         raise LayerwiseError(f"{results} has no tables; finish the run first.", code="too_few")
     out.mkdir(parents=True, exist_ok=True)
-    for name, table in found.items():
+    for name, table in frames.items():
         table.to_parquet(out / f"{name}.parquet", index=False)
     shutil.copy(explorer, out / "index.html")
     head = {
         "license": licence,
         "tags": ["layerwise", "interpretability"],
-        "configs": [{"config_name": name, "data_files": f"{name}.parquet"} for name in found],
+        "configs": [{"config_name": name, "data_files": f"{name}.parquet"} for name in frames],
     }
-    known = [json.loads(one) for one in sorted(versions)]
+    made_with = [json.loads(one) for one in sorted(versions)]
     config = run.plan.config.model_dump(mode="json", exclude_defaults=True)
-    card = CARD.format(
+    template = files("layerwise.data").joinpath("card.md").read_text(encoding="utf-8")
+    card = template.format(
         head=yaml.safe_dump(head, sort_keys=False),
         models=", ".join(run.models),
-        version=known[0]["layerwise"],
-        listed="".join(f"- `{n}`: {TABLES[n]} ({len(t):,} rows)\n" for n, t in found.items()),
-        first=next(iter(found)),
+        version=made_with[0]["layerwise"],
+        listed="".join(f"- `{n}`: {TABLES[n]} ({len(t):,} rows)\n" for n, t in frames.items()),
+        first=next(iter(frames)),
         config=yaml.safe_dump(_without_paths(config), sort_keys=False),
-        versions="\n".join(f"- {', '.join(map(' '.join, one.items()))}" for one in known),
+        versions="\n".join(f"- {', '.join(map(' '.join, one.items()))}" for one in made_with),
     )
     (out / "README.md").write_text(card, encoding="utf-8")
-    return list(found)
+    return list(frames)
 
 
 def _without_paths(value: Any) -> Any:
     """A config's value with the last part of absolute paths only, which may name a person."""
     if isinstance(value, dict):
-        return {key: _without_paths(part) for key, part in value.items()}
+        return {key: _without_paths(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_without_paths(part) for part in value]
+        return [_without_paths(item) for item in value]
     return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value

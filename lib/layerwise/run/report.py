@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import date
 from html import escape
 from importlib.metadata import version
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -21,29 +22,6 @@ from layerwise.names import encode
 from layerwise.run.plan import Plan
 from layerwise.run.snakemake import HTML_KEY
 
-STYLE = """
-:root { color: #222; background: #fff; font: 16px/1.5 system-ui, sans-serif; }
-body { max-width: 62rem; margin: 2rem auto; padding: 0 1rem; overflow-wrap: anywhere; }
-h1 { line-height: 1.2; } h2 { margin-top: 2.5rem; }
-a { color: #0060a0; } nav ul { columns: 18rem; padding-left: 1.2rem; }
-table { border-collapse: collapse; } caption { text-align: left; font-weight: bold; }
-th, td { padding: .2rem .8rem .2rem 0; text-align: left; vertical-align: top;
-  overflow-wrap: break-word; }
-tr { border-bottom: 1px solid #ddd; } td { font-variant-numeric: tabular-nums; }
-figure { margin: 2.5rem 0; } .picture { overflow-x: auto; } img { max-width: 100%; height: auto; }
-figcaption, .note { color: #444; font-size: .9rem; max-width: 46rem; }
-.hidden { position: absolute; clip-path: inset(50%); width: 1px; height: 1px; overflow: hidden; }
-@media (max-width: 40rem) {
-  thead { display: none; } table, tbody, tr { display: block; } tr { padding: .4rem 0; }
-  td { display: flex; gap: .6rem; padding: 0; overflow-wrap: anywhere; }
-  td::before { content: attr(data-label); flex: 0 0 36%; color: #555; }
-  .wide { max-width: none; height: auto; width: 38rem; }
-}
-@media print {
-  body { max-width: none; margin: 0; } nav, .downloads { display: none; }
-  figure, tr { break-inside: avoid; }
-}
-"""
 HEAD = "What each layer represents"
 # Wider pictures scroll in their box on a phone, so that their type stays readable.
 PHONE = 600
@@ -62,6 +40,7 @@ def render(plan: Plan, key: str) -> str:
         Stored in the page's head.
     """
     results = Path(plan.config.results)
+    style = files("layerwise.data").joinpath("report.css").read_text(encoding="utf-8")
     parts = [(title, body) for title, body in _parts(plan, results) if body]
     figures = [_figure(plan, results, study) for study in plan.studies]
     names = [*(title for title, _ in parts), *(title for title, _ in figures)]
@@ -79,7 +58,7 @@ def render(plan: Plan, key: str) -> str:
     return f"""<!doctype html><html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 {HTML_KEY.format(key=escape(key))}
-<title>{HEAD}</title><style>{STYLE}</style></head><body>
+<title>{HEAD}</title><style>{style}</style></head><body>
 <h1>{HEAD}</h1>
 <p>{date.today():%-d %B %Y}, layerwise {version("layerwise")}.{_seconds(results)}</p>
 <p>This page needs no other file. The run's <em>explore.html</em>, a separate page, draws any

@@ -15,6 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from layerwise.config import Config
 from layerwise.config.corpora import CorpusSettings
 from layerwise.config.models import HubSource
@@ -123,26 +125,18 @@ class Requests:
 
         A job that is cut off at the limit goes on in the next attempt.
         """
-        tasks = self.parts(model, revision)[int(part)]
-        return min(LONGEST, attempt * self._minutes(model, sum(map(self.task_tokens, tasks))))
+        return min(LONGEST, attempt * self._scoring_minutes(model, revision, part))
 
     def extract_priority(self, model: str, corpus: str) -> float:
         """Priority of an extraction, 15 to 16: the longest first, short jobs fill the gaps."""
         return _priority(self._minutes(model, self._passed(model, corpus)))
 
     def evaluate_priority(self, model: str, revision: str, part: str = "") -> float:
-        """As `extract_priority`, of the jobs that score a model; joining their tables takes none.
-
-        Parameters
-        ----------
-        part : str
-            One of the parts, or all of a job that scores alone.
-        """
+        """As `extract_priority`, of a job that scores a part; joining their tables takes none."""
         parts = self.parts(model, revision)
         if not part and len(parts) > 1:
             return _priority(0)
-        tasks = parts[int(part or 0)]
-        return _priority(self._minutes(model, sum(map(self.task_tokens, tasks))))
+        return _priority(self._scoring_minutes(model, revision, part or "0"))
 
     @cache
     def parts(self, model: str, revision: str) -> list[list[str]]:
@@ -187,6 +181,10 @@ class Requests:
     def _passed(self, model: str, corpus: str) -> float:
         return REDUCING * self.corpus_tokens(model, corpus)
 
+    def _scoring_minutes(self, model: str, revision: str, part: str) -> int:
+        tasks = self.parts(model, revision)[int(part)]
+        return self._minutes(model, sum(map(self.task_tokens, tasks)))
+
     def _minutes(self, model: str, tokens: float) -> int:
         speed = FLOPS["cpu" if not self.gpus(model) else self._dtype(model)]
         needed = 2 * self.parameters(model) * tokens / speed / 60
@@ -196,62 +194,59 @@ class Requests:
     @cache
     def _shape(self, model: str) -> tuple[int, int]:
         """Number of layers, the embeddings included, and width; guessed if not known here."""
-        given: dict[str, Any] = {}
+        card: dict[str, Any] = {}
         if not self.plan.is_to_make(model):
             entry = self.config.models[model]
-            place = locate(entry.source, entry.revisions[-1])
-            given = card_of(place.folder or _cached(place.name, place.revision or "main"))
-        given = given.get("text_config") or given.get("vision_config") or given
-        layers = given.get("num_hidden_layers") or given.get("n_layer")
-        width = given.get("hidden_size") or given.get("n_embd")
+            model_at = locate(entry.source, entry.revisions[-1])
+            card = card_of(model_at.folder or _cached(model_at.name, model_at.revision))
+        card = card.get("text_config") or card.get("vision_config") or card
+        layers = card.get("num_hidden_layers") or card.get("n_layer")
+        width = card.get("hidden_size") or card.get("n_embd")
         if layers and width:
             return int(layers) + 1, int(width)
         # A transformer of width d has about 12 d² parameters in a block, and d is 64 per layer.
         width = (64 * self.parameters(model) / 12) ** (1 / 3)
         return int(width / 64) + 1, int(width)
 
-    def describe(self, tflops: float) -> list[str]:
-        """The size of a run, by model.
+    def table(self, tflops: float) -> pd.DataFrame:
+        """The size of a run by model, and of all: estimates. Downloads are of half precision.
 
         Parameters
         ----------
         tflops : float
             Operations per second that a GPU reaches on this work, in units of 10¹².
         """
-        lines, hours, download, disk = [], 0.0, 0.0, 0.0
-        kept, scores = self.config.extract.keep_activations, set(self.plan.scored)
-        revisions: dict[str, list[str]] = {}
-        for model, revision in dict.fromkeys([*self.plan.measured, *self.plan.scored]):
-            revisions.setdefault(model, []).append(revision)
-        for model, mine in revisions.items():
-            corpora = [c for r in mine for c in self.plan.measured.get((model, r), ())]
+        keeps = self.config.extract.keep_activations
+        points = dict.fromkeys([*self.plan.measured, *self.plan.scored])
+        rows = []
+        for model in dict.fromkeys(model for model, _ in points):
+            revisions = [revision for name, revision in points if name == model]
+            corpora = [c for r in revisions for c in self.plan.measured.get((model, r), ())]
+            scored = [r for r in revisions if (model, r) in self.plan.scored]
             tokens = sum(self._passed(model, corpus) for corpus in corpora)
-            tasks = [t for r in mine if (model, r) in scores for t in self.plan.tasks[model, r]]
-            tokens += sum(map(self.task_tokens, tasks))
-            parts = [f"{len(mine)} checkpoint{'s' * (len(mine) > 1)}"]
-            if count := self.gpus(model):
-                memory = BATCHES * self.weights_gb(model)
-                needed = count * 2 * self.parameters(model) * tokens / (tflops * 1e12) / 3600
-                parts.append(f"{_number(memory)} GB of GPU memory" + f" on {count}" * (count > 1))
-                parts.append(f"{_number(needed)} GPU hours")
-                hours += needed
-            if isinstance(self.config.models[model].source, HubSource):
-                size = self.parameters(model) * BYTES["float16"] * len(mine) / 1e9
-                parts.append(f"{_number(size)} GB to download")
-                download += size
-            if corpora:
-                files = [self.extract_mb(model, corpus) / 1e3 for corpus in corpora]
-                size = sum(files) if kept else max(files)
-                parts.append(f"{_number(size)} GB of activations" + " per job" * (not kept))
-                disk = disk + size if kept else max(disk, size)
-            lines.append(f"{model}: {', '.join(parts)}")
-        lines.append(
-            f"All: {_number(hours)} GPU hours at {tflops:g} TFLOP/s, {_number(download)} GB to "
-            f"download (of half precision), {_number(disk)} GB of activations at the peak"
-            + " for each job that runs at once"
-            * (not kept)
-        )
-        return lines
+            tokens += sum(self.task_tokens(t) for r in scored for t in self.plan.tasks[model, r])
+            operations = self.gpus(model) * 2 * self.parameters(model) * tokens
+            on_hub = isinstance(self.config.models[model].source, HubSource)
+            weights = self.parameters(model) * BYTES["float16"] / 1e9
+            files = [self.extract_mb(model, corpus) / 1e3 for corpus in corpora]
+            rows.append(
+                {
+                    "model": model,
+                    "checkpoints": len(revisions),
+                    "GPUs": self.gpus(model),
+                    "GB of weights": self.weights_gb(model),
+                    "GPU hours": operations / (tflops * 1e12) / 3600,
+                    "GB to download": weights * len(revisions) if on_hub else 0.0,
+                    "GB of activations": sum(files) if keeps else max(files, default=0.0),
+                }
+            )
+        if not rows:
+            return pd.DataFrame()
+        table = pd.DataFrame(rows).set_index("model")
+        table.loc["all"] = table.sum()
+        # Activations that are not kept are those of the jobs that run at once.
+        table.loc["all", ["GPUs", "GB of weights"]] = table[["GPUs", "GB of weights"]].max()
+        return table
 
 
 def card_of(folder: Path | None) -> dict[str, Any]:
@@ -261,8 +256,8 @@ def card_of(folder: Path | None) -> dict[str, Any]:
     """
     file = folder / "config.json" if folder else None
     with contextlib.suppress(ValueError):  # no text in UTF-8, or no JSON
-        given = json.loads(file.read_text(encoding="utf-8")) if file and file.is_file() else {}
-        return given if isinstance(given, dict) else {}
+        card = json.loads(file.read_text(encoding="utf-8")) if file and file.is_file() else {}
+        return card if isinstance(card, dict) else {}
     return {}
 
 
@@ -270,11 +265,7 @@ def _priority(minutes: float) -> float:
     return 16 - 1 / (1 + minutes)
 
 
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
-
-
-def _cached(name: str, revision: str) -> Path | None:
+def _cached(name: str, revision: str | None) -> Path | None:
     """The folder of a model in the hub's cache."""
     from huggingface_hub import try_to_load_from_cache
 
@@ -286,8 +277,8 @@ def _cached(name: str, revision: str) -> Path | None:
 def _statistics(task: str) -> Any:
     """The statistics of a task's texts that come with mteb; nothing for another task."""
     spec = find_spec("mteb")
-    for place in spec.submodule_search_locations or () if spec else ():
-        for file in Path(place, "descriptive_stats").glob(f"*/{task}.json"):
+    for folder in spec.submodule_search_locations or () if spec else ():
+        for file in Path(folder, "descriptive_stats").glob(f"*/{task}.json"):
             return json.loads(file.read_text(encoding="utf-8"))
     return {}
 
