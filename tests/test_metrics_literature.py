@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from layerwise.config.settings import MetricsSettings
 from layerwise.metrics import errors
 from layerwise.metrics.catalog import spectrum
-from layerwise.metrics.catalog.cka import cka
 from layerwise.metrics.catalog.curvature import curvature, turning_angles
-from layerwise.metrics.catalog.pairs import distances, self_cluster, two_nn
+from layerwise.metrics.catalog.pairs import cka, distances, self_cluster, two_nn
 from layerwise.metrics.catalog.spectrum import effective_rank
 from layerwise.metrics.formulas import UndefinedMetricError, spectra
 from layerwise.metrics.formulas.entropy import entropy

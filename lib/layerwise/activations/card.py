@@ -56,44 +56,25 @@ def eigenvalues(matrices: Tensor, without_first: bool = False) -> list[Tensor]:
     """
     count, rank, _ = matrices.shape
     diagonal, off = matrices.new_empty(2, count, rank)
-    found = [matrices.new_empty(count, rank - first) for first in range(1 + without_first)]
+    results = [matrices.new_empty(count, rank - first) for first in range(1 + without_first)]
     if not diagonal.numel():
-        return found
+        return results
     kernels = _kernels(matrices.device.index)
     block = block_of(rank, kernels.shared_bytes)
     if block is None:
         # A matrix of thousands of rows keeps the GPU busy by itself.
-        return [torch.linalg.eigvalsh(matrices[:, k:, k:]) for k in range(len(found))]
-    stream = torch.cuda.current_stream(matrices.device).cuda_stream
-    kernels.start(
-        kernels.tridiagonalise,
-        count,
-        block.warps * 32,
-        block.shared_bytes,
-        stream,
-        matrices,
-        diagonal,
-        off,
-        rank,
-        int(block.in_shared),
-    )
+        return [torch.linalg.eigvalsh(matrices[:, k:, k:]) for k in range(len(results))]
+    shape = count, block.warps * 32, block.shared_bytes
+    in_shared = int(block.in_shared)
+    kernels.start(kernels.tridiagonalise, shape, matrices, diagonal, off, rank, in_shared)
     threads = min(256, -(-rank // 32) * 32)
-    for first, values in enumerate(found):
+    for first, values in enumerate(results):
         size = rank - first
         if size:
-            kernels.start(
-                kernels.bisect,
-                count,
-                threads,
-                2 * size * 8,
-                stream,
-                diagonal[:, first:],
-                off[:, first:],
-                values,
-                size,
-                rank,
-            )
-    return found
+            tridiagonal = diagonal[:, first:], off[:, first:]
+            shape = count, threads, 2 * size * 8
+            kernels.start(kernels.bisect, shape, *tridiagonal, values, size, rank)
+    return results
 
 
 @dataclass(frozen=True)
@@ -129,20 +110,27 @@ class _Kernels:
     bisect: Any
     shared_bytes: int  # that a block may have
 
-    def start(
-        self, kernel: Any, blocks: int, threads: int, shared: int, stream: int, *values: Any
-    ) -> None:
+    def start(self, kernel: Any, shape: tuple[int, int, int], first: Tensor, *others: Any) -> None:
+        """Start a kernel on the current stream of its first argument's device.
+
+        Parameters
+        ----------
+        shape : (int, int, int)
+            Blocks, threads of each, and bytes that these share.
+        """
         from cuda.bindings import driver
 
         # A new thread has no context yet.
         _check(driver.cuCtxSetCurrent(self.context))
-        plain = tuple(v.data_ptr() if isinstance(v, Tensor) else v for v in values)
-        kinds = tuple(ctypes.c_void_p if isinstance(v, Tensor) else ctypes.c_int for v in values)
-        _check(
-            driver.cuLaunchKernel(
-                kernel, blocks, 1, 1, threads, 1, 1, shared, stream, (plain, kinds), 0
-            )
-        )
+        blocks, threads, shared = shape
+        stream = torch.cuda.current_stream(first.device).cuda_stream
+        typed = [
+            (v.data_ptr(), ctypes.c_void_p) if isinstance(v, Tensor) else (v, ctypes.c_int)
+            for v in (first, *others)
+        ]
+        arguments = tuple(zip(*typed, strict=True))
+        grid = blocks, 1, 1, threads, 1, 1
+        _check(driver.cuLaunchKernel(kernel, *grid, shared, stream, arguments, 0))
 
 
 @cache
