@@ -123,10 +123,10 @@ WORDS = """
 modles | {} | the config: unknown key 'modles' (did you mean 'models'?).
 extract/tokens | all | extract.tokens: must be a valid list, got 'all'; write [all].
 extract/dtype | float23 | extract.dtype: unknown value 'float23' (did you mean 'float32'?).
-models/x | {} | models.x.source: this key is missing.
+models/x | {} | models.x.source: Field required.
 models/x | {source: {hub: 3}} | models.x.source.hub: must be a valid string, got 3; put it in quotes.
-corpora/wikipedia/views/p | '1e-1' | corpora.wikipedia.views.p: must be a valid number, got '1e-1'; write 0.1.
-corpora/c | {source: {fil: a}} | corpora.c.source: expected a mapping with one of the keys hub, file, task, generate, got {"fil": "a"} (did you mean 'file'?).
+corpora/wikipedia/views/p | '1e-1' | corpora.wikipedia.views.p: must be a valid number, got '1e-1'.
+corpora/c | {source: {fil: a}} | corpora.c.source: expected a mapping with one of the keys 'hub', 'file', 'task', 'generate', got {"fil": "a"} (did you mean 'file'?).
 studies/a | {kind: score_by_dept} | studies.a.kind: unknown value 'score_by_dept' (did you mean 'score_by_depth'?).
 extract/threads | 0 | extract.threads: must be greater than or equal to 1, got 0.
 """

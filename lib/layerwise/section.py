@@ -168,8 +168,8 @@ def one_of(*keys: str) -> Discriminator:
     return Discriminator(
         tag,
         custom_error_type="one_of",
-        custom_error_message="expected a mapping with one of the keys {keys}",
-        custom_error_context={"keys": ", ".join(keys)},
+        custom_error_message="expected a mapping with one of the keys {expected}",
+        custom_error_context={"expected": ", ".join(map(repr, keys))},
     )
 
 
@@ -192,10 +192,9 @@ def parse(kind: type[S], document: Any, where: str = "") -> S:
         In one sentence: the key, what was expected, what was given, and the closest known name.
     """
     if not isinstance(document, Mapping):
-        raise ConfigError(
-            where or "the config", f"expected a mapping, got {_show(document)}.", code="wrong_type"
-        )
-    document = _checked(document, where)
+        problem = f"expected a mapping, got {_show(document)}."
+        raise ConfigError(where or "the config", problem, code="wrong_type")
+    document = _plain(document, where)
     try:
         return kind.model_validate(document)
     except ValidationError as error:
@@ -206,32 +205,28 @@ def parse(kind: type[S], document: Any, where: str = "") -> S:
 _TEXTS = re.compile(r"\.template$|\bprompts\.[^.]*$")
 
 
-def _checked(value: Any, where: str) -> Any:
-    """The value with tuples for lists, if it holds JSON's types and printable text only."""
+def _plain(value: Any, where: str) -> Any:
+    """The value with tuples for lists; refuses other types than JSON's and control characters."""
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
                 problem = f"the key {key!r} is not text; put it in quotes."
                 raise ConfigError(where, problem, code="wrong_type")
-            _printable(key, where)
-        return {k: _checked(v, f"{where}.{k}" if where else k) for k, v in value.items()}
+            _plain(key, where)
+        return {key: _plain(v, f"{where}.{key}" if where else key) for key, v in value.items()}
     if isinstance(value, list | tuple):
-        return tuple(_checked(v, where) for v in value)
+        return tuple(_plain(v, where) for v in value)
     if isinstance(value, str):
-        _printable(value, where)
+        allowed = "\n\t" if _TEXTS.search(where) else ""
+        for c in value:
+            if c not in allowed and unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp"):
+                character = f"the control character U+{ord(c):04X}"
+                problem = f"{value[:60]!a} contains {character}; remove it."
+                raise ConfigError(where, problem, code="control_character")
     elif not (value is None or isinstance(value, bool | int | float)):
-        kind = type(value).__name__
-        raise ConfigError(where, f"{value!r} is a {kind}; put it in quotes.", code="wrong_type")
+        problem = f"{value!r} is a {type(value).__name__}; put it in quotes."
+        raise ConfigError(where, problem, code="wrong_type")
     return value
-
-
-def _printable(text: str, where: str) -> None:
-    """Refuse line breaks, terminal sequences and lone surrogates."""
-    allowed = "\n\t" if _TEXTS.search(where) else ""
-    for c in text:
-        if c not in allowed and unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp"):
-            problem = f"{text[:60]!a} contains the control character U+{ord(c):04X}; remove it."
-            raise ConfigError(where, problem, code="control_character")
 
 
 def _explain(error: ValidationError, document: Any, where: str) -> ConfigError:
@@ -245,7 +240,7 @@ def _explain(error: ValidationError, document: Any, where: str) -> ConfigError:
     for key in path:
         where += f"[{key}]" if isinstance(key, int) else f".{key}" if where else str(key)
     problem, code = _sentence(reason)
-    return ConfigError(where or "the config", problem + ".", code=code)
+    return ConfigError(where or "the config", f"{problem}.", code=code)
 
 
 def _path(error: Any, document: Any) -> tuple[Any, ...]:
@@ -258,42 +253,38 @@ def _path(error: Any, document: Any) -> tuple[Any, ...]:
     return (*path, error["loc"][-1]) if error["type"] == "missing" else tuple(path)
 
 
+# Codes of pydantic's errors; of the others, those of types end in _type, the rest are bounds.
+_CODES: Mapping[str, Code] = {
+    "unknown_key": "unknown_key",
+    "bad_name": "bad_name",
+    "duplicate": "duplicate",
+    "unsupported": "unsupported",
+    "one_of": "one_of",
+    "missing": "missing",
+    "literal_error": "unknown_value",
+    "value_error": "invalid",
+}
+
+
 def _sentence(error: Any) -> tuple[str, Code]:
     """The problem of one of pydantic's errors, and its code."""
-    kind, value, context = error["type"], error["input"], error.get("ctx", {})
-    message = re.sub(r"^Input should", "must", error["msg"]).partition(", got")[0]
-    message = re.sub(r"( or instance of \w+| after validation.*)", "", message)
-    message = re.sub(r"[Tt]uple", "list", message.replace("dictionary", "mapping"))
-    match kind:
-        case "missing":
-            return "this key is missing", kind
-        case "unknown_key" | "bad_name" | "duplicate" | "unsupported":
-            return message, kind
-        case "one_of":
-            choices = context["keys"].split(", ")
-            names = value if isinstance(value, Mapping) else ()
-            near = next(filter(None, (closest(name, choices) for name in names)), "")
-            return f"{message}, got {_show(value)}{near}", kind
-        case "value_error":
-            return str(context["error"]), "invalid"
-        case "literal_error":
-            near = closest(str(value), re.findall("'([^']*)'", context["expected"]))
-            problem = f"unknown value {_show(value)}{near}" if near else message
-            return problem if near else f"{problem}, got {_show(value)}", "unknown_value"
-    code: Code = "wrong_type" if kind.endswith("_type") else "out_of_range"
-    return f"{message}, got {_show(value)}{_advice(kind, value)}", code
-
-
-def _advice(kind: str, value: Any) -> str:
-    """How to fix a value of the wrong type."""
-    if kind == "tuple_type" and isinstance(value, str | int | float):
-        return f"; write [{value}]"
-    if kind == "string_type" and isinstance(value, bool | int | float):
-        return "; put it in quotes"
-    if kind == "float_type" and isinstance(value, str):
-        with suppress(ValueError):
-            return f"; write {float(value)}"
-    return ""
+    kind, value = error["type"], error["input"]
+    code = _CODES.get(kind, "wrong_type" if kind.endswith("_type") else "out_of_range")
+    message = re.sub("^Input should", "must", error["msg"].removeprefix("Value error, "))
+    message = message.replace("tuple", "list").replace("dictionary", "mapping")
+    hint = ""
+    if kind in ("literal_error", "one_of"):
+        choices = re.findall("'([^']*)'", error["ctx"]["expected"])
+        words = list(value) if isinstance(value, Mapping) else [str(value)]
+        hint = next(filter(None, (closest(word, choices) for word in words)), "")
+    elif isinstance(value, str | int | float):
+        advice = {"tuple_type": f"; write [{value}]", "string_type": "; put it in quotes"}
+        hint = advice.get(kind, "")
+    if kind == "literal_error" and hint:
+        return f"unknown value {_show(value)}{hint}", code
+    if code in ("wrong_type", "out_of_range", "one_of", "unknown_value"):
+        message += f", got {_show(value)}{hint}"
+    return message, code
 
 
 def _show(value: Any) -> str:
