@@ -13,8 +13,7 @@ from pathlib import Path
 
 # Before torch: it sets what the scripts set.
 import layerwise.run.script  # isort: skip  # noqa: F401
-from layerwise import choosing
-from layerwise.models.opening import open_model
+from layerwise.choosing import choose, inputs
 
 TASKS = {
     "EmotionClassification": (["text"], "label"),
@@ -35,16 +34,13 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=400)
     parser.add_argument("--layers", type=int, default=3)
     given = parser.parse_args()
-    with open_model(given.model, max_length=128) as loaded:
-        for name in given.tasks:
-            task = choosing.task_of(given.folder / name / "test.parquet", *TASKS[name])
-            data, _ = choosing.read_labels(task, given.rows)
-            choice = choosing.recommend(loaded, data, layers=given.layers)
-            table = (
-                "" if choice.several is None else choice.several.round(3).to_string(index=False)
-            )
-            sys.stdout.write(f"\n{name}, {len(data.labels)} rows: {choice.sentence}\n{table}\n")
-            sys.stdout.flush()
+    for name in given.tasks:
+        task = inputs.task_of(given.folder / name / "test.parquet", *TASKS[name])
+        data, _ = inputs.read_labels(task, given.rows)
+        choice = choose(given.model, data, layers=given.layers, max_length=128)
+        table = "" if choice.several is None else choice.several.round(3).to_string(index=False)
+        sys.stdout.write(f"\n{name}, {len(data.labels)} rows: {choice.sentence}\n{table}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from layerwise import stats
 from layerwise.association import null_level, strengths
 from layerwise.association.scores import best_elsewhere
 from layerwise.association.selection import _leads_over, nested_regret
-from layerwise.choosing import choose_by_scores, compare_several
+from layerwise.choosing.by_scores import choose_by_scores, compare_several
 from layerwise.errors import LayerwiseError
 from layerwise.metrics.registry import get
 from layerwise.metrics.table import compute_layer

@@ -17,11 +17,13 @@ from helpers.refused import refused
 from typer.testing import CliRunner
 
 import layerwise as lw
-from layerwise import choosing as choose
 from layerwise import stats
 from layerwise.analysis import labels_of, prompts_of, score_labels
 from layerwise.association import published
-from layerwise.choosing import by_evidence, by_scores, inputs
+from layerwise.choosing import Choice, by_evidence, by_scores, choose, inputs
+from layerwise.choosing.by_evidence import choose_by_evidence
+from layerwise.choosing.by_scores import choose_by_scores, compare_several
+from layerwise.choosing.choice import plot
 from layerwise.cli import app
 from layerwise.config import read_config
 from layerwise.config.tasks import LabelledEntry
@@ -88,11 +90,11 @@ def test_another_layer_than_the_output_needs_significant_evidence(
 ) -> None:
     monkeypatch.setattr(published, "losses", lambda: losses_of(output))
     loaded = load("m", tiny.entry(folder), "main", device="cpu")
-    choice = choose.recommend(loaded, tiny.texts(60))
+    choice = choose_by_evidence(loaded, "all")
     assert choice.layer == layer and said in choice.reason
     assert "40 labelled rows" in choice.reason
     monkeypatch.setattr(published, "losses", lambda: losses_of(output).assign(kind="encoder"))
-    alone = choose.recommend(loaded, tiny.texts(60))
+    alone = choose_by_evidence(loaded, "all")
     assert alone.layer == 3 and alone.reason.startswith("There are no published scores")
     assert html.escape(alone.reason) in alone._repr_html_()
 
@@ -104,12 +106,12 @@ def test_kinds_of_models(folder: Path, tmp_path: Path) -> None:
     loaded = load("m", tiny.entry(folder), "main", device="cpu")
     loaded.texts.tokenizer.chat_template = "{{ messages }}"
     assert by_evidence.kind_of_model(loaded) == by_evidence.CHAT
-    advised = choose.recommend(loaded, tiny.texts(60))
+    advised = choose_by_evidence(loaded, "all")
     assert advised.layer == 3 and "no published scores of a model of this kind" in advised.reason
     (bert / "modules.json").write_text('[{"type": "sentence_transformers.models.Transformer"}]')
     loaded = load("m", tiny.entry(bert), "main", device="cpu")
     assert by_evidence.kind_of_model(loaded) == published.EMBEDDING
-    assert choose.recommend(loaded, tiny.texts(60)).tokens == "all", "its first token is no sink"
+    assert choose(bert, tiny.texts(60)).tokens == "all", "its first token is no sink"
 
 
 def test_the_cheapest_layer_that_is_not_worse() -> None:
@@ -118,7 +120,7 @@ def test_the_cheapest_layer_that_is_not_worse() -> None:
     near[[0, 399]] = False, True
     layers = [of_rows(np.arange(400) < 200), of_rows(near), of_rows(output), of_rows(output)]
     known = {
-        within: choose.choose_by_scores(layers, "classification", within=within)
+        within: choose_by_scores(layers, "classification", within=within)
         for within in (0, 0.1, 5, 100)
     }
     assert [one.layer for one in known.values()] == [2, 2, 1, 0]
@@ -127,7 +129,7 @@ def test_the_cheapest_layer_that_is_not_worse() -> None:
         known[5].reason.startswith("It scores 0.75 (95% CI 0.")
         and "+0.0 points" in known[5].reason
     )
-    none = choose.choose_by_scores([layers[0], layers[3]], "classification", within=5)
+    none = choose_by_scores([layers[0], layers[3]], "classification", within=5)
     assert none.layer == 1 and none.reason.startswith("No earlier layer")
 
 
@@ -143,7 +145,7 @@ def test_within_needs_labels(folder: Path, tmp_path: Path) -> None:
 
 
 def test_an_export_command_can_be_pasted() -> None:
-    choice = choose.Choice(7, "", "", "drop_first", "", pd.DataFrame())
+    choice = Choice(7, "", "", "drop_first", "", pd.DataFrame())
     command = choice.export_command("package:llm/a b#Q4_1.gguf", revision="step 1")
     assert shlex.split(command) == [
         *("layerwise", "export", "package:llm/a b#Q4_1.gguf", "Q4_1-7", "--layer", "7"),
@@ -205,10 +207,10 @@ def test_from_labels(folder: Path, tmp_path: Path) -> None:
     assert status == 0, said
     assert "Read 80 of 80 labelled rows, classification: 2 classes (" in said
     loaded = load("m", tiny.entry(folder), "main", device="cpu")
-    data, n = choose.read_labels(choose.task_of(tmp_path / "l.csv"), 1000)
-    found = choose.recommend(loaded, data, tokens="all")
+    data, n = inputs.read_labels(inputs.task_of(tmp_path / "l.csv"), 1000)
+    found = choose(folder, data, tokens="all")
     assert n == 80 and len(found.table) == loaded.anatomy.n_layers
-    choose.plot(found, tmp_path / "l.png")
+    plot(found, tmp_path / "l.png")
     import torch
 
     with torch.no_grad():
@@ -229,12 +231,12 @@ def test_pairs_are_known_by_their_columns(folder: Path, tmp_path: Path) -> None:
     texts = tiny.texts(60)
     pairs = pd.DataFrame({"first": texts[:30], "second": texts[30:], "score": np.arange(30.0)})
     pairs.to_parquet(tmp_path / "p.parquet")
-    data, _ = choose.read_labels(choose.task_of(tmp_path / "p.parquet"), 25)
+    data, _ = inputs.read_labels(inputs.task_of(tmp_path / "p.parquet"), 25)
     assert data.kind == "pairs" and len(data.labels) == 25
     for labels, kind in ((np.arange(60.0), "regression"), ([0, 1] * 30, "classification")):
         table = pd.DataFrame({"text": map(str, range(60)), "label": labels})
         table.to_csv(tmp_path / "l.csv", index=False)
-        assert choose.task_of(tmp_path / "l.csv").kind == kind
+        assert inputs.task_of(tmp_path / "l.csv").kind == kind
 
 
 @pytest.mark.parametrize(("name", "separator"), [("l.tsv", "\t"), ("l.csv", ";"), ("l.csv", ",")])
@@ -242,13 +244,13 @@ def test_own_columns_and_separators(tmp_path: Path, name: str, separator: str) -
     file = tmp_path / name
     rows = pd.DataFrame({"review": [f"good, {k}; no" for k in range(60)], "n": ["a", "b"] * 30})
     rows.to_csv(file, sep=separator, index=False)
-    task = choose.task_of(file, ["review"], "n")
-    data, n = choose.read_labels(task, 100)
+    task = inputs.task_of(file, ["review"], "n")
+    data, n = inputs.read_labels(task, 100)
     assert n == 60 and task.kind == "classification" and data.texts[0][3] == "good, 3; no"
-    assert choose.task_of(file, ["review", "n"], "n").kind == "pairs"
+    assert inputs.task_of(file, ["review", "n"], "n").kind == "pairs"
     for columns in ((), ["revew"], ["a", "b", "c"]):
         with refused("invalid" if len(columns) == 3 else "unknown_name"):
-            choose.task_of(file, columns, "n")
+            inputs.task_of(file, columns, "n")
     assert CliRunner().invoke(app, ["choose", "m", str(file), "--label", "n"]).exit_code
     asked = ["new", "m", "--folder", str(tmp_path / "s"), "--labels", str(file)]
     asked += ["--texts", str(file), "--text", "review", "--label", "n"]
@@ -271,7 +273,7 @@ def test_a_bad_row_is_named_by_its_line(tmp_path: Path, row: str) -> None:
 def test_words_and_tags_are_known_by_their_file(tmp_path: Path) -> None:
     lines = [f"w{k % 97} {'N' if k % 7 > 3 else 'V'}\n" + "\n" * (k % 5 == 4) for k in range(300)]
     (tmp_path / "d.conll").write_text("".join(lines))
-    data, n = choose.read_labels(choose.task_of(tmp_path / "d.conll"), 100)
+    data, n = inputs.read_labels(inputs.task_of(tmp_path / "d.conll"), 100)
     assert data.kind == "tags" and len(data.labels) <= 100 and n == 300
     assert by_scores.SCORES[data.kind] and len(data.types or ()) == len(data.labels)
 
@@ -282,19 +284,19 @@ def test_a_rare_class_is_in_the_sample(tmp_path: Path) -> None:
     frame.loc[1000:1004, "label"] = "rare"
     frame.to_parquet(tmp_path / "l.parquet")
     for seed in range(5):
-        data, n = choose.read_labels(choose.task_of(tmp_path / "l.parquet", seed=seed), 100)
+        data, n = inputs.read_labels(inputs.task_of(tmp_path / "l.parquet", seed=seed), 100)
         counts = np.bincount(data.labels)
         assert n == 3000 and counts.sum() == 100 and counts[2] == 5 and 5 <= counts[1] < 25
     with refused("too_few"):
-        choose.read_labels(choose.task_of(tmp_path / "l.parquet"), 12)
+        inputs.read_labels(inputs.task_of(tmp_path / "l.parquet"), 12)
     with refused("too_few"):
-        choose.read_labels(choose.task_of(tmp_path / "l.parquet"), 16)
+        inputs.read_labels(inputs.task_of(tmp_path / "l.parquet"), 16)
 
 
 def test_labels_that_give_no_score() -> None:
     none = Score(None, n_runs=30, why="the similarities are alike")
     with refused("undefined"):
-        choose.choose_by_scores([none, none], "pairs")
+        choose_by_scores([none, none], "pairs")
 
 
 def test_equal_layers_are_not_chosen() -> None:
@@ -302,14 +304,14 @@ def test_equal_layers_are_not_chosen() -> None:
     chosen = []
     for _ in range(30):
         right = rng.normal(size=120) + rng.normal(size=(32, 120)) > -0.5
-        chosen.append(choose.choose_by_scores([of_rows(one) for one in right], "tags").layer)
+        chosen.append(choose_by_scores([of_rows(one) for one in right], "tags").layer)
     assert sum(layer != 31 for layer in chosen) <= 3
 
 
 def test_a_layer_that_leads_by_pairs_of_rows_is_chosen() -> None:
     output = np.arange(200) < 120
     layers = [of_rows(output), of_rows(output | (np.arange(200) > 188)), of_rows(output)]
-    choice = choose.choose_by_scores(layers, "classification")
+    choice = choose_by_scores(layers, "classification")
     assert choice.layer == 1
     assert choice.sentence.startswith("Use layer 1 of 2. Layer 1 scores 0.66 (95% CI 0.")
     row = choice.table.iloc[1]
@@ -320,7 +322,7 @@ def test_ties_are_reported() -> None:
     all_right, most = of_rows(np.ones(100, bool)), of_rows(np.arange(100) < 90)
 
     def conclusion(*found: Score) -> tuple[int, str]:
-        choice = choose.choose_by_scores(found, "classification")
+        choice = choose_by_scores(found, "classification")
         return choice.layer, choice.reason
 
     layer, reason = conclusion(all_right, all_right, all_right)
@@ -339,7 +341,7 @@ def test_a_lead_over_a_worse_output_is_nothing_if_guessing_is_as_good() -> None:
     usual = np.arange(400) < 360
     output = usual & (np.arange(400) % 10 > 0)
     layers = [replace(of_rows(one), baseline=0.88) for one in (usual, output)]
-    choice = choose.choose_by_scores(layers, "classification")
+    choice = choose_by_scores(layers, "classification")
     assert choice.table["difference_low"][0] > 0
     assert choice.layer == 1 and "not better than guessing (0.88)" in choice.reason
 
@@ -350,7 +352,7 @@ def test_splits_that_share_training_rows_widen_the_intervals() -> None:
     trained = [replace(one, n_train=160) for one in layers]
     widths = {}
     for kind in ("classification", "regression"):
-        alone, wider = (choose.choose_by_scores(x, kind).table for x in (layers, trained))
+        alone, wider = (choose_by_scores(x, kind).table for x in (layers, trained))
         ends = [(t["difference_high"] - t["difference"])[:2] for t in (wider, alone)]
         widths[kind] = np.mean(ends[0] / ends[1])
     assert widths == pytest.approx({"classification": 2**0.5, "regression": 4.1**0.5})
@@ -364,7 +366,7 @@ def test_intervals_stay_in_the_range_of_the_score(kind: str) -> None:
     for share in (0.96, 0.9, 0.97, 0.93):
         part = rng.random(24) < share if kind == "classification" else rng.random(24)
         layers.append(of_rows(part if kind == "classification" else part - part.mean() + share))
-    table = choose.choose_by_scores(layers, kind).table
+    table = choose_by_scores(layers, kind).table
     assert (table["high"] <= 1).all() and (kind == "regression" or (table["low"] >= -1).all())
     assert (table["low"] < table["score"]).all()
     assert (table["score"] < table["high"] + 1e-12).all()
@@ -376,7 +378,7 @@ def test_a_perfect_layer_has_an_interval_if_rows_share_groups() -> None:
     groups = np.repeat(np.arange(55), np.repeat([1, 2], [50, 5]))
     perfect = Score(1.0, 0.94, 1.0, 60, parts=np.ones(60) / 60, groups=groups)
     other = replace(of_rows(np.arange(60) < 40), groups=groups)
-    table = choose.choose_by_scores([perfect, other], "classification").table
+    table = choose_by_scores([perfect, other], "classification").table
     assert 0.85 < table.loc[0, "low"] < 0.97 and table.loc[0, "high"] == 1
     # Differences are of sums over groups.
     lead = stats.mean_ci(np.bincount(groups, np.arange(60) >= 40) * 55 / 60)
@@ -407,7 +409,7 @@ def test_the_sizes_of_groups_widen_no_interval(kind: str) -> None:
         score = labelled.pairs_score(data, x[:, 0])
     else:
         score = labelled.layer_score(data, [x])
-    (row,) = choose.choose_by_scores([replace(score, n_train=None)], kind).table.to_dict("records")
+    (row,) = choose_by_scores([replace(score, n_train=None)], kind).table.to_dict("records")
     own = score.score_high - score.score_low
     assert score.main_score > 0.7 and row["high"] - row["low"] == pytest.approx(own, rel=0.1)
 
@@ -431,7 +433,7 @@ def test_several_layers_know_together_what_none_knows_alone() -> None:
     groups = [str(row) for row in range(len(one))]
     labels = probes.classes(list(one + other > 0))
     data = labelled.Labels("classification", [groups], labels, groups)
-    compared = choose.compare_several(data, layers, 2)
+    compared = compare_several(data, layers, 2)
     table, said = compared.table, compared.reason
     assert compared.better == Combination((1, 2), "concat")
     table = table.set_index("used")
@@ -443,7 +445,7 @@ def test_several_layers_know_together_what_none_knows_alone() -> None:
     assert table.loc["selected 2, averaged", "score"] < 0.85
     assert "the selected 2, concatenated, score best" in said and said.endswith("is significant.")
     numbers = labelled.Labels("regression", [groups], one + other, groups)
-    found = choose.compare_several(numbers, layers, 2).table.set_index("used")["score"]
+    found = compare_several(numbers, layers, 2).table.set_index("used")["score"]
     assert found["selected 2, concatenated"] > 0.95 and found["best layer"] < 0.7
 
 
@@ -454,7 +456,7 @@ def test_several_layers_gain_nothing_on_noise() -> None:
         (noise, _), layers = of_layers(seed, 4, 100)
         noise = np.random.default_rng(seed + 100).permutation(noise)
         data = labelled.Labels("classification", [rows], probes.classes(list(noise > 0)), rows)
-        assert choose.compare_several(data, layers, 2).better is None
+        assert compare_several(data, layers, 2).better is None
         data = labelled.Labels("regression", [rows], noise, rows)
         test = data.splits[0].test
         other = replace(data, labels=noise.copy())
@@ -471,13 +473,13 @@ def test_pairs_of_several_layers() -> None:
     layers = [[first, np.stack([np.cos(a), np.sin(a)], axis=1)] for a in angles]
     texts = [[f"{side}{row}" for row in range(120)] for side in "ab"]
     data = labelled.Labels("pairs", texts, np.cos(angles[:2]).sum(axis=0), texts[0])
-    table = choose.compare_several(data, layers, 2).table.set_index("used")
+    table = compare_several(data, layers, 2).table.set_index("used")
     found = table.loc["selected 2, concatenated"]
     assert found["layers"] == "0 1" and found["score"] > 0.99 and found["gain_low"] > 0.05
     alike = [[first, first]] * 3
     for given in (alike, [*layers[:2], alike[0]]):  # no layer has a score, or not the output
         with refused("undefined"):
-            choose.compare_several(data, given, 2)
+            compare_several(data, given, 2)
 
 
 @pytest.mark.parametrize("seed", [30, 42])
@@ -487,7 +489,7 @@ def test_pairs_of_several_layers_gain_nothing_on_noise(seed: int) -> None:
     texts = [[f"{side}{row}" for row in range(40)] for side in "ab"]
     layers = list(rng.normal(size=(4, 2, 40, 8)).astype(np.float32))
     data = labelled.Labels("pairs", texts, rng.normal(size=40), texts[0])
-    gains = choose.compare_several(data, layers, 2).table[2:]
+    gains = compare_several(data, layers, 2).table[2:]
     assert gains["gain"].max() > 0.3 and gains["gain_low"].max() < 0
 
 
@@ -547,7 +549,7 @@ def test_the_printed_command_exports_what_was_scored(
         options = dict(zip(command[3::2], command[4::2], strict=True))
         layers = [int(layer) for layer in options["--layer"].split(",")]
         loaded = load("m", tiny.entry(model, max_length=24), "main", device="cpu")
-        data, _ = choose.read_labels(choose.task_of(tmp_path / "l.csv"), 1000)
+        data, _ = inputs.read_labels(inputs.task_of(tmp_path / "l.csv"), 1000)
         scores: Any = score_labels(loaded, data, options["--tokens"], keep_vectors=True)
         wanted = combined([scores[n].columns[0] for n in layers], options.get("--combine", ""))
         if model == scaling:
@@ -572,12 +574,12 @@ def of_rows(right: np.ndarray) -> Score:
 
 def test_a_sample_is_stated_and_the_same_every_time(tmp_path: Path) -> None:
     texts = [f"text {k}" for k in range(100_000)]
-    drawn = choose.sample_texts(texts, 1000)
-    assert len(drawn) == 1000 and drawn == choose.sample_texts(texts, 1000)
-    assert drawn != choose.sample_texts(texts, 1000, seed=1)
-    assert choose.sample_texts([*texts[:30], " ", *texts[:30]], 1000) == texts[:30]
+    drawn = inputs.sample_texts(texts, 1000)
+    assert len(drawn) == 1000 and drawn == inputs.sample_texts(texts, 1000)
+    assert drawn != inputs.sample_texts(texts, 1000, seed=1)
+    assert inputs.sample_texts([*texts[:30], " ", *texts[:30]], 1000) == texts[:30]
     with refused("too_few"):
-        choose.sample_texts(["one text"] * 50, 1000)
+        inputs.sample_texts(["one text"] * 50, 1000)
 
 
 def test_files_that_are_not_drawn_are_not_read(
@@ -596,16 +598,16 @@ def test_files_that_are_not_drawn_are_not_read(
         (tmp_path / "ab"[k % 2] / f"{k}.png").write_bytes(b"%d" % k)
     every = prompts_of(tmp_path)
     labelled_ones = labels_of(every, [one.name[0] for one in every])
-    expected = inputs._sampled(replace(labelled_ones, seed=1), 30)[0]
+    expected = inputs.sample_labels(replace(labelled_ones, seed=1), 30)
     read.clear()
-    drawn, n = choose.read_texts(tmp_path, most=30, seed=1)
-    assert (n, len(read)) == (120, 30) and drawn == choose.sample_texts(every, 30, 1)
+    drawn, n = inputs.read_texts(tmp_path, most=30, seed=1)
+    assert (n, len(read)) == (120, 30) and drawn == inputs.sample_texts(every, 30, 1)
     read.clear()
-    data, n = choose.read_folder(tmp_path, 30, 1)
+    data, n = inputs.read_folder(tmp_path, 30, 1)
     assert (n, len(read)) == (120, 30) and data.texts == expected.texts
     assert data.labels.tolist() == expected.labels.tolist() and data.seed == 1
     (tmp_path / "b" / "copy.png").write_bytes(b"0")
-    drawn, n = choose.read_texts(tmp_path, most=1000)
+    drawn, n = inputs.read_texts(tmp_path, most=1000)
     assert (n, len(drawn)) == (121, 120)
 
 

@@ -16,7 +16,7 @@ import yaml
 from helpers import tiny
 from helpers.refused import refused
 
-from layerwise import choosing
+from layerwise.choosing import inputs
 from layerwise.config import read_config
 from layerwise.config.models import FolderSource, HubSource, PackageSource
 from layerwise.models.source import named
@@ -52,7 +52,7 @@ def test_a_new_config_is_valid(tasks: tuple[str, ...], tmp_path: Path) -> None:
     models = [tiny.save("bert", tmp_path / "a model"), "owner/name", package]
     labels = tmp_path / "mood.csv"
     labels.write_text("text,label\nfine,good\n")
-    rows = choosing.task_of(labels)
+    rows = inputs.task_of(labels)
     document = starter.small(list(map(str, models)), prompts, tasks, rows)
     path = starter.write(tmp_path / "new", document)
     config = read_config(path)

@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 from helpers.refused import refused
 
-from layerwise import choosing
 from layerwise.analysis import labels_of
+from layerwise.choosing import inputs
 from layerwise.io import delimited
 from layerwise.tasks import probes
 from layerwise.tasks.labels import class_names, describe_labels, kind_of_labels
@@ -49,16 +49,16 @@ def test_files_of_class_ids_and_codes_are_classes(tmp_path: Path) -> None:
     texts = [f"text {k}" for k in range(len(IDS))]
     for labels in (shuffled, [f"{label:04}" for label in shuffled]):
         pd.DataFrame({"text": texts, "label": labels}).to_csv(path, index=False)
-        data, n = choosing.read_labels(choosing.task_of(path), 1000)
+        data, n = inputs.read_labels(inputs.task_of(path), 1000)
         assert data.kind == "classification" and len(data.names) == 30
         assert "240 of 240 labelled rows, classification: 30 classes (" in data.described(n)
         assert "': 8, '" in data.described(n)
     pd.DataFrame({"text": texts, "label": shuffled}).to_csv(path, index=False)
-    data, n = choosing.read_labels(choosing.task_of(path, kind="regression"), 100)
+    data, n = inputs.read_labels(inputs.task_of(path, kind="regression"), 100)
     wanted = "100 of 240 labelled rows (140 left out), regression: numbers from 0 to 29"
     assert data.described(n) == wanted
     with refused("unknown_name"):
-        choosing.task_of(path, kind="classes")
+        inputs.task_of(path, kind="classes")
     assert labels_of(texts, shuffled).kind == "classification"
     assert labels_of(texts, shuffled, "regression").kind == "regression"
 
@@ -108,7 +108,7 @@ def test_a_file_with_two_spellings_gives_the_same_labels(half: str, tmp_path: Pa
     label = {0: ["0", "1"], 1: [half.replace("1", "0", 1), half]}
     rows = [f"text {k},{label[k >= 30][k % 2]}" for k in range(60)]
     path.write_text("\n".join(["text,label", *rows]))
-    data, _ = choosing.read_labels(choosing.task_of(path), 1000)
+    data, _ = inputs.read_labels(inputs.task_of(path), 1000)
     assert data.labels.tolist() == [0, 1] * 30
 
 
@@ -116,7 +116,7 @@ def test_labels_of_json_may_mix_texts_and_numbers(tmp_path: Path) -> None:
     path, labels = tmp_path / "l.jsonl", [True, "true", 1, False, "false", 0] * 10
     rows = [json.dumps({"text": f"t {k}", "label": label}) for k, label in enumerate(labels)]
     path.write_text("\n".join(rows))
-    data, _ = choosing.read_labels(choosing.task_of(path), 1000)
+    data, _ = inputs.read_labels(inputs.task_of(path), 1000)
     assert data.names == ("False", "True")
 
 

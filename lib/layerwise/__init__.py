@@ -15,8 +15,9 @@ from layerwise.errors import LayerwiseError
 
 if TYPE_CHECKING:
     from layerwise import metrics
-    from layerwise.api import Results, analyse, choose, open, plot  # noqa: A004
+    from layerwise.api import Results, analyse, open, plot  # noqa: A004
     from layerwise.callback import LayerMetrics
+    from layerwise.choosing import choose
     from layerwise.models.states import States
     from layerwise.vectors import embed, extract
 
@@ -36,6 +37,7 @@ __all__ = [
 HOMES = {
     "LayerMetrics": "callback",
     "States": "models.states",
+    "choose": "choosing",
     "embed": "vectors",
     "extract": "vectors",
 }

@@ -24,11 +24,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from layerwise.choosing import Choice
     from layerwise.models.load import LoadedModel
     from layerwise.tasks.labelled import Labels
 
-__all__ = ["Results", "analyse", "choose", "open", "plot"]
+__all__ = ["Results", "analyse", "open", "plot"]
 
 PROBE = "linear_probe"
 
@@ -157,70 +156,6 @@ def probe_scores(loaded: LoadedModel, data: Labels, tokens: str, threads: int) -
         normalization="raw",
         n_left_out=0,
     )
-
-
-def choose(
-    model: Any,
-    texts: Any,
-    labels: Sequence[Any] | None = None,
-    tokenizer: Any = None,
-    *,
-    tokens: str | None = None,
-    within: float | None = None,
-    layers: int | None = None,
-    kind: str | None = None,
-    column: str | None = None,
-    max_length: int | None = None,
-    revision: str = "main",
-    device: str = "auto",
-    threads: int = 1,
-) -> Choice:
-    """Recommend a layer, from labels of the prompts or from published scores.
-
-    Parameters
-    ----------
-    tokens : str, optional
-        Token selection; by default ``drop_first`` for causal models, else ``all``.
-    within : float, optional
-        Recommend the cheapest layer that loses at most so many points against the output.
-    layers : int, optional
-        Compare so many layers together, concatenated and averaged, with the best one.
-    kind : {'classification', 'regression'}, optional
-        Kind of the labels; by default classes, unless they are more than 20 numbers that are not
-        whole or hardly repeat.
-    model, texts, labels, tokenizer, column, max_length, revision, device, threads
-        As for `analyse`.
-
-    Returns
-    -------
-    Choice
-        Its `layer`, `advice`, `reason`, a `table` of every layer, and with `layers` the table
-        `several`.
-
-    Examples
-    --------
-    >>> import layerwise as lw
-    >>> choice = lw.choose(model, texts, labels, tokenizer)
-    >>> list(choice.table.columns[:4])
-    ['layer', 'score', 'low', 'high']
-    """
-    from layerwise import choosing
-    from layerwise.models.opening import open_model
-    from layerwise.models.states import States, is_array
-
-    prompts = prompts_of(texts, column)
-    data = (
-        choosing.sample_texts(prompts, len(prompts))
-        if labels is None
-        else labels_of(prompts, labels, kind)
-    )
-    what = States(model, prompts) if is_array(model) else model
-    with open_model(
-        what, tokenizer, max_length=max_length, revision=revision, device=device
-    ) as loaded:
-        return choosing.recommend(
-            loaded, data, tokens=tokens, within=within, layers=layers, threads=threads
-        )
 
 
 def plot(table: pd.DataFrame, metric: str, ax: Axes | None = None) -> Figure:

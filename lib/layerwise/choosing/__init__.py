@@ -7,106 +7,114 @@ loses significantly less in the published models of this kind.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from layerwise.analysis import score_labels
+from layerwise.analysis import labels_of, prompts_of, score_labels
 from layerwise.choosing.by_evidence import choose_by_evidence
 from layerwise.choosing.by_scores import choose_by_scores, compare_several
-from layerwise.choosing.choice import Choice, advice_together, plot
-from layerwise.choosing.inputs import (
-    read_folder,
-    read_labels,
-    read_texts,
-    sample_texts,
-    task_of,
-    with_copies_together,
-)
+from layerwise.choosing.choice import Choice, advice_together
+from layerwise.choosing.inputs import sample_texts, with_copies_together
 from layerwise.errors import LayerwiseError
-from layerwise.models.load import LoadedModel
+from layerwise.models.opening import open_model
+from layerwise.models.states import States, is_array
 from layerwise.tasks.labelled import Labels
 
-__all__ = [
-    "Choice",
-    "choose_by_scores",
-    "compare_several",
-    "plot",
-    "read_folder",
-    "read_labels",
-    "read_texts",
-    "recommend",
-    "sample_texts",
-    "task_of",
-]
-
-log = logging.getLogger(__name__)
+__all__ = ["Choice", "choose"]
 
 
-def recommend(
-    loaded: LoadedModel,
-    data: Labels | Sequence[Any],
+def choose(
+    model: Any,
+    texts: Any,
+    labels: Sequence[Any] | None = None,
+    tokenizer: Any = None,
     *,
     tokens: str | None = None,
     within: float | None = None,
     layers: int | None = None,
+    kind: str | None = None,
+    column: str | None = None,
+    max_length: int | None = None,
+    revision: str = "main",
+    device: str = "auto",
+    dtype: str = "float32",
     threads: int = 1,
 ) -> Choice:
-    """Choose a layer of a loaded model, by labels if there are any.
+    """Recommend a layer, from labels of the prompts or from published scores.
 
     Parameters
     ----------
-    data : Labels, or sequence of texts, images or recordings
-        From `read_labels` or `sample_texts`.
+    texts
+        As for `layerwise.analyse`, or the rows that `layerwise.choosing.inputs` reads from files.
     tokens : str, optional
         Token selection; by default ``drop_first`` for causal models, else ``all``.
     within : float, optional
-        Choose the cheapest layer that loses at most so many points (hundredths of the score)
+        Recommend the cheapest layer that loses at most so many points (hundredths of the score)
         against the output.
     layers : int, optional
-        Compare so many layers together with the best one, as `compare_several`.
+        Compare so many layers together, concatenated and averaged, with the best one.
+    kind : {'classification', 'regression'}, optional
+        Kind of the labels; by default classes, unless they are more than 20 numbers that are not
+        whole or hardly repeat.
+    dtype : str
+        Type that a model computes in that is loaded here.
+    model, labels, tokenizer, column, max_length, revision, device, threads
+        As for `layerwise.analyse`.
+
+    Returns
+    -------
+    Choice
+        Its `layer`, `advice`, `reason`, a `table` of every layer, and with `layers` the table
+        `several`.
+
+    Examples
+    --------
+    >>> import layerwise as lw
+    >>> choice = lw.choose(model, texts, labels, tokenizer)
+    >>> list(choice.table.columns[:4])
+    ['layer', 'score', 'low', 'high']
 
     Raises
     ------
     LayerwiseError
         If `within` or `layers` is given without labels, or the model has too few layers.
     """
-    if layers is not None and not 2 <= layers <= loaded.anatomy.n_layers:
-        raise LayerwiseError(
-            f"layers: expected 2 to {loaded.anatomy.n_layers}, the layers of {loaded.name}, got "
-            f"{layers}.",
-            code="out_of_range",
-        )
-    tokens = tokens or ("drop_first" if loaded.is_causal() else "all")
-    if not isinstance(data, Labels):
-        if within is not None:
-            raise LayerwiseError("within needs labels; give --labels.", code="conflict")
-        if layers is not None:
-            raise LayerwiseError("layers needs labels; give --labels.", code="conflict")
-        return choose_by_evidence(loaded, tokens)
-    data, n_copies = with_copies_together(data)
-    if n_copies:
-        log.warning(
-            "%d of %d rows are near-copies of others; copies stay together when rows are split "
-            "into training and test rows.",
-            n_copies,
-            len(data.labels),
-        )
-    scores: Any = score_labels(loaded, data, tokens, threads, keep_vectors=layers is not None)
-    choice = choose_by_scores(scores, data.kind, tokens, within)
-    if layers is None:
-        return choice
-    columns = [one.columns for one in scores]
-    comparison = compare_several(data, columns, layers, normalize=loaded.normalizes)
-    if comparison.better is None or within is not None:
-        return replace(
-            choice, reason=f"{choice.reason} {comparison.reason}", several=comparison.table
-        )
+    data: Any = texts
+    if not isinstance(texts, Labels):
+        prompts = prompts_of(texts, column)
+        model = States(model, prompts) if is_array(model) else model
+        data = sample_texts(prompts) if labels is None else labels_of(prompts, labels, kind)
+    if isinstance(data, Labels):
+        data, _ = with_copies_together(data)
+    elif within is not None or layers is not None:
+        name = "layers" if within is None else "within"
+        raise LayerwiseError(f"{name} needs labels; give --labels.", code="conflict")
+    with open_model(
+        model, tokenizer, max_length=max_length, revision=revision, device=device, dtype=dtype
+    ) as loaded:
+        if layers is not None and not 2 <= layers <= loaded.anatomy.n_layers:
+            raise LayerwiseError(
+                f"layers: expected 2 to {loaded.anatomy.n_layers}, the layers of {loaded.name}, "
+                f"got {layers}.",
+                code="out_of_range",
+            )
+        tokens = tokens or ("drop_first" if loaded.is_causal() else "all")
+        if not isinstance(data, Labels):
+            return choose_by_evidence(loaded, tokens)
+        scores: Any = score_labels(loaded, data, tokens, threads, keep_vectors=layers is not None)
+        choice = choose_by_scores(scores, data.kind, tokens, within)
+        if layers is None:
+            return choice
+        vectors = [score.columns for score in scores]
+        several = compare_several(data, vectors, layers, normalize=loaded.normalizes)
+    if several.better is None or within is not None:
+        reason = f"{choice.reason} {several.reason}"
+        return replace(choice, reason=reason, several=several.table)
     return replace(
         choice,
-        advice=advice_together(comparison.better),
-        reason=f"{comparison.reason} Of single layers: {choice.advice} {choice.reason}",
-        several=comparison.table,
-        together=comparison.better,
+        advice=advice_together(several.better),
+        reason=f"{several.reason} Of single layers: {choice.sentence}",
+        several=several.table,
+        together=several.better,
     )

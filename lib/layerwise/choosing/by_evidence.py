@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from layerwise import stats
 from layerwise.association import published
@@ -42,9 +42,8 @@ def choose_by_evidence(loaded: LoadedModel, tokens: str) -> Choice:
     table = published.expected_losses()
     like_own_data = table["corpus"].isna() | table["corpus"].isin(OWN_CORPORA)
     table = table[like_own_data & (table["kind"] == kind)]
-    losses = {row["rule"]: row for row in table.to_dict("records")}
     layers = {OUTPUT: last, MIDDLE: last // 2}
-    rule, reason = _best_rule(kind, losses)
+    rule, reason = _best_rule(kind, table.set_index("rule"))
     table = table.assign(layer=table["rule"].map(layers).astype("Int64"))
     return Choice(
         layers[rule],
@@ -56,30 +55,27 @@ def choose_by_evidence(loaded: LoadedModel, tokens: str) -> Choice:
     )
 
 
-def _best_rule(kind: str, losses: Mapping[str, Mapping[Any, Any]]) -> tuple[str, str]:
+def _best_rule(kind: str, losses: pd.DataFrame) -> tuple[str, str]:
     """The rule to follow for a kind of model, and the evidence."""
-    if not losses:
+    if losses.empty:
         return OUTPUT, f"There are no published scores of a model of this kind ({kind})."
-    n_models = losses[OUTPUT]["n_models"]
+    rows: Any = losses.to_dict("index")
+    told = {}
+    for rule in (OUTPUT, MIDDLE):
+        row = rows[rule]
+        ends = f"95% CI {row['low']:.1f} to {row['high']:.1f}"
+        told[rule] = f"{row['loss']:.1f} points ({ends if np.isfinite(row['low']) else 'no CI'})"
+    n_models = rows[OUTPUT]["n_models"]
     models = f"{n_models} published {kind}s" if n_models > 1 else f"the one published {kind}"
     reason = (
-        f"In {models}, the output loses {_loss(losses[OUTPUT])} against the best layer, the "
-        f"middle layer {_loss(losses[MIDDLE])}"
+        f"In {models}, the output loses {told[OUTPUT]} against the best layer, the middle layer "
+        f"{told[MIDDLE]}"
     )
     if n_models < stats.FEWEST:
         return OUTPUT, f"{reason}: too few models to recommend another layer."
     by_model = published.losses()
     by_model = by_model[by_model["kind"] == kind].pivot_table("loss", "model", "rule")
     less = stats.paired_difference(by_model[OUTPUT], by_model[MIDDLE])
-    significant = less.low > 0
-    reason += (
-        f". The difference ({less.low:.1f} to {less.high:.1f}) is "
-        f"{'' if significant else 'not '}significant."
-    )
-    return (MIDDLE if significant else OUTPUT), reason
-
-
-def _loss(row: Mapping[Any, Any]) -> str:
-    """A loss in points with its interval, if there is one."""
-    interval = f"95% CI {row['low']:.1f} to {row['high']:.1f}"
-    return f"{row['loss']:.1f} points ({interval if np.isfinite(row['low']) else 'no CI'})"
+    rule, negation = (MIDDLE, "") if less.low > 0 else (OUTPUT, "not ")
+    difference = f"The difference ({less.low:.1f} to {less.high:.1f}) is {negation}significant."
+    return rule, f"{reason}. {difference}"

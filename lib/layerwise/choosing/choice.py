@@ -93,7 +93,11 @@ class Choice:
         settings |= {"tokens": self.tokens, "pooling": "mean", **options}
         folder = f"{name}-{'-'.join(map(str, used.layers))}"
         words = ["layerwise", "export", model, folder]
-        words += [str(x) for key, value in settings.items() for x in (f"--{key}", value)]
+        words += [
+            str(x)
+            for key, value in settings.items()
+            for x in (f"--{key.replace('_', '-')}", value)
+        ]
         return shlex.join(words)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from layerwise.analysis import labels_of, prompts_of, refuse_column
-from layerwise.config.tasks import LabelledEntry
-from layerwise.corpora.media import Medium
+from layerwise.config.tasks import TAGGED, LabelledEntry
 from layerwise.corpora.media_sources import in_folder
 from layerwise.corpora.sources import read_rows
 from layerwise.errors import LayerwiseError, check_name, closest, listed
@@ -24,9 +23,10 @@ from layerwise.tasks import labelled, probes
 from layerwise.tasks.labelled import Labels
 from layerwise.tasks.labels import KINDS, kind_of_labels, read_tagged
 
+log = logging.getLogger(__name__)
+
 FEWEST_TEXTS = 20
 SHARE_OF_NEAR_COPIES = 0.9
-TAGGED = (".conll", ".conllu")
 
 
 def read_texts(
@@ -35,11 +35,6 @@ def read_texts(
     """Read the texts of a file, or the images or recordings of a folder, and count all.
 
     They are sampled as by `sample_texts`; files of a folder that are not drawn are not read.
-
-    Raises
-    ------
-    LayerwiseError
-        As `sample_texts` and `layerwise.analysis.prompts_of`.
     """
     if not path.is_dir():
         texts = prompts_of(path, column)
@@ -47,17 +42,11 @@ def read_texts(
     if column is not None:
         refuse_column(path, column)
     media, read = in_folder(path)
-    drawn: dict[str, tuple[int, Medium]] = {}
-    for place in np.random.default_rng(seed).permutation(len(media.ids)):
-        if len(drawn) == most:
-            break
-        medium = read(place)
-        drawn.setdefault(medium.sha256, (place, medium))
-    _check_enough(len(drawn))
-    return [medium for _, medium in sorted(drawn.values(), key=itemgetter(0))], len(media.ids)
+    drawn = np.random.default_rng(seed).permutation(len(media.ids))[:most]
+    return sample_texts([read(row) for row in sorted(drawn)]), len(media.ids)
 
 
-def sample_texts(texts: Sequence[Any], most: int, seed: int = 0) -> list[Any]:
+def sample_texts(texts: Sequence[Any], most: int | None = None, seed: int = 0) -> list[Any]:
     """Distinct texts, images or recordings, without blank texts, at most so many, drawn by a seed.
 
     Raises
@@ -65,20 +54,16 @@ def sample_texts(texts: Sequence[Any], most: int, seed: int = 0) -> list[Any]:
     LayerwiseError
         If there are fewer than `FEWEST_TEXTS`.
     """
-    given = (t for t in texts if not isinstance(t, str) or t.strip())
-    distinct = list({getattr(t, "sha256", t): t for t in given}.values())
-    _check_enough(len(distinct))
-    drawn = np.random.default_rng(seed).permutation(len(distinct))[:most]
-    return [distinct[row] for row in sorted(drawn)]
-
-
-def _check_enough(n: int) -> None:
-    if n < FEWEST_TEXTS:
+    filled = (t for t in texts if not isinstance(t, str) or t.strip())
+    distinct = list({getattr(t, "sha256", t): t for t in filled}.values())
+    if len(distinct) < FEWEST_TEXTS:
         raise LayerwiseError(
-            f"{n} different texts given; choosing a layer takes {FEWEST_TEXTS}, better some "
-            "hundreds.",
+            f"{len(distinct)} different texts given; choosing a layer takes {FEWEST_TEXTS}, "
+            "better some hundreds.",
             code="too_few",
         )
+    drawn = np.random.default_rng(seed).permutation(len(distinct))[:most]
+    return [distinct[row] for row in sorted(drawn)]
 
 
 def task_of(
@@ -105,20 +90,22 @@ def task_of(
     LayerwiseError
         If it lacks a column, or columns are named of a file of tags.
     """
-    given = {"file": str(path), "texts": [*texts] or None, "label": label, "seed": seed}
     if kind is not None:
         check_name("kind", kind, KINDS)
-    if path.suffix.lower() in TAGGED:
-        if kind is not None:
-            raise LayerwiseError(
-                f"{path} has tags, which are classes; remove --kind.", code="conflict"
-            )
-        return parse(LabelledEntry, {**given, "kind": "tags"}, str(path))
-    frame = read_rows(path)
-    pairs = len(texts) == 2 or (not texts and {"first", "second"} <= set(frame.columns))
-    task = parse(
-        LabelledEntry, {**given, "kind": "pairs" if pairs else "classification"}, str(path)
-    )
+    is_tagged = path.suffix.lower() in TAGGED
+    frame = pd.DataFrame() if is_tagged else read_rows(path)
+    has_pairs = len(texts) == 2 or (not texts and {"first", "second"} <= set(frame.columns))
+    only = "tags" if is_tagged else "pairs" if has_pairs else None
+    if only and kind:
+        raise LayerwiseError(
+            f"{path} has {only}, and --kind is for a label of each text; remove it.",
+            code="conflict",
+        )
+    columns = {"texts": [*texts] or None, "label": label}
+    settings = {"file": str(path), "seed": seed, "kind": only or kind or KINDS[0], **columns}
+    task = parse(LabelledEntry, settings, str(path))
+    if is_tagged:
+        return task
     for name in (*task.text_columns, task.label_column):
         if name not in frame:
             raise LayerwiseError(
@@ -127,14 +114,10 @@ def task_of(
                 "and --label.",
                 code="unknown_name",
             )
-    if pairs and kind is not None:
-        raise LayerwiseError(
-            f"{path} has pairs of texts, whose labels are numbers; remove --kind.", code="conflict"
-        )
-    if pairs:
+    if only or kind:
         return task
     in_text = path.suffix.lower() in (".csv", ".tsv")  # Their numbers are texts.
-    kind = kind or kind_of_labels(frame[task.label_column], in_text=in_text)
+    kind = kind_of_labels(frame[task.label_column], in_text=in_text)
     return task.model_copy(update={"kind": kind})
 
 
@@ -152,7 +135,15 @@ def read_labels(task: LabelledEntry, most: int) -> tuple[Labels, int]:
     if task.kind == "tags":
         n = sum(len(sentence.words) for sentence in read_tagged(Path(str(task.file))))
         return labelled.read(task.model_copy(update={"sample": most})), n
-    return _sampled(labelled.read(task), most)
+    data = labelled.read(task)
+    return sample_labels(data, most), len(data.labels)
+
+
+def sample_labels(data: Labels, most: int) -> Labels:
+    """At most so many rows, drawn by their seed."""
+    sample = data.rows(_drawn(data, most))
+    sample.check_splits()
+    return sample
 
 
 def read_folder(folder: Path, most: int, seed: int = 0) -> tuple[Labels, int]:
@@ -172,29 +163,19 @@ def read_folder(folder: Path, most: int, seed: int = 0) -> tuple[Labels, int]:
             "is the label.",
             code="too_few",
         )
-    n, numbers = len(media.ids), probes.classes(media.labels)
-    files = Labels("classification", [media.ids], numbers, media.ids, seed)
-    rows = range(n) if n <= most else _drawn(files, most)
+    numbers = probes.classes(media.labels)
+    rows = _drawn(Labels("classification", [media.ids], numbers, media.ids, seed), most)
     labels = [media.labels[row] for row in rows]
     data = labels_of([read(row) for row in rows], labels, "classification")
     data = replace(data, seed=seed)
     data.check_splits()
-    return data, n
-
-
-def _sampled(data: Labels, most: int) -> tuple[Labels, int]:
-    """At most so many rows, and the number of all."""
-    n = len(data.labels)
-    if n <= most:
-        return data, n
-    rows = _drawn(data, most)
-    sample = data.rows(rows)
-    sample.check_splits()
-    return sample, n
+    return data, len(media.ids)
 
 
 def _drawn(data: Labels, most: int) -> Any:
     """Rows drawn at random; of each class at least as many groups as there are splits, or all."""
+    if len(data.labels) <= most:
+        return np.arange(len(data.labels))
     rows = pd.DataFrame({"label": data.labels, "group": data.groups})
     rows = rows.iloc[np.random.default_rng(data.seed).permutation(len(rows))]
     needed = rows.index[:0]
@@ -241,14 +222,20 @@ def with_copies_together(data: Labels) -> tuple[Labels, int]:
     groups, names = pd.factorize(np.array(data.groups, dtype=object))
     links, n = coo_array((len(names), len(names)), dtype=bool), 0
     for start in range(0, len(groups), 1000):
-        part = slice(start, start + 1000)
-        alike = [(c[part] @ c.T).toarray() >= SHARE_OF_NEAR_COPIES for c in counts]
-        copies = np.logical_and.reduce(alike) & (groups[part, None] != groups)
+        block = slice(start, start + 1000)
+        alike = [(c[block] @ c.T).toarray() >= SHARE_OF_NEAR_COPIES for c in counts]
+        copies = np.logical_and.reduce(alike) & (groups[block, None] != groups)
         n += int(copies.any(axis=1).sum())
-        ends = groups[part][copies.nonzero()[0]], groups[copies.nonzero()[1]]
+        ends = groups[block][copies.nonzero()[0]], groups[copies.nonzero()[1]]
         links += coo_array((np.ones(len(ends[0]), bool), ends), links.shape)
     if n == 0:
         return data, 0
+    log.warning(
+        "%d of %d rows are near-copies of others; copies stay together when rows are split into "
+        "training and test rows.",
+        n,
+        len(data.labels),
+    )
     joined = replace(data, groups=connected_components(links, directed=False)[1][groups].tolist())
     try:
         joined.check_splits()

@@ -220,7 +220,10 @@ def choose(
             "Give either a file of texts, or labelled rows by --labels.", code="conflict"
         )
     from layerwise import choosing
-    from layerwise.models.texts import Texts
+    from layerwise.activations.extract import set_threads
+    from layerwise.choosing import inputs
+    from layerwise.choosing.choice import plot as draw
+    from layerwise.corpora.media import Medium
     from layerwise.vocabulary import TOKENS
 
     if tokens is not None:
@@ -231,28 +234,31 @@ def choose(
         assert texts is not None
         if label or len(text or ()) > 1:
             raise LayerwiseError("--label and a second --text need --labels.", code="conflict")
-        data, n = choosing.read_texts(texts, *text or (), most=sample, seed=seed)
+        data, n = inputs.read_texts(texts, *text or (), most=sample, seed=seed)
         used = f"{len(data)} of {n} {getattr(data[0], 'kind', 'text')}s"
     elif labels.is_dir():
         if label or text:
             raise LayerwiseError(
                 "--text and --label name columns, which a folder does not have.", code="conflict"
             )
-        data, n = choosing.read_folder(labels, sample, seed)
+        data, n = inputs.read_folder(labels, sample, seed)
         used = data.described(n, "labelled files")
     else:
-        task = choosing.task_of(labels, text or (), label, seed, kind)
-        data, n = choosing.read_labels(task, sample)
+        task = inputs.task_of(labels, text or (), label, seed, kind)
+        data, n = inputs.read_labels(task, sample)
         used = data.described(n)
-    with _opened(model, threads, max_length, revision, device, dtype) as loaded:
-        choice = choosing.recommend(
-            loaded,
-            data,
-            tokens=tokens,
-            within=within,
-            layers=layers,
-            threads=threads,
-        )
+    set_threads(threads)
+    options: dict[str, Any] = {"max_length": max_length, "revision": revision, "dtype": dtype}
+    choice = choosing.choose(
+        model,
+        data,
+        tokens=tokens,
+        within=within,
+        layers=layers,
+        device=device,
+        threads=threads,
+        **options,
+    )
     if labels is not None:
         say(f"Read {used}.")
         used = ""
@@ -262,14 +268,13 @@ def choose(
         say(choice.table.round(3).to_string(index=False, na_rep="–"))
     if choice.several is not None:
         say(choice.several.round(3).to_string(index=False))
-    options = {"max-length": max_length, "revision": revision, "dtype": dtype}
-    usual = {"revision": "main", "dtype": "float32"}
-    options = {key: value for key, value in options.items() if value != usual.get(key)}
-    if isinstance(loaded.reader, Texts):
-        say(f"To save it: {choice.export_command(model, **options)}")
+    if not isinstance(data[0] if labels is None else data.texts[0][0], Medium):
+        usual = {"max_length": None, "revision": "main", "dtype": "float32"}
+        special = {key: value for key, value in options.items() if value != usual[key]}
+        say(f"To save it: {choice.export_command(model, **special)}")
     write_table(choice.whole_table, csv, json)
     if plot is not None:
-        choosing.plot(choice, plot)
+        draw(choice, plot)
 
 
 @app.command()
@@ -391,7 +396,7 @@ def new(
     --folder mystudy;
     layerwise new --paper EleutherAI/pythia-70m --revision log
     """
-    from layerwise import choosing
+    from layerwise.choosing.inputs import task_of
     from layerwise.run import starter
     from layerwise.tasks.catalog import PAPER
 
@@ -415,7 +420,7 @@ def new(
             )
         rows = None
         if labels is not None:
-            rows = choosing.task_of(labels.absolute(), text or (), label)
+            rows = task_of(labels.absolute(), text or (), label)
         column = text[0] if text and has_columns else None
         document = starter.small(names, texts, task or (), rows, column)
     path = starter.write(folder, document)
