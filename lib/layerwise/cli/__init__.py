@@ -219,8 +219,9 @@ def choose(
         raise LayerwiseError(
             "Give either a file of texts, or labelled rows by --labels.", code="conflict"
         )
+    import torch
+
     from layerwise import choosing
-    from layerwise.activations.extract import set_threads
     from layerwise.choosing import inputs
     from layerwise.choosing.choice import plot as draw
     from layerwise.corpora.media import Medium
@@ -247,7 +248,7 @@ def choose(
         task = inputs.task_of(labels, text or (), label, seed, kind)
         data, n = inputs.read_labels(task, sample)
         used = data.described(n)
-    set_threads(threads)
+    torch.set_num_threads(threads)
     options: dict[str, Any] = {"max_length": max_length, "revision": revision, "dtype": dtype}
     choice = choosing.choose(
         model,

@@ -29,7 +29,6 @@ from layerwise.project import rules_of
 from layerwise.run.plan import OF_METRICS, OF_RESULTS, OF_SCORES, Plan, PlannedStudy, paths_of
 from layerwise.tasks import catalog
 from layerwise.tasks.catalog import AUDIO_TYPES, IMAGE_TYPES, PAPER, TYPES
-from layerwise.tasks.task import DEFAULT, PROMPT_TYPES
 from layerwise.vocabulary import LABELS
 
 log = logging.getLogger(__name__)
@@ -205,6 +204,10 @@ def _check_tasks(config: Config) -> None:
 
 
 def _check_prompts(config: Config) -> None:
+    if not any(isinstance(entry.prompts, dict) for entry in config.models.values()):
+        return
+    from layerwise.tasks.task import DEFAULT, PROMPT_TYPES  # imports torch
+
     choices = {*PAPER, *TYPES, *config.tasks}
     for model, entry in config.models.items():
         for name in entry.prompts if isinstance(entry.prompts, dict) else ():
