@@ -51,37 +51,50 @@ def run(
     LayerwiseError
         In the first pass, if a pre-norm block's sub-layers do not add up to its output.
     """
-
-    n_tokens = token_count(inputs)
-    layer = 0
-
-    def give(layer: int, sublayer: str, states: Tensor) -> None:
-        states = states.transpose(0, 1) if anatomy.time_first else states
-        # Longformer pads a batch to a multiple of its window.
-        hand_over(layer, sublayer, states[:, :n_tokens])
-
-    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        nonlocal layer
-        give(layer, BLOCK, stream(args, kwargs))
-        layer += 1
-
-    def after(_: nn.Module, __: Any, output: Any) -> None:
-        if layer == len(anatomy.blocks):
-            give(layer, BLOCK, first_tensor(output))
-
-    inner = [name for name in sublayers if name != BLOCK]
+    wanted = [name for name in sublayers if name != BLOCK]
+    current = _Pass(anatomy, token_count(inputs), hand_over, bool(wanted or ablate))
     with ExitStack() as stack:
         for block in dict.fromkeys(anatomy.blocks):
-            stack.callback(block.register_forward_pre_hook(before, with_kwargs=True).remove)
-        # Before those of sub-layers, which so see what is left.
-        for one in ablate:
-            _silence(anatomy, one, lambda: layer, stack)
-        for block in dict.fromkeys(anatomy.blocks):
-            if inner:
-                _look_inside(anatomy, block, inner, lambda: layer, give, stack)
-        stack.callback(anatomy.last.register_forward_hook(after).remove)
+            stack.callback(block.register_forward_pre_hook(current.enter, with_kwargs=True).remove)
+        # Before the hooks of sub-layers, which so see what is left.
+        for ablation in ablate:
+            _silence(current, ablation, stack)
+        for block in dict.fromkeys(anatomy.blocks if wanted else ()):
+            _look_inside(current, block, wanted, stack)
+        stack.callback(anatomy.last.register_forward_hook(current.leave).remove)
         states = getattr(model(**inputs, **pass_options(model)), "last_hidden_state", None)
         return states if isinstance(states, Tensor) else None
+
+
+class _Pass:
+    """A pass: the layer that is computed, and what its block has received."""
+
+    input: Tensor
+
+    def __init__(
+        self, anatomy: Anatomy, n_tokens: int | None, hand_over: HandOver, keeps_input: bool
+    ) -> None:
+        self.anatomy, self.n_tokens, self.hand_over = anatomy, n_tokens, hand_over
+        self.keeps_input, self.layer = keeps_input, 0
+
+    def give(self, sublayer: str, states: Tensor) -> None:
+        """Hand over states of the layer."""
+        states = states.transpose(0, 1) if self.anatomy.time_first else states
+        # Longformer pads a batch to a multiple of its window.
+        self.hand_over(self.layer, sublayer, states[:, : self.n_tokens])
+
+    def enter(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A block begins: what it receives is the layer before it."""
+        states = args[0] if args else kwargs["hidden_states"]
+        self.give(BLOCK, states)
+        if self.keeps_input:  # copied because some blocks add to it in place
+            self.input = states.clone()
+        self.layer += 1
+
+    def leave(self, _: nn.Module, __: Any, output: Any) -> None:
+        """The last block ends, which may run several times."""
+        if self.layer == len(self.anatomy.blocks):
+            self.give(BLOCK, first_tensor(output))
 
 
 def token_count(inputs: Mapping[str, Tensor]) -> int | None:
@@ -101,93 +114,76 @@ def pass_options(model: nn.Module) -> dict[str, Any]:
     return options
 
 
-def _silence(
-    anatomy: Anatomy, ablation: Ablation, running: Callable[[], int], stack: ExitStack
-) -> None:
-    """Put hooks on a block that set what one of its parts adds to zero."""
-    block = anatomy.blocks[ablation.layer - 1]
-    module = block.get_submodule(getattr(anatomy.parts[ablation.layer - 1], ablation.part))
-    shape = torch.Size()
-
-    def enter(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        nonlocal shape
-        shape = stream(args, kwargs).shape
+def _silence(current: _Pass, ablation: Ablation, stack: ExitStack) -> None:
+    """Put a hook on a block that sets what one of its parts adds to zero."""
+    anatomy, number = current.anatomy, ablation.layer - 1
+    path = getattr(anatomy.parts[number], ablation.part)
 
     def leave(_: nn.Module, __: Any, output: Any) -> Any:
-        if running() != ablation.layer:  # a block may run several times
+        if current.layer != ablation.layer:  # a block may run several times
             return output
         states = first_tensor(output).clone()
         # Some MLPs work on (B * T, D).
-        tokens = states.view(shape).transpose(0, 1) if anatomy.time_first else states.view(shape)
+        tokens = states.view(current.input.shape)
+        tokens = tokens.transpose(0, 1) if anatomy.time_first else tokens
         tokens[:, : 1 if ablation.token == "first" else None] = 0
         return states if isinstance(output, Tensor) else (states, *output[1:])
 
-    stack.callback(block.register_forward_pre_hook(enter, with_kwargs=True).remove)
+    module = anatomy.blocks[number].get_submodule(path)
     stack.callback(module.register_forward_hook(leave).remove)
 
 
 def _look_inside(
-    anatomy: Anatomy,
-    block: nn.Module,
-    wanted: Sequence[str],
-    running: Callable[[], int],
-    hand_over: HandOver,
-    stack: ExitStack,
+    current: _Pass, block: nn.Module, wanted: Sequence[str], stack: ExitStack
 ) -> None:
-    """Put hooks on the sub-layers of a block; `running` gives the layer that is computed."""
+    """Put hooks on the sub-layers of a block."""
+    anatomy = current.anatomy
     seen: dict[str, Tensor] = {}
 
-    def enter(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        # Copied, here and below, because some blocks add to their sub-layers' outputs in place.
-        seen["input"] = stream(args, kwargs).clone()
-
     def leave(_: nn.Module, __: Any, output: Any) -> None:
-        layer = running()
         if "mixer_residual" not in seen:  # pre-norm
-            seen["mixer_residual"] = seen["input"] + seen["mixer"]
+            seen["mixer_residual"] = current.input + seen["mixer"]
             # Only once, because it synchronises the device.
-            if layer not in anatomy.added_up:
-                _check(anatomy, layer, seen, first_tensor(output))
-                anatomy.added_up.add(layer)
+            if current.layer not in anatomy.added_up:
+                _check(current, seen, first_tensor(output))
+                anatomy.added_up.add(current.layer)
         for name in SUBLAYERS:
             if name in wanted:
-                hand_over(layer, name, seen[name])
+                current.give(name, seen[name])
         seen.clear()
 
-    stack.callback(block.register_forward_pre_hook(enter, with_kwargs=True).remove)
     for name, path in anatomy.parts[anatomy.blocks.index(block)].named().items():
 
         def saw(_: nn.Module, __: Any, output: Any, name: str = name) -> None:
             states = first_tensor(output)
-            if not isinstance(states, Tensor) or states.numel() != seen["input"].numel():
-                raise _unfit(anatomy, running(), f"{name} has states of another shape")
-            # Some MLPs work on (B * T, D).
-            seen[name] = states.clone().view_as(seen["input"])
+            if not isinstance(states, Tensor) or states.numel() != current.input.numel():
+                raise _unfit(current, f"{name} has states of another shape")
+            # Some MLPs work on (B * T, D). Copied because some blocks add to it in place.
+            seen[name] = states.clone().view_as(current.input)
 
         stack.callback(block.get_submodule(path).register_forward_hook(saw).remove)
     stack.callback(block.register_forward_hook(leave).remove)
 
 
-def _check(anatomy: Anatomy, layer: int, seen: Mapping[str, Tensor], output: Tensor) -> None:
+def _check(current: _Pass, seen: Mapping[str, Tensor], output: Tensor) -> None:
     """Refuse a pre-norm block whose sub-layers do not add up to its output."""
     summed = seen["mixer_residual"] + seen.get("mlp", 0)
-    change = (output - seen["input"]).float()
     off = torch.linalg.vector_norm((summed - output).float())
     # Relative to what the block adds, since a sink in the stream would hide any error. In a
     # large stream, low precision rounds what a block adds, so the stream counts too.
-    size = torch.linalg.vector_norm(change)
+    size = torch.linalg.vector_norm((output - current.input).float())
     rounding = torch.finfo(output.dtype).eps * torch.linalg.vector_norm(output.float())
     if off > TOLERANCE * size + 4 * rounding:
         raise _unfit(
-            anatomy, layer, f"input + mixer + MLP is off by {float(off / size):.0%} of its change"
+            current, f"input + mixer + MLP is off by {float(off / size):.0%} of its change"
         )
 
 
-def _unfit(anatomy: Anatomy, layer: int, why: str) -> LayerwiseError:
+def _unfit(current: _Pass, why: str) -> LayerwiseError:
     return LayerwiseError(
-        f"The sub-layers of the architecture {anatomy.kind!r} do not add up to its block at layer "
-        f"{layer}: {why}; correct its entry in lib/layerwise/models/sublayers.yaml, or ask for no "
-        "extract.sublayers.",
+        f"The sub-layers of the architecture {current.anatomy.kind!r} do not add up to its block "
+        f"at layer {current.layer}: {why}; correct its entry in "
+        "lib/layerwise/models/sublayers.yaml, or ask for no extract.sublayers.",
         code="unsupported",
     )
 
@@ -195,9 +191,3 @@ def _unfit(anatomy: Anatomy, layer: int, why: str) -> LayerwiseError:
 def first_tensor(output: Any) -> Tensor:
     """A module's output, or the first entry of it if there are several."""
     return output if isinstance(output, Tensor) else output[0]
-
-
-def stream(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """The inputs of a block."""
-    states: Tensor = args[0] if args else kwargs["hidden_states"]
-    return states

@@ -160,8 +160,8 @@ class LoadedModel:
         """True if no state depends on later tokens, tested with two short prompts."""
         if isinstance(self.reader, States):
             return False
-        one, other = self.reader.halves()
-        return causal(self.model, self.anatomy, on(self.device, one), on(self.device, other))
+        inputs = on(self.device, self.reader.example())
+        return causal(self.model, self.anatomy, inputs, self.reader.time_axis)
 
     def check_tokens(self, choices: Iterable[str]) -> None:
         """Check that the model has the selected tokens.

@@ -155,6 +155,7 @@ class Images:
         self.kind = str(config.model_type)
         self.pool = reading_pool()
         self.max_length = 0
+        self.time_axis = 1 if self.kind == OF_COLOURS else 2
         self.start_token = getattr(config, "vocab_size", 0) - 1
         if self.kind == MASKED:
             config.mask_ratio = 0.0
@@ -224,15 +225,6 @@ class Images:
     def neighbours(self) -> None:
         """None: all images have one length."""
 
-    def halves(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Inputs for two images with equal upper halves."""
-        one, other = self._examples()[:2]
-        along = 0 if one.ndim == 1 else 1
-        half, n = one.shape[along] // 2, one.shape[along]
-        parts = [one.narrow(along, 0, half), other.narrow(along, half, n - half)]
-        mixed = torch.cat(parts, dim=along)
-        return self._named(one[None]), self._named(mixed[None])
-
     def fit(self, anatomy: Anatomy, n_tokens: int) -> Anatomy:
         """The anatomy with the tokens in front of the patches, of the example's `n_tokens`."""
         self.max_length = n_tokens
@@ -293,6 +285,8 @@ class Recordings:
         short, long = (self._features(_noise(n)) for n in self.sizes)
         self.of_waveforms = short[0].ndim == 1
         self.is_fixed = short[0].shape == long[0].shape
+        # Whisper's spectrograms have time behind the frequencies.
+        self.time_axis = 1 + (int(np.argmax(short[0].shape)) if self.is_fixed else 0)
         # Of patches of a spectrogram of fixed length, all count.
         self.of_patches = self.is_fixed and short[1] == long[1]
         of_silence = self.is_fixed and not self.of_patches
@@ -384,17 +378,6 @@ class Recordings:
         all inputs have one length."""
         first, _, longer = self._examples()
         return None if self.is_fixed else (self._padded(first, longer), self._padded(first))
-
-    def halves(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Inputs with equal first halves."""
-        generator = torch.Generator().manual_seed(0)
-        one = self._examples()[0]
-        one = torch.randn(one.shape, generator=generator).to(one)
-        # Whisper's spectrograms have time behind the frequencies.
-        along = int(np.argmax(one.shape)) if self.is_fixed else 0
-        n = one.shape[along]
-        halves = [one.narrow(along, 0, n // 2), one.narrow(along, n // 2, n - n // 2).flip(along)]
-        return self._padded(one), self._padded(torch.cat(halves, along))
 
     def fit(self, anatomy: Anatomy, n_tokens: int) -> Anatomy:
         """The anatomy with the tokens in front of patches, of the example's `n_tokens`.

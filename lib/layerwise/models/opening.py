@@ -66,23 +66,24 @@ def open_model(
     LayerwiseError
         If there is no such model, or its layers cannot be read.
     """
-    if isinstance(what, States):
-        yield _given(what, name, _without_source(max_length), "main")
-        return
-    if not isinstance(what, str | Path | Model):
-        with unchanged(what) as network:
-            yield _live(network, what, reader, name, max_length)
-        return
+    settings: dict[str, Any] = {"source": None, "max_length": max_length}
     if isinstance(what, Model):
         entry = what
-    else:
+    elif isinstance(what, str | Path):
         source = named(str(what))
-        entry = parse(Model, {"source": source.plain(), "max_length": max_length})
+        entry = parse(Model, settings | {"source": source.plain()})
         name = name or getattr(source, "package", "") or str(what).rstrip("/").rpartition("/")[2]
-    if isinstance(entry.source, StatesSource):
-        yield _given(States.read(Path(locate(entry.source, revision).name)), name, entry, revision)
     else:
+        entry = Model.model_construct(**settings)
+    if isinstance(entry.source, StatesSource):
+        what = States.read(Path(locate(entry.source, revision).name))
+    if isinstance(what, States):
+        yield _given(what, name, entry, revision)
+    elif entry.source is not None:
         yield load(name, entry, revision, device=device, dtype=dtype)
+    else:
+        with unchanged(what) as network:
+            yield _live(network, what, reader, name, entry)
 
 
 def depth_of(model: str, revision: str) -> int | None:
@@ -117,13 +118,7 @@ def _given(states: States, name: str, entry: Model, revision: str) -> LoadedMode
     )
 
 
-def _without_source(max_length: int | None) -> Model:
-    """The entry of what is in memory."""
-    settings: dict[str, Any] = {"source": None, "max_length": max_length}
-    return Model.model_construct(**settings)
-
-
-def _live(network: Any, model: Any, reader: Any, name: str, max_length: int | None) -> LoadedModel:
+def _live(network: Any, model: Any, reader: Any, name: str, entry: Model) -> LoadedModel:
     """Prepare a network, which is part of a model in memory."""
     quiet()
     origin = str(network.config.name_or_path or "")
@@ -143,7 +138,7 @@ def _live(network: Any, model: Any, reader: Any, name: str, max_length: int | No
         name,
         network.eval(),
         reader,
-        _without_source(max_length),
+        entry,
         revision="live",
         dtype=str(network.dtype).removeprefix("torch."),
         weights="",

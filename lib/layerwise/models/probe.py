@@ -7,6 +7,7 @@ pass shows if a prompt's states depend on a longer prompt in its batch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -150,19 +151,24 @@ def batched(
 
 
 @torch.inference_mode()
-def causal(
-    model: nn.Module, anatomy: Anatomy, one: Mapping[str, Tensor], other: Mapping[str, Tensor]
-) -> bool:
+def causal(model: nn.Module, anatomy: Anatomy, inputs: Mapping[str, Tensor], axis: int) -> bool:
     """True if no state depends on later tokens.
 
     Parameters
     ----------
-    one, other : mapping
-        Inputs that differ only in their second half; the states of the first third of the tokens
-        are compared.
+    inputs : mapping
+        The model's inputs for some prompts; the main one comes first. With its second half
+        reversed, the states of the first third of the tokens are compared.
+    axis : int
+        The main input's axis of time.
     """
-    first, second = (_states(model, anatomy, inputs) for inputs in (one, other))
-    early = slice(first[0].shape[1] // 3)
+    name, values = next(iter(inputs.items()))
+    if values.is_floating_point():  # noise, since of silence each half is the same
+        values = torch.randn(values.shape, generator=torch.Generator().manual_seed(0)).to(values)
+    start, end = values.tensor_split(2, axis)
+    both = (values, torch.cat([start, end.flip(axis)], axis))
+    first, second = (_states(model, anatomy, {**inputs, name: one}) for one in both)
+    early = slice(math.ceil(first[0].shape[1] / 3))
     change = _differ([layer[:, early] for layer in first], [layer[:, early] for layer in second])
     return change <= _tolerance(model, STILL)
 

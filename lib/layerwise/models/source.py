@@ -10,12 +10,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from layerwise.config.models import (
-    FetchedSource,
     FolderAdapter,
     FolderSource,
     HubAdapter,
@@ -48,40 +50,10 @@ NOTES = {".lock", ".md", ".log"}
 ADAPTER = "adapter_config.json"
 UNREAD = PICKLES | EXPORTS | NOTES
 
-OFFLINE = (
-    "{name} is not in the cache, and the hub cannot be reached; fetch it on a "
-    "machine with a network (`hf download {name} --revision {revision}`), set HF_HOME to a cache "
-    "that has it, or name a folder that holds it."
-)
-NO_TOKENIZER = (
-    "it has no tokenizer with a vocabulary; put the tokenizer's files (such as tokenizer.json and "
-    "tokenizer_config.json) into the folder of the weights."
-)
-CODE = (
-    "{name} needs code that comes with it; read that code, then set trust_remote_code: true for "
-    "this model."
-)
 # Types of exceptions or words in their texts, and what they mean; the first that fits.
-SIGNS = {
-    "GatedRepoError": "access to {name} needs a token: accept its terms on its page, then run `hf "
-    "auth login` or set HF_TOKEN.",
-    "RevisionNotFoundError": "{name} has no branch or tag {revision!r}; see the branches on its "
-    "page.",
-    "RepositoryNotFoundError": "there is no model {name!r} on the hub, or it is private: check "
-    "the name, or run `hf auth login` if it is yours.",
-    "HFValidationError": "{name!r} cannot be a name on the hub; names are like 'owner/model'.",
-    "LocalEntryNotFoundError": OFFLINE,
-    "OfflineModeIsEnabled": OFFLINE,
-    "ConnectError": OFFLINE,
-    "trust_remote_code": CODE,
-    "custom code": CODE,
-    "instantiate the backend tokenizer": NO_TOKENIZER,
-    "no file named model.safetensors": "{name} has no weights as safetensors, and pickle files "
-    "are not read: they can run code; convert them to safetensors first.",
-    "preprocessor_config.json": "{name} has no preprocessor_config.json, which says how images "
-    "are scaled and normalised; put it there, or say so in the model's entry, as in preprocess: "
-    "{{size: 224, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}}.",
-}
+_ROWS = yaml.safe_load(files(__package__).joinpath("remedies.yaml").read_text(encoding="utf-8"))
+SIGNS: dict[str, str] = {sign: row["remedy"] for row in _ROWS for sign in row["signs"]}
+OFFLINE, NO_TOKENIZER = SIGNS["OfflineModeIsEnabled"], SIGNS["instantiate the backend tokenizer"]
 
 AnySource = HubSource | FolderSource | PackageSource | StatesSource | HubAdapter | FolderAdapter
 
@@ -157,34 +129,26 @@ def locate(source: AnySource, revision: str = "main") -> Location:
                 f"folder: {source.hub!r} for it, or move it away for the model on the hub.",
                 code="ambiguous",
             )
-        if isinstance(source, HubAdapter):
-            return Location(source.hub, source.revision)
-        at = source.commit if isinstance(source, FetchedSource) else revision
-        return Location(source.hub, at, source.gguf_file)
-    if isinstance(source, StatesSource):
-        file = source.states.replace("{revision}", revision)
-        if not is_file(file):
-            raise LayerwiseError(
-                f"There is no file of states {file}; check the model's source in the config.",
-                code="missing_file",
-            )
-        return Location(file, None)
+        at = getattr(source, "commit", getattr(source, "revision", revision))
+        return Location(source.hub, at, getattr(source, "gguf_file", None))
     if isinstance(source, PackageSource):
-        folder = package_folder(source.package) / source.path
+        path = package_folder(source.package) / source.path
     else:
-        folder = Path(source.folder.replace("{revision}", revision))
-    if not is_folder(folder):
+        pattern = source.states if isinstance(source, StatesSource) else source.folder
+        path = Path(pattern.replace("{revision}", revision))
+    if not (is_file(path) if isinstance(source, StatesSource) else is_folder(path)):
+        what = "file of states" if isinstance(source, StatesSource) else "model folder"
         raise LayerwiseError(
-            f"There is no model folder {folder}; check the model's source in the config.",
+            f"There is no {what} {path}; check the model's source in the config.",
             code="missing_file",
         )
-    gguf = None if isinstance(source, FolderAdapter) else source.gguf_file
-    if gguf and not is_file(folder / gguf):
-        there = sorted(p.name for p in folder.glob("*.gguf"))
+    gguf = getattr(source, "gguf_file", None)
+    if gguf and not is_file(path / gguf):
+        listed = sorted(p.name for p in path.glob("*.gguf"))
         raise LayerwiseError(
-            f"There is no GGUF file {gguf!r} in {folder}; it holds {there}.", code="missing_file"
+            f"There is no GGUF file {gguf!r} in {path}; it holds {listed}.", code="missing_file"
         )
-    return Location(str(folder), None, gguf)
+    return Location(str(path), None, gguf)
 
 
 def named(text: str) -> HubSource | FolderSource | PackageSource | StatesSource:
@@ -282,30 +246,27 @@ def identity(entry: Model, revision: str = "main") -> str:
 def folder_hashes(folder: Path) -> dict[str, str]:
     """SHA-256 of each file in a model's folder by its relative path, `UNREAD` ones left out."""
     next(folder.iterdir(), None)  # rglob silently skips folders that it may not read
-    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix not in UNREAD)
-    return {path.relative_to(folder).as_posix(): cached_sha256(path) for path in files}
+    paths = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix not in UNREAD)
+    return {path.relative_to(folder).as_posix(): cached_sha256(path) for path in paths}
 
 
 def _identity(source: AnySource, revision: str) -> str:
-    if isinstance(source, HubAdapter):
-        revision = source.revision
+    gguf = getattr(source, "gguf_file", None)
     if isinstance(source, HubAdapter | HubSource):
-        return sha256_text("hub", source.hub, revision, getattr(source, "gguf_file", None) or "")
-    location = locate(source, revision)
+        return sha256_text("hub", source.hub, getattr(source, "revision", revision), gguf or "")
+    path = Path(locate(source, revision).name)
     if isinstance(source, StatesSource):
-        return sha256_text("states", cached_sha256(Path(location.name)))
-    if location.gguf_file:
-        return sha256_text("gguf", cached_sha256(Path(location.name, location.gguf_file)))
+        return sha256_text("states", cached_sha256(path))
+    if gguf:
+        return sha256_text("gguf", cached_sha256(path / gguf))
     if pickled := getattr(source, "pickled", None):
-        files = filter(None, (pickled.file, "config.json", pickled.vocabulary))
-        hashes = {file: cached_sha256(Path(location.name, file)) for file in files}
-        return sha256_text("pickled", pickled.model_dump_json(), *hashes.values())
-    folder = Path(location.name)
-    card = "config.json" if isinstance(source, FolderSource | PackageSource) else ADAPTER
-    if not is_file(folder / card) and not is_file(folder / "modules.json"):
+        names = filter(None, (pickled.file, "config.json", pickled.vocabulary))
+        hashes = [cached_sha256(path / name) for name in names]
+        return sha256_text("pickled", pickled.model_dump_json(), *hashes)
+    card = ADAPTER if isinstance(source, FolderAdapter) else "config.json"
+    if not is_file(path / card) and not is_file(path / "modules.json"):
         raise LayerwiseError(
-            f"{folder} holds no model: it has no {card}; name the folder that has it.",
+            f"{path} holds no model: it has no {card}; name the folder that has it.",
             code="missing_file",
         )
-    hashes = folder_hashes(folder)
-    return sha256_text("folder", *chain(*hashes.items()))
+    return sha256_text("folder", *chain(*folder_hashes(path).items()))

@@ -56,6 +56,7 @@ class Texts:
     """
 
     takes = "text"
+    time_axis = 1
     lower_case = False
 
     def __init__(self, who: str, tokenizer: Any, entry: Model, network: Any) -> None:
@@ -157,11 +158,6 @@ class Texts:
         """Inputs for the first prompt of the example with a longer one, and alone."""
         first, _, longer = self._examples
         return self.inputs([first, longer]), self.inputs([first])
-
-    def halves(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Inputs for two prompts with equal first halves."""
-        first, second, _ = self._examples
-        return self.inputs([first + second]), self.inputs([first + second[::-1]])
 
     def fit(self, anatomy: Anatomy, _: int) -> Anatomy:
         """The anatomy as it is: a text has no prefix."""
