@@ -50,7 +50,6 @@ def fetched(given: Config, place: Path) -> int:
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The cache of the hub, with two revisions."""
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr("layerwise.run.fetch.PAUSE_S", 0.0)
     folders = {name: tiny.save("gpt_neox", tmp_path / name) for name in ("step0", "step1")}
     in_cache(tmp_path / "hub", "EleutherAI/pythia-tiny", folders)
     return tmp_path / "hub"
@@ -66,20 +65,16 @@ def test_all_that_fails_is_listed_at_the_end(
     )
     with refused("unreadable") as caught:
         fetched(config("step0", "step2", "step3"), tmp_path)
-    assert caplog.text.count("Attempt 2 of 3") == 2
     assert "2 of 3 were not fetched" in str(caught.value)
     assert "'step2'" in str(caught.value) and "'step3'" in str(caught.value)
 
 
-def test_a_model_without_safetensors_is_refused(
-    hub: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_model_without_safetensors_is_refused(hub: Path, tmp_path: Path) -> None:
     for file in hub.glob("*/snapshots/*/model.safetensors"):
         file.rename(file.with_name("pytorch_model.bin"))
     with refused("unreadable") as caught:
         fetched(config("step0"), tmp_path)
     assert "has no safetensors" in str(caught.value)
-    assert "Attempt" not in caplog.text
 
 
 def test_a_fetched_commit_is_part_of_the_keys(

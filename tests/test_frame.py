@@ -6,6 +6,7 @@ import errno
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -118,10 +119,53 @@ def test_a_write_that_hdf5_could_not_do_fails(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir()) and (sys.unraisablehook, sys.excepthook) == hooks
 
 
-def test_a_folder_in_place_of_the_partial_file(tmp_path: Path) -> None:
-    (tmp_path / ".x.partial").mkdir()
-    with refused("disk"), replacing(tmp_path / "x"):
-        pass
+def test_a_second_writer_is_noticed_and_a_killed_one_is_not(tmp_path: Path) -> None:
+    target = tmp_path / "x[1]"
+    write = (
+        "import os, signal, sys, time\nfrom layerwise.io.files import replacing\n"
+        "with replacing(sys.argv[1]) as partial:\n    partial.write_text('half')\n"
+        "    print(partial, flush=True)\n    time.sleep(60)"
+    )
+    command = [sys.executable, "-c", write, str(target)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        partial = Path(other.stdout.readline().strip())
+        with refused("disk") as caught, replacing(target):
+            pass
+        assert f"process {other.pid} is writing it" in str(caught.value) and partial.is_file()
+        other.kill()
+    with replacing(target) as mine:
+        mine.write_text("whole")
+    assert target.read_text() == "whole" and list(tmp_path.iterdir()) == [target]
+
+
+NO_LOCKS = """
+#define _GNU_SOURCE
+#include <errno.h>
+int flock(int fd, int operation) { errno = ENOLCK; return -1; }
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler")
+def test_files_are_written_where_locks_are_refused(tmp_path: Path) -> None:
+    """As on a network file system without a lock daemon: HDF5 and scratch folders."""
+    (tmp_path / "n.c").write_text(NO_LOCKS)
+    library = tmp_path / "n.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, tmp_path / "n.c"], check=True)
+    work = (
+        "import sys, h5py\nfrom layerwise.io import hdf5\n"
+        "from layerwise.io.files import scratch\n"
+        "from pathlib import Path\npath = Path(sys.argv[1])\n"
+        "try:\n    h5py.File(path, 'w')\n    raise SystemExit('locks are not refused')\n"
+        "except OSError:\n    pass\n"
+        "with hdf5.create(path, 's', 1, {}) as file:\n    file['x'] = [1]\n"
+        "with hdf5.open_checked(path, 's', 1, {}) as file:\n    print(file['x'][0])\n"
+        "with scratch() as folder:\n    print(folder.is_dir())\n"
+    )
+    environment = {**os.environ, "LD_PRELOAD": str(library)}
+    command = [sys.executable, "-c", work, str(tmp_path / "x.h5")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.stdout.split() == ["1", "True"], done.stderr
 
 
 def test_what_a_killed_writer_left_is_overwritten(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def embed(
             described = {"unit": "activation", "description": "pooled vectors of the texts"}
             dims = [*scales, "hidden"]
             fill(hdf5.add_array(file, NAME, dims, "f4", **described, whole=dims[1:]))
-    data = xr.open_dataset(out, engine="h5netcdf").set_coords("depth")
+    data = xr.open_dataset(out, engine="h5netcdf", driver_kwds=hdf5.UNLOCKED).set_coords("depth")
     return data[NAME].drop_vars("hidden")
 
 
@@ -191,6 +191,7 @@ def extract(
 
     from layerwise.activations.extract import extract as write
     from layerwise.config.settings import ExtractSettings
+    from layerwise.io import hdf5
     from layerwise.section import parse
 
     given = parse(ExtractSettings, settings, "extract")
@@ -207,4 +208,4 @@ def extract(
             target=Path(out),
             attributes={},
         )
-    return xr.open_dataset(out, engine="h5netcdf")
+    return xr.open_dataset(out, engine="h5netcdf", driver_kwds=hdf5.UNLOCKED)

@@ -20,8 +20,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
+from glob import escape
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -29,19 +30,10 @@ from typing import Any
 from filelock import FileLock
 
 from layerwise.errors import DiskError, LayerwiseError, causes
-from layerwise.progress import Progress
 
 log = logging.getLogger(__name__)
 
-DISK = {
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EROFS,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EIO,
-    errno.EFBIG,
-}
+DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG}
 DISK_REMEDY = (
     "free some space, lift the limit (ulimit -f), or choose a folder that can be written."
 )
@@ -52,10 +44,7 @@ NO_MEMORY = re.compile(
 )
 
 
-LARGE = 2**30
-"""Bytes of a file whose hashing shows its progress; it takes seconds."""
-CHUNK = 2**24
-
+LARGE = 10**9
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 LOCK = "lock"
@@ -70,22 +59,27 @@ def replacing(target: Path) -> Iterator[Path]:
     """Yield a path next to `target`; move it over `target` if the block ends well, else remove it.
 
     The move is `os.replace`, so `target` is at all times either the old file or the new one.
-    The path next to it is always the same: each file has one writer, and what a killed one left is
-    overwritten by the next.
+    The path next to it is of this process. What a killed process of this machine left is removed.
 
     Raises
     ------
     DiskError
-        If the folder cannot be written (read-only, full). Other errors of the block, such as of a
-        file that it reads, are raised unchanged.
+        If the folder cannot be written (read-only, full), or another process writes the file.
+        Other errors of the block, such as of a file that it reads, are raised unchanged.
     """
     target = Path(target)
-    partial = target.with_name(f".{target.name}.partial")
+    partial = target.with_name(f".{target.name}.{_machine()}-{os.getpid()}.partial")
     ours = True
-    if partial.is_dir():
-        raise DiskError(f"Could not write {target}: {partial} is a folder; remove it.")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        for other in target.parent.glob(f".{escape(target.name)}.{_machine()}-*.partial"):
+            pid = int(other.stem.rpartition("-")[2])
+            if is_running(pid):
+                raise DiskError(
+                    f"Could not write {target}: process {pid} is writing it; wait for the other "
+                    f"run to end. If it is another program by now, delete {other}."
+                )
+            other.unlink(missing_ok=True)
         ours = False
         yield partial
         ours = True
@@ -103,12 +97,27 @@ def replacing(target: Path) -> Iterator[Path]:
             partial.unlink()
 
 
+@cache
+def _machine() -> str:
+    return sha256_text(platform.node())[:4]
+
+
+def is_running(pid: int) -> bool:
+    """True if another process of this machine has the number."""
+    with contextlib.suppress(PermissionError):  # of another user
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+    return pid != os.getpid()
+
+
 @contextmanager
 def scratch() -> Iterator[Path]:
     """Yield a temporary folder; remove it at the end, and those that killed processes left.
 
     A process locks its folder. A folder of this machine without a lock was left by a process that
-    was killed.
+    was killed. Where locks are refused, no folder is removed.
     """
     prefix = f"layerwise-{platform.node()}-"
     for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
@@ -116,12 +125,14 @@ def scratch() -> Iterator[Path]:
         if "-" in folder.name.removeprefix(prefix):
             continue
         # Another user's cannot be opened, and a new one may have no lock yet.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, NotImplementedError):
             if time.time() - folder.stat().st_mtime > UNLOCKED_S:
                 with FileLock(folder / LOCK, blocking=False):
                     shutil.rmtree(folder)
                 log.info("removed %s, which a killed process had left", folder)
-    with tempfile.TemporaryDirectory(prefix=prefix) as made, FileLock(Path(made, LOCK)):
+    with tempfile.TemporaryDirectory(prefix=prefix) as made, ExitStack() as stack:
+        with contextlib.suppress(OSError, NotImplementedError):
+            stack.enter_context(FileLock(Path(made, LOCK)))
         yield Path(made)
 
 
@@ -156,21 +167,21 @@ is_folder, is_file = os.path.isdir, os.path.isfile
 def user_cache() -> Path:
     """Folder for what a user's projects share, which other users cannot write.
 
-    A temporary one of this process if there is no home, or none that can be written.
+    Raises
+    ------
+    OSError
+        If there is no such folder and none can be made, as without a home.
     """
-    with contextlib.suppress(OSError, RuntimeError):  # no home is a RuntimeError
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "layerwise"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        state = folder.stat()
-        is_private = state.st_uid == os.getuid() and not state.st_mode & 0o002
-        if is_private and os.access(folder, os.W_OK):
-            return folder
-    return Path(_temporary().name)
-
-
-@cache
-def _temporary() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="layerwise-")
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError as error:
+        raise OSError(str(error)) from error
+    folder = home / "layerwise"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    state = folder.stat()
+    if state.st_uid != os.getuid() or state.st_mode & 0o002:
+        raise OSError(f"other users can write {folder}")
+    return folder
 
 
 def read_text(path: Path) -> str:
@@ -195,17 +206,11 @@ def read_text(path: Path) -> str:
 
 
 def sha256_file(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file's bytes. A large file shows its progress."""
-    size = Path(path).stat().st_size
+    """Hexadecimal SHA-256 of a file's bytes."""
     with Path(path).open("rb") as handle:
-        if size < LARGE:
-            return hashlib.file_digest(handle, "sha256").hexdigest()
-        digest = hashlib.sha256()
-        with Progress(size, f"Hashing {path}", "B") as bar:
-            while part := handle.read(CHUNK):
-                digest.update(part)
-                bar.update(len(part))
-        return digest.hexdigest()
+        if (size := os.fstat(handle.fileno()).st_size) > LARGE:
+            log.warning("Hashing %s (%.0f GB), once.", path, size / 1e9)
+        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def cached_sha256(path: Path) -> str:
@@ -243,18 +248,18 @@ def cached(name: str, compute: Callable[[], str]) -> str:
     compute : callable
         Returns the hash, hexadecimal.
     """
-    entry = user_cache() / "hashes" / name
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        found = entry.read_text("ascii")
+        stored = (user_cache() / "hashes" / name).read_text("ascii")
         # A write that was cut off is shorter; after a crash of the machine, it may be of zeros.
-        if SHA256.fullmatch(found):
-            return found
-    found = compute()
+        if SHA256.fullmatch(stored):
+            return stored
+    computed = compute()
     # A cache that cannot be written costs time and nothing else.
     with contextlib.suppress(OSError):
-        entry.parent.mkdir(exist_ok=True)
-        entry.write_text(found, "ascii")
-    return found
+        folder = user_cache() / "hashes"
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(computed, "ascii")
+    return computed
 
 
 def sha256_bytes(content: bytes) -> str:

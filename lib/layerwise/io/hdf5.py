@@ -3,11 +3,13 @@
 All of a file has a checksum: metadata and attributes by HDF5's format, arrays and labels by
 Fletcher-32. Texts have a fixed length, since those of variable length are in a heap without a
 checksum, and HDF5 may not return from reading a damaged heap.
+
+Files are not locked, since network file systems often refuse it: each has one writer, which
+`layerwise.io.files.replacing` checks, and is replaced whole.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,12 +23,10 @@ import numpy.typing as npt
 from layerwise.errors import DiskError, LayerwiseError, first_line
 from layerwise.io.files import DISK_REMEDY, disk_fault, is_file, replacing
 
-# Network file systems often refuse HDF5's locks; every file of ours has one writer and is
-# replaced whole, so readers need none.
-os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")
-
 REMEDY = "delete it and run snakemake again."
 # Whatever h5py may raise on a file that is not as it was written.
+UNLOCKED = {"locking": False}
+"""Options of `h5py.File`, in xarray ``driver_kwds``."""
 DAMAGE = (OSError, KeyError, ValueError, RuntimeError, TypeError)
 
 
@@ -45,7 +45,7 @@ def create(
         with (
             replacing(path) as partial,
             _nothing_unwritten(),
-            h5py.File(partial, "w", libver=("v110", "v110")) as file,
+            h5py.File(partial, "w", libver=("v110", "v110"), **UNLOCKED) as file,
         ):
             described = {"schema": schema, "schema_version": version, **attributes}
             for key, value in described.items():
@@ -95,8 +95,8 @@ def set_attribute(item: h5py.Group | h5py.Dataset, key: str, value: Any) -> None
 
 def attributes(file: h5py.File) -> dict[str, Any]:
     """The attributes of a file, texts as str."""
-    known = dict(file.attrs)
-    return {k: v.decode() if isinstance(v, bytes) else v for k, v in known.items()}
+    values = dict(file.attrs)
+    return {k: v.decode() if isinstance(v, bytes) else v for k, v in values.items()}
 
 
 def _fixed(texts: Sequence[str]) -> npt.NDArray[Any]:
@@ -181,21 +181,16 @@ def open_checked(path: Path, schema: str, version: int, expected: Mapping[str, s
             f"There is no file {path}; run the rule that makes it.", code="missing_file"
         )
     wanted = {"schema": schema, "schema_version": version, **expected}
-    with readable(path):
-        file = h5py.File(path, "r")
-        try:
-            found = attributes(file)
-        except BaseException:
-            file.close()
-            raise
+    with readable(path), h5py.File(path, **UNLOCKED) as file:
+        stored = attributes(file)
     for key, value in wanted.items():
-        if found.get(key) != value:
-            file.close()
+        if stored.get(key) != value:
             raise LayerwiseError(
-                f"{path} has the {key} {found.get(key)!r}, wanted was {value!r}; {REMEDY}",
+                f"{path} has the {key} {stored.get(key)!r}, wanted was {value!r}; {REMEDY}",
                 code="mismatch",
             )
-    return file
+    with readable(path):
+        return h5py.File(path, **UNLOCKED)
 
 
 @contextmanager

@@ -221,7 +221,7 @@ def _contents(path: Path) -> dict[str, Any]:
             return texts | {name: _array(file.get_tensor(name)) for name in names}
     import h5py
 
-    with h5py.File(path) as file:
+    with h5py.File(path, locking=False) as file:
         arrays = {name: file[name][:] for name in ("states", "offsets") if name in file}
         texts = {"texts": file["texts"].asstr()[:].tolist()} if "texts" in file else {}
         return arrays | texts

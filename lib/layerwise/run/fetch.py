@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,8 +30,6 @@ log = logging.getLogger(__name__)
 # A model's weights, configuration and tokenizer.
 MODEL_FILES: tuple[str, ...] = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
-ATTEMPTS = 3
-PAUSE_S = 20.0
 
 Fetch = Callable[[], dict[str, Any]]
 
@@ -56,7 +53,7 @@ def fetch(plan: Plan) -> int:
     failures = []
     for names, download in sources.items():
         try:
-            record = _tried(download)
+            record = download()
         except LayerwiseError as error:
             failures.append(str(error))
             continue
@@ -88,19 +85,6 @@ def _sources(plan: Plan) -> Iterator[tuple[tuple[str, ...], Fetch]]:
         of_hub = isinstance(getattr(settings, "questions", None), HubQuestions)
         if of_hub or settings == MtebEntry():
             yield ("tasks", task), partial(fetch_task, task, settings)
-
-
-def _tried(download: Fetch) -> dict[str, Any]:
-    """Try several times, unless what is there is refused."""
-    for attempt in range(1, ATTEMPTS):
-        try:
-            return download()
-        except LayerwiseError as error:
-            if error.code == "unsafe":
-                raise
-            log.warning("Attempt %d of %d: %s", attempt, ATTEMPTS, error)
-            time.sleep(PAUSE_S * attempt)
-    return download()
 
 
 def fetch_corpus(source: HubData) -> dict[str, Any]:

@@ -209,6 +209,7 @@ class Results:
         import xarray as xr
 
         from layerwise.activations.store import GROUP, Activations
+        from layerwise.io.hdf5 import UNLOCKED
 
         paths = self._paths("activations", model=model, corpus=corpus, revision=revision)
         if len(paths) != 1:
@@ -221,7 +222,7 @@ class Results:
         with Activations(paths[0], sublayer=sublayer or "block"):
             pass  # refuses a damaged file and an unknown sublayer
         group = f"{GROUP}/{sublayer}" if sublayer else None
-        data = xr.open_dataset(paths[0], engine="h5netcdf", group=group)
+        data = xr.open_dataset(paths[0], engine="h5netcdf", group=group, driver_kwds=UNLOCKED)
         usual = {k: v for k, v in USUAL.items() if k in data.coords and v in data[k].values}
         chosen = {k: v for k, v in (usual | dimensions).items() if v is not None}
         for name, value in chosen.items():

@@ -302,5 +302,5 @@ def _stored(path: Path) -> dict[str, Any]:
 
     from layerwise.io import hdf5
 
-    with h5py.File(path, "r") as file:
+    with h5py.File(path, **hdf5.UNLOCKED) as file:
         return dict(hdf5.attributes(file))
