@@ -22,7 +22,7 @@ from test_metrics_literature import layer_of, realistic
 from layerwise import stats
 from layerwise.association import null_level, strengths
 from layerwise.association.scores import best_elsewhere
-from layerwise.association.selection import _leads_over, nested_regret
+from layerwise.association.selection import nested_regret
 from layerwise.choosing.by_scores import choose_by_scores, compare_several
 from layerwise.errors import LayerwiseError
 from layerwise.metrics.registry import get
@@ -331,6 +331,14 @@ def test_intervals_over_few_tasks_hold_or_are_not_shown(
     assert shown == (len(sizes) >= stats.FEWEST_TOGETHER)
 
 
+def leads_over(
+    values: np.ndarray, columns: np.ndarray, clusters: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean ends of the leads over each task's column, as layer selection has them."""
+    leads = [stats.simultaneous_ci(values - values[:, [column]], clusters) for column in columns]
+    return np.mean([ci.low for ci in leads], axis=0), np.mean([ci.high for ci in leads], axis=0)
+
+
 def regret_rates(sizes: tuple[int, ...], depth: int, n_samples: int) -> np.ndarray:
     """Shares of samples in which intervals of selectors miss.
 
@@ -344,9 +352,9 @@ def regret_rates(sizes: tuple[int, ...], depth: int, n_samples: int) -> np.ndarr
         truth = (number % 2) * 0.5 * walks(rng, depth)
         values = truth + walks(rng, len(sizes), depth)[clusters] + walks(rng, len(clusters), depth)
         elsewhere = best_elsewhere(values, clusters)
-        low, high = _leads_over(values, np.full(len(values), depth // 2), clusters, 0)
+        low, high = leads_over(values, np.full(len(values), depth // 2), clusters)
         nested = truth[elsewhere].mean() - truth[depth // 2]
-        regret_low, regret_high = _leads_over(values, elsewhere, clusters, 0)
+        regret_low, regret_high = leads_over(values, elsewhere, clusters)
         regret = truth.max() - truth[elsewhere].mean()
         gains = stats.simultaneous_ci(values - values[:, -1:], clusters)
         gain = truth[elsewhere].mean() - truth[-1]

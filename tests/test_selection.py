@@ -33,7 +33,6 @@ from layerwise.association.selection import (
     OUTPUT,
     nested_regret,
     select_layers,
-    selected_layers,
     summarize,
     why_unreliable,
 )
@@ -331,8 +330,6 @@ def test_noise_that_layers_share_moves_no_selection(rng: np.random.Generator) ->
     alone = select_layers(metrics, scores, DOWN_UP)
     paired = select_layers(metrics, scores, DOWN_UP, prompts=prompts)
     assert pick(alone, "lidar")["unreliable"] and pick(paired, "lidar")["unreliable"] == ""
-    one = selected_layers(metrics, DOWN_UP, prompts)
-    assert one["unreliable"].tolist() == [""]
 
 
 def test_unreliable_metrics_are_shown_and_have_no_say() -> None:
@@ -352,14 +349,6 @@ def test_unreliable_metrics_are_shown_and_have_no_say() -> None:
     assert pick(table, CONSENSUS)["layer"] == 2
     row = summarize(table).set_index("metric").loc["curvature"]
     assert (row["n_unreliable"], row["n_models"]) == (1, 0) and np.isnan(row["mean_regret"])
-
-
-def test_selected_layers_of_one_model() -> None:
-    curves = {"curvature": np.array([5, 4, 1, 2, 3.0]), "lidar": np.array([1, 2, 9, 3, 4.0])}
-    table = selected_layers(tidy_metrics(curves), DOWN_UP).set_index("metric")
-    assert table["layer"].to_dict() == {"curvature": 2, "lidar": 2, CONSENSUS: 2}
-    assert table["better"].to_dict() == {"curvature": "lower", "lidar": "higher", CONSENSUS: ""}
-    assert table["depth"].tolist() == [0.5] * 3
 
 
 # Best layers

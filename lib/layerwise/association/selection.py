@@ -21,8 +21,9 @@ prompts would select another layer. The consensus and the best rule ignore unrel
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,29 +31,14 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from layerwise import stats
-from layerwise.association.curves import (
-    BASELINE,
-    KEYS,
-    NO_ALPHA,
-    VARIANT,
-    Names,
-    ScoreCurves,
-    Tasks,
-    fewest,
-    mean_curve,
-    metric_curves,
-    of_blocks,
-    of_curves,
-    score_curves,
-    variants_by_layer,
-)
+from layerwise.association import curves as by_layer
+from layerwise.association.curves import BASELINE, Floats, MetricCurves, ScoreCurves, Tasks
 from layerwise.association.scores import Columns, at_columns, best_elsewhere, best_of
 from layerwise.errors import LayerwiseError
 from layerwise.names import Order
 
 log = logging.getLogger(__name__)
 
-Floats = npt.NDArray[np.float64]
 Layers = npt.NDArray[np.int64]
 
 CONSENSUS = "consensus"
@@ -65,20 +51,10 @@ ORACLE = "best layer"
 BY_SCORES = (OTHER_TASKS, ORACLE)
 """Rules that are selected by the scores that they are compared with."""
 CONSENSUS_OF = (
-    "prompt_entropy",
-    "dataset_entropy",
-    "effective_rank",
-    "curvature",
-    "infonce",
-    "lidar",
-    "dime",
+    *("prompt_entropy", "dataset_entropy", "effective_rank", "curvature"),
+    *("infonce", "lidar", "dime"),
 )
 """The paper's metrics; others are variations of them and would count the same evidence twice."""
-UNKNOWN_OF_NESTED = ["alpha", "direction", "layer", "depth"]
-UNKNOWN_OF_NESTED += [
-    f"{of}_{end}" for of in ("regret", "nested", "gain") for end in ("low", "high")
-]
-
 
 NEAR = 0.1
 """Distance in depth within which two layers count as the same selection."""
@@ -114,7 +90,7 @@ def resampled_curves(
     values: Floats,
     stderr: Floats,
     prompts: pd.DataFrame | None,
-    layers: npt.NDArray[np.int64],
+    layers: Layers,
     seed: int = 0,
 ) -> list[Floats]:
     """Curves of each metric as other samples of prompts would give them, shape (B, L) each.
@@ -132,55 +108,43 @@ def resampled_curves(
         Tidy table of prompts of this model, revision and token selection.
     """
     rng = np.random.default_rng(seed)
-    wide: dict[tuple[object, ...], Floats] = {}
+    by_prompt: dict[Any, Floats] = {}
     if prompts is not None and len(prompts):
-        for key, part in of_blocks(prompts).fillna({"alpha": NO_ALPHA}).groupby(OF_PROMPTS):
-            curves = part.pivot(index="prompt_id", columns="layer", values="value")
-            wide[key] = curves.reindex(columns=layers).dropna().to_numpy(dtype=np.float64)
-    found: list[Floats] = []
-    for row, variant in enumerate(variants.fillna({"alpha": NO_ALPHA}).to_dict("records")):
-        own = wide.get(tuple(variant[key] for key in OF_PROMPTS))
-        if own is not None and len(own) and variant["normalization"] == "raw":
-            n = len(own)
-            found.append(rng.multinomial(n, np.full(n, 1 / n), size=N_RESAMPLES) @ own / n)
+        raw = by_layer.of_blocks(prompts).assign(normalization="raw")
+        for variant, rows in raw.fillna({"alpha": by_layer.NO_ALPHA}).groupby(by_layer.VARIANT):
+            curves = rows.pivot(index="prompt_id", columns="layer", values="value")
+            by_prompt[variant] = curves.reindex(columns=layers).dropna().to_numpy(dtype=np.float64)
+    samples = []
+    keys = variants[by_layer.VARIANT].fillna({"alpha": by_layer.NO_ALPHA})
+    for row, variant in enumerate(keys.itertuples(index=False, name=None)):
+        curves = by_prompt.get(variant, ())
+        if n := len(curves):
+            counts = rng.multinomial(n, np.full(n, 1 / n), size=N_RESAMPLES)
+            samples.append(counts @ curves / n)
         elif np.isfinite(stderr[row]).any():
             noise = rng.normal(size=(N_RESAMPLES, len(layers)))
-            found.append(values[row] + noise * np.nan_to_num(stderr[row]))
+            samples.append(values[row] + noise * np.nan_to_num(stderr[row]))
         else:
-            found.append(np.empty((0, len(layers))))
-    return found
-
-
-class Measured(NamedTuple):
-    """Curves of k metrics over the layers of a model.
-
-    Attributes
-    ----------
-    variants : DataFrame
-        The columns of `VARIANT`, one row per metric.
-    values, stderr : array, shape (k, L)
-    n : array, shape (k,)
-        Numbers of prompts, NaN if unknown.
-    layers : array, shape (L,)
-    """
-
-    variants: pd.DataFrame
-    values: Floats
-    stderr: Floats
-    n: Floats
-    layers: Layers
+            samples.append(np.empty((0, len(layers))))
+    return samples
 
 
 def select_by_metrics(
-    measured: Measured,
+    metrics: MetricCurves,
+    layers: Layers,
+    tasks: Tasks,
     directions: Mapping[str, int],
     prompts: pd.DataFrame | None = None,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """The layer that each metric selects, then the consensus of each corpus and protocol.
+    """The layer that each metric selects, then LOES and the consensus of each corpus and protocol.
 
     Parameters
     ----------
+    layers : array, shape (L,)
+        Of the curves of the metrics.
+    tasks : array
+        Tasks whose curves are averaged.
     directions : mapping of metric to +1 (higher is better) or -1
         Metrics that are not in it are skipped.
     prompts : DataFrame, optional
@@ -189,49 +153,41 @@ def select_by_metrics(
     Returns
     -------
     DataFrame
-        `VARIANT`, layer, direction (null for the consensus), and `unreliable`: why there are too
-        few prompts, empty if there are enough.
+        `layerwise.association.curves.VARIANT`, direction (NaN for LOES and the consensus), layer,
+        and `unreliable`: why there are too few prompts, empty if there are enough.
     """
-    variants, values, stderr, n, layers = measured
-    known = np.isfinite(values)
-    direction = variants["metric"].map(directions).to_numpy(dtype=float)
-    good = np.where(known, direction[:, None] * values, -np.inf)
-    resampled = resampled_curves(variants, values, stderr, prompts, layers, seed)
-    found = variants[VARIANT].assign(
-        direction=direction,
-        layer=layers[good.argmax(axis=1)],
-    )
-    found = found[np.isfinite(direction) & known.any(axis=1)]
-    found["unreliable"] = [
-        why_unreliable(good[i], direction[i] * resampled[i], n[i]) for i in found.index
-    ]
-    rules = []
+    variants = metrics.variants
+    values = np.stack([by_layer.mean_curve(curves) for curves in metrics.values[:, tasks]])
+    stderr = metrics.stderr[:, tasks].mean(axis=1)
+    samples = resampled_curves(variants, values, stderr, prompts, layers, seed)
     isotropy = is_plain(variants) & (variants["metric"] == "participation_ratio")
-    for i in np.flatnonzero(isotropy.to_numpy() & known.any(axis=1)):
-        best = layers[np.nanargmax(values[i])]
-        why = why_unreliable(np.where(known[i], values[i], -np.inf), resampled[i], n[i])
-        row = variants.iloc[i]
-        rules.append(_rule(LOES, best, row["corpus"], row["protocol"]) | {"unreliable": why})
-    agree = is_plain(found) & found["metric"].isin(CONSENSUS_OF) & (found["unreliable"] == "")
-    for (corpus, protocol), part in found[agree].groupby(["corpus", "protocol"]):
-        if len(part) > 1:
-            best = layers[rankdata(good[part.index], axis=1).mean(axis=0).argmax()]
-            rules.append(_rule(CONSENSUS, best, str(corpus), str(protocol)))
-    return pd.concat([found, pd.DataFrame(rules)], ignore_index=True)
+    ends = variants.assign(direction=variants["metric"].map(directions), row=range(len(variants)))
+    isotropic = ends[isotropy].assign(metric=LOES, direction=1, alpha=np.nan)
+    rules = pd.concat([ends[ends["direction"].notna()], isotropic], ignore_index=True)
+    rules = rules[np.isfinite(values[rules["row"]]).any(axis=1)].reset_index(drop=True)
+    ends_and_rows = list(zip(rules["direction"], rules.pop("row"), strict=True))
+    good = np.array([end * values[row] for end, row in ends_and_rows]).reshape(-1, len(layers))
+    good = np.where(np.isfinite(good), good, -np.inf)
+    rules["layer"] = layers[good.argmax(axis=1)]
+    rules["unreliable"] = [
+        why_unreliable(curve, end * samples[row], metrics.n[row])
+        for curve, (end, row) in zip(good, ends_and_rows, strict=True)
+    ]
+    rules["direction"] = rules["direction"].where(rules["metric"] != LOES)
+    agree = is_plain(rules) & rules["metric"].isin(CONSENSUS_OF) & (rules["unreliable"] == "")
+    consensus = [
+        _rule(CONSENSUS, layers[rankdata(good[rows.index], axis=1).mean(axis=0).argmax()], *keys)
+        for keys, rows in rules[agree].groupby(["corpus", "protocol"])
+        if len(rows) > 1
+    ]
+    return pd.concat([rules, pd.DataFrame(consensus)], ignore_index=True)
 
 
 def _rule(
-    name: str, layer: int | None, corpus: str = "none", protocol: str = BASELINE
-) -> dict[Any, Any]:
-    return {
-        "corpus": corpus,
-        "metric": name,
-        "protocol": protocol,
-        "alpha": np.nan,
-        "normalization": "raw",
-        "layer": layer,
-        "unreliable": "",
-    }
+    name: str, layer: float, corpus: str = "none", protocol: str = BASELINE
+) -> dict[str, Any]:
+    about = {"corpus": corpus, "metric": name, "protocol": protocol, "alpha": np.nan}
+    return {**about, "normalization": "raw", "layer": layer, "unreliable": ""}
 
 
 def is_plain(table: pd.DataFrame) -> pd.Series[bool]:
@@ -280,27 +236,18 @@ def select_layers(
         If metrics and scores have no model in common, or no metric has a direction.
     """
     rows: list[dict[Any, Any]] = []
-    for curves in score_curves(scores):
-        known = metric_curves(metrics, curves, own_texts)
-        if not known.variants["metric"].isin(list(directions)).any():
+    for curves in by_layer.score_curves(scores):
+        of_model = by_layer.metric_curves(metrics, curves, own_texts)
+        names = {*of_model.variants["metric"]} & {*directions}
+        if not names:
             log.info("%s has scores but no metrics with a direction; left out", curves)
             continue
-        own_prompts = None if prompts is None else of_curves(prompts, curves)
+        of_prompts = None if prompts is None else by_layer.of_curves(prompts, curves)
         for group, tasks in curves.groups().items():
-            curve = np.stack([mean_curve(v) for v in known.values[:, tasks]])
-            stderr = known.stderr[:, tasks].mean(axis=1)
-            measured = Measured(known.variants, curve, stderr, known.n, curves.layers)
-            found = select_by_metrics(measured, directions, own_prompts, seed)
-            if nowhere := {*known.variants["metric"]} & {*directions} - {*found["metric"]}:
+            rules = select_by_metrics(of_model, curves.layers, tasks, directions, of_prompts, seed)
+            if nowhere := names - {*rules["metric"]}:
                 log.warning("%s, %s: too few values to select by %s", curves, group, nowhere)
-            middle = curves.layers[np.abs(curves.layers - curves.last_layer // 2).argmin()]
-            selected = [*found.to_dict("records"), _rule(MIDDLE, int(middle))]
-            selected.append(_rule(ORACLE, best_of(curves, group, tasks)["best_layer"]))
-            if len(set(curves.sources[tasks])) >= stats.FEWEST:
-                selected.append(_rule(OTHER_TASKS, None))
-            if np.isfinite(curves.output[tasks]).all():
-                selected.append(_rule(OUTPUT, curves.last_layer))
-            rows += _against_scores(selected, curves, group, tasks, seed)
+            rows += _against_scores(rules, curves, group, tasks, seed)
     if not rows:
         raise LayerwiseError(
             "No model has both scores and metrics with a direction, of the same revision and "
@@ -312,86 +259,80 @@ def select_layers(
 
 
 def _against_scores(
-    selected: Sequence[Mapping[Any, Any]],
-    curves: ScoreCurves,
-    group: str,
-    tasks: Tasks,
-    seed: int,
+    rules: pd.DataFrame, curves: ScoreCurves, group: str, tasks: Tasks, seed: int
 ) -> Iterator[dict[Any, Any]]:
-    """One row per selected layer: its score, its regrets, and its gain over the output."""
+    """One row per rule, those without metrics last: its score, its regrets, and its gain.
+
+    A rule is one column of the candidates' scores for each task: a layer, or the output.
+    """
     (layers, values), sources = curves.candidates(tasks), curves.sources[tasks]
-    output = curves.output[tasks]
     best, elsewhere = best_of(curves, group, tasks), best_elsewhere(values, sources)
-    of_output = values.shape[1] - 1
-    columns = {OUTPUT: of_output, ORACLE: int(values.mean(axis=0).argmax())}
-    known: dict[bytes, tuple[Floats, Floats]] = {}
-    for one in selected:
-        rule = one["metric"]
-        if rule == OTHER_TASKS and elsewhere is not None:
-            at = elsewhere
-        else:
-            column = columns.get(rule, int((layers == one["layer"]).argmax()))
-            at = np.full(len(values), column, dtype=np.intp)
-        if at.tobytes() not in known:
-            known[at.tobytes()] = _leads_over(values, at, sources, seed)
-        (low, high), own = known[at.tobytes()], at_columns(values, at)
-        gain = stats.mean_ci(own - output, sources)
-        if rule in BY_SCORES and np.isfinite(output).all():
-            all_gains = stats.simultaneous_ci(values - output[:, None], sources, seed=seed)
+    gains = values - curves.output[tasks, None]
+    has_output = np.isfinite(gains).all()
+
+    def column_of(layer: int) -> Columns:
+        return np.full(len(values), (layers == layer).argmax())
+
+    @cache
+    def leads_over(column: int) -> stats.Estimate:
+        """Leads of all candidates over one; for all together, so for those that scores select."""
+        return stats.simultaneous_ci(values - values[:, [column]], sources, seed=seed)
+
+    middle = int(curves.layers[np.abs(curves.layers - curves.last_layer // 2).argmin()])
+    columns = [(rule, column_of(rule["layer"])) for rule in rules.to_dict("records")]
+    columns.append((_rule(MIDDLE, middle), column_of(middle)))
+    highest = np.full(len(values), values.mean(axis=0).argmax())
+    columns.append((_rule(ORACLE, best["best_layer"]), highest))
+    if elsewhere is not None:
+        columns.append((_rule(OTHER_TASKS, np.nan), elsewhere))
+    if has_output:
+        output = np.full(len(values), values.shape[1] - 1)
+        columns.append((_rule(OUTPUT, curves.last_layer), output))
+    for rule, at in columns:
+        selected, gain = at_columns(values, at), stats.mean_ci(at_columns(gains, at), sources)
+        if rule["metric"] in BY_SCORES and has_output:
+            all_gains = stats.simultaneous_ci(gains, sources, seed=seed)
             gain = gain._replace(low=all_gains.low[at].mean(), high=all_gains.high[at].mean())
+        low = np.mean([leads_over(column).low for column in at], axis=0)
+        high = np.mean([leads_over(column).high for column in at], axis=0)
         # No layer leads by more than the selected one lies below the highest possible score.
-        room = 1 - stats.mean_ci(own, sources).low
-        nested = (np.nan, np.nan)
-        if elsewhere is not None:
-            nested = (low[elsewhere].mean(), high[elsewhere].mean())
+        room = 1 - stats.mean_ci(selected, sources).low
         yield {
             **best,
-            **one,
-            "depth": np.nan if one["layer"] is None else one["layer"] / max(curves.last_layer, 1),
-            "score": own.mean(),
-            "regret": best["best_score"] - own.mean(),
+            **rule,
+            "depth": np.nan
+            if rule["layer"] is None
+            else rule["layer"] / max(curves.last_layer, 1),
+            "score": selected.mean(),
+            "regret": best["best_score"] - selected.mean(),
             "regret_low": np.maximum(0.0, low.max()),
             "regret_high": np.minimum(high.max(), room),
-            "nested_regret": (at_columns(values, elsewhere) - own).mean(),
-            "nested_low": nested[0],
-            "nested_high": nested[1],
+            "nested_regret": (at_columns(values, elsewhere) - selected).mean(),
+            "nested_low": np.nan if elsewhere is None else low[elsewhere].mean(),
+            "nested_high": np.nan if elsewhere is None else high[elsewhere].mean(),
             "gain_over_output": gain.estimate,
             "gain_low": gain.low,
             "gain_high": gain.high,
         }
 
 
-def _leads_over(values: Floats, at: Columns, sources: Names, seed: int) -> tuple[Floats, Floats]:
-    """Intervals of the leads of all columns over the columns that tasks have, shape (c,) each.
-
-    Where tasks have different columns, the mean over tasks of the ends. Intervals that hold for
-    all columns together hold for those that the scores select, too; Student's interval of values
-    that are left out in turn does not, as these depend on each other.
-    """
-    ends = []
-    for column in np.unique(at):
-        leads = stats.simultaneous_ci(values - values[:, [column]], sources, seed=seed)
-        ends.append(np.mean(at == column) * np.stack([leads.low, leads.high]))
-    low, high = np.sum(ends, axis=0)
-    return low, high
-
-
 def _rules_over_models(table: pd.DataFrame, order: Order) -> Iterator[pd.DataFrame]:
     """Rows of `NESTED`: in each model, the rule that is best in the other models."""
     final = order.only_last(table)
     final = final[(final["protocol"] != BASELINE) & is_plain(final)]
-    for _, part in final.groupby(["corpus", "protocol", "tokens", "pooling", "task_type"]):
-        good = part[(part["unreliable"] == "").groupby(part["metric"]).transform("all")]
+    ends = [f"{of}_{end}" for of in ("regret", "nested", "gain") for end in ("low", "high")]
+    for _, rules in final.groupby(["corpus", "protocol", "tokens", "pooling", "task_type"]):
+        reliable = (rules["unreliable"] == "").groupby(rules["metric"]).transform("all")
         layers, regrets = (
-            good.pivot(index="metric", columns="model", values=value).dropna()
+            rules[reliable].pivot(index="metric", columns="model", values=value).dropna()
             for value in ("layer", "regret")
         )
         regrets = regrets[~layers.duplicated()]  # rules that select the same layers are one
         if min(regrets.shape) < 2:
             continue
-        rows = part.drop_duplicates("model").set_index("model", drop=False).loc[regrets.columns]
+        rows = rules.drop_duplicates("model").set_index("model", drop=False).loc[regrets.columns]
         lost = nested_regret(regrets.to_numpy(dtype=float))
-        yield rows.drop(columns=UNKNOWN_OF_NESTED).assign(
+        yield rows.drop(columns=["alpha", "direction", "layer", "depth", *ends]).assign(
             metric=NESTED,
             unreliable="",
             score=rows["best_score"] - lost,
@@ -433,58 +374,23 @@ def summarize(selections: pd.DataFrame, order: Order | None = None) -> pd.DataFr
     final = (order or Order()).only_last(selections)
     good = final["unreliable"] == ""
     numbers = ["score", "regret", "nested_regret", "gain_over_output", "gain_low"]
-    final = final.assign(**{c: final[c].astype(float).where(good) for c in numbers})
-    summary = (
-        final.assign(
-            beats_output=final["gain_over_output"] > 0,
-            ties_output=final["gain_over_output"] == 0,
-            above=final["gain_low"] > 0,
-            unreliable=~good,
-            model=final["model"].where(good),
-        )
-        .groupby(KEYS[2:], dropna=False)
-        .agg(
-            n_models=("model", "nunique"),
-            mean_score=("score", "mean"),
-            mean_regret=("regret", "mean"),
-            worst_regret=("regret", "max"),
-            mean_nested_regret=("nested_regret", "mean"),
-            mean_gain_over_output=("gain_over_output", "mean"),
-            beats_output=("beats_output", "sum"),
-            ties_output=("ties_output", "sum"),
-            n_above_output=("above", "sum"),
-            n_unreliable=("unreliable", "sum"),
-        )
-        .reset_index()
+    final = final.assign(
+        **{c: final[c].astype(float).where(good) for c in numbers},
+        model=final["model"].where(good),
+        unreliable=~good,
+    )
+    gain = final["gain_over_output"]
+    final = final.assign(beats=gain > 0, ties=gain == 0, above=final["gain_low"] > 0)
+    summary = final.groupby(by_layer.KEYS[2:], dropna=False, as_index=False).agg(
+        n_models=("model", "nunique"),
+        mean_score=("score", "mean"),
+        mean_regret=("regret", "mean"),
+        worst_regret=("regret", "max"),
+        mean_nested_regret=("nested_regret", "mean"),
+        mean_gain_over_output=("gain_over_output", "mean"),
+        beats_output=("beats", "sum"),
+        ties_output=("ties", "sum"),
+        n_above_output=("above", "sum"),
+        n_unreliable=("unreliable", "sum"),
     )
     return summary.sort_values(["task_type", "tokens", "mean_regret"], ignore_index=True)
-
-
-def selected_layers(
-    metrics: pd.DataFrame,
-    directions: Mapping[str, int],
-    prompts: pd.DataFrame | None = None,
-    seed: int = 0,
-) -> pd.DataFrame:
-    """The layer that each metric selects, without any scores.
-
-    Parameters
-    ----------
-    metrics : DataFrame
-        Of one model, revision, corpus, protocol and token selection.
-    prompts : DataFrame, optional
-        As in `select_layers`.
-
-    Returns
-    -------
-    DataFrame
-        metric, better (``higher`` or ``lower``; empty for the consensus), layer, depth,
-        unreliable.
-    """
-    layers = np.sort(metrics["layer"].unique())
-    variants, (values, stderr, n) = variants_by_layer(metrics, layers)
-    measured = Measured(variants, values, stderr, fewest(n), layers)
-    table = select_by_metrics(measured, directions, prompts, seed)
-    table["depth"] = table["layer"] / max(layers[-1], 1)
-    table["better"] = table["direction"].map({1: "higher", -1: "lower"}).fillna("")
-    return table[["metric", "better", "layer", "depth", "unreliable"]]
