@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ from layerwise.vocabulary import BLOCK, FINAL_NORM, RESIDUAL
 log = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 Names = npt.NDArray[Any]
 Tasks = npt.NDArray[np.intp]
 """Indices of tasks."""
@@ -254,64 +254,64 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
     scores = with_output(scores)
     if TEXT_SOURCE not in scores.columns:
         scores = with_text_sources(scores, {})
-    keys, subset = ["model", "revision", "tokens", "pooling"], [*TASK, "subset"]
+    keys = ["model", "revision", "tokens", "pooling"]
     require_once(scores, [*keys, "task", "subset", "layer"], "task")
-    curves = []
-    for key, part in scores.groupby(keys, sort=True):
-        model, revision, tokens, pooling = map(str, key)
-        table = part.pivot(index=subset, columns="layer", values="main_score").astype(float)
-        # First over the subsets of a task: a task counts once.
-        every = table.groupby(level=TASK).mean(skipna=False)
-        kept, complete = most_complete(every.notna().to_numpy())
-        whole, left_out = every.loc[kept, complete], every.columns[~complete]
-        tasks = tuple(every.index[~kept].get_level_values("task"))
-        if tasks or len(left_out):
-            message = "%s at %s (%s, %s): left out tasks %s, layers %s"
-            log.info(message, *key, list(tasks), [*left_out])
-        if whole.empty:
-            continue
-        output = part.groupby(subset)["output_score"].first().astype(float)
-        output = output.groupby(level=TASK).agg(lambda score: score.mean(skipna=False))
-        names = whole.index.get_level_values("task")
-        of_kept = part[part["task"].isin(names)]
-        curves.append(
-            ScoreCurves(
-                model=model,
-                revision=revision,
-                tokens=tokens,
-                pooling=pooling,
-                tasks=tuple(names),
-                task_types=whole.index.get_level_values("task_type").to_numpy(),
-                sources=part.groupby("task")[TEXT_SOURCE].first().loc[names].to_numpy(),
-                layers=whole.columns.to_numpy(dtype=np.int64),
-                last_layer=last_layer_of(part),
-                values=whole.to_numpy(),
-                output=np.asarray(output.loc[whole.index]),
-                output_from=STAND_IN if (of_kept["output_from"] == STAND_IN).any() else OUTPUT,
-                left_out=tuple(map(int, left_out)),
-                tasks_left_out=tasks,
-            )
-        )
-    if not curves:
+    curves = [_of_one_model(rows) for _, rows in scores.groupby(keys, sort=True)]
+    complete = [c for c in curves if c.values.size]
+    if not complete:
         reasons = scores["why"].dropna().unique() if "why" in scores.columns else ()
         raise LayerwiseError(
             "No model has a layer at which all of its tasks have a score "
             f"({'; '.join(reasons[:3]) or 'the tasks share no layer'}).",
             code="too_few",
         )
+    return complete
+
+
+def _of_one_model(rows: pd.DataFrame) -> ScoreCurves:
+    """The curves of one model, revision, tokens and pooling; without values where none is whole.
+
+    A task's score is the mean over its subsets, so that each task counts once.
+    """
+    subset = [*TASK, "subset"]
+    table = rows.pivot(index=subset, columns="layer", values="main_score").astype(float)
+    table = table.groupby(level=TASK).mean(skipna=False)
+    with_tasks, with_layers = most_complete(table.notna().to_numpy())
+    whole = table.loc[with_tasks, with_layers]
+    names = whole.index.get_level_values("task")
+    output = rows.groupby(subset)["output_score"].first().astype(float)
+    output = output.groupby(level=TASK).agg(lambda score: score.mean(skipna=False))
+    of_tasks = rows[rows["task"].isin(names)]
+    deepest = rows.iloc[int(rows["layer"].to_numpy().argmax())]
+    depth = float(deepest["depth"])
+    curves = ScoreCurves(
+        *map(str, deepest[["model", "revision", "tokens", "pooling"]]),
+        tasks=tuple(names),
+        task_types=whole.index.get_level_values("task_type").to_numpy(),
+        sources=rows.groupby("task")[TEXT_SOURCE].first().loc[names].to_numpy(),
+        layers=whole.columns.to_numpy(dtype=np.int64),
+        last_layer=round(deepest["layer"] / depth) if depth > 0 else int(deepest["layer"]),
+        values=whole.to_numpy(),
+        output=np.asarray(output.loc[whole.index]),
+        output_from=STAND_IN if (of_tasks["output_from"] == STAND_IN).any() else OUTPUT,
+        left_out=tuple(map(int, table.columns[~with_layers])),
+        tasks_left_out=tuple(table.index[~with_tasks].get_level_values("task")),
+    )
+    if curves.omitted:
+        log.info("%s: scores are missing; left out %s", curves, curves.omitted)
     return curves
 
 
-def most_complete(known: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.bool_], ...]:
-    """Tasks and layers to keep so that every kept task has a score at every kept layer.
+def most_complete(scored: Flags) -> tuple[Flags, Flags]:
+    """Tasks and layers to keep so that every task has a score at every layer.
 
-    The smaller of the two shares that are kept, of tasks and of layers, is as large as dropping
-    them in the order of their number of missing scores allows. The last layer, which the others
-    are compared with, stays if most tasks have it.
+    Either the tasks with most scores stay, with the layers that they share, or the layers with
+    most scores, with the tasks that they share: whichever has the largest smaller share of tasks
+    and layers. The last layer, which the others are compared with, stays if most tasks have it.
 
     Parameters
     ----------
-    known : array, shape (t, n)
+    scored : array, shape (t, n)
         True where a task has a score at a layer.
 
     Returns
@@ -319,25 +319,19 @@ def most_complete(known: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.bool_], 
     tasks : array of bool, shape (t,)
     layers : array of bool, shape (n,)
     """
-    needs_last = known[:, -1].mean() > 0.5
-    found = []
-    for axis, table in enumerate((known, known.T)):
-        order = np.argsort(-table.sum(axis=1), kind="stable")
-        complete = np.logical_and.accumulate(table[order], axis=0)
-        for n, others in enumerate(complete, start=1):
-            kept = np.isin(np.arange(len(order)), order[:n])
-            tasks, layers = (others, kept) if axis else (kept, others)
-            if layers[-1] or not needs_last:
-                found.append((min(tasks.mean(), layers.mean()), tasks.sum(), tasks, layers))
-    *_, tasks, layers = max(found, key=itemgetter(0, 1))
-    return tasks, layers
+    blocks = [*_complete_rows(scored)]
+    blocks += [(tasks, layers) for layers, tasks in _complete_rows(scored.T)]
+    if scored[:, -1].mean() > 0.5:
+        blocks = [(tasks, layers) for tasks, layers in blocks if layers[-1]]
+    return max(blocks, key=lambda block: (min(b.mean() for b in block), block[0].sum()))
 
 
-def last_layer_of(part: pd.DataFrame) -> int:
-    """L, from rows of one model with their layer and depth = layer / L."""
-    deepest = int(part["layer"].max())
-    depth = float(part["depth"].max())
-    return round(deepest / depth) if depth > 0 else deepest
+def _complete_rows(scored: Flags) -> Iterator[tuple[Flags, Flags]]:
+    """The first rows in the order of their number of scores, and the columns that all have."""
+    order = np.argsort(-scored.sum(axis=1), kind="stable")
+    for n in range(1, len(order) + 1):
+        rows = np.isin(np.arange(len(order)), order[:n])
+        yield rows, scored[rows].all(axis=0)
 
 
 class MetricCurves(NamedTuple):
@@ -381,52 +375,40 @@ def metric_curves(
         which each task has a curve of its own.
     """
     require_columns(metrics, METRIC_COLUMNS, "metrics")
-    mine = of_curves(of_blocks(metrics), scores)
-    require_once(mine, [*VARIANT, "layer"], "metric")
-    variants, cells = variants_by_layer(mine, scores.layers)
-    cells = np.repeat(cells[:, :, None, :], len(scores.tasks), axis=2)
-    own = {c: t for c, t in (own_texts or {}).items() if t in scores.tasks}
-    variants, cells = _with_own_texts(variants, cells, own, scores.tasks)
-    values, stderr, n = cells
-    return MetricCurves(variants, values, stderr, fewest(n))
-
-
-def variants_by_layer(
-    metrics: pd.DataFrame, layers: npt.NDArray[np.int64]
-) -> tuple[pd.DataFrame, Floats]:
-    """The columns `VARIANT` of a model's metrics, and value, stderr and n, shape (3, k, n)."""
+    rows = of_curves(of_blocks(metrics), scores)
+    require_once(rows, [*VARIANT, "layer"], "metric")
     names = ["value", "stderr", "n"]
-    rows = metrics.reindex(columns=[*VARIANT, "layer", *names])
+    rows = rows.reindex(columns=[*VARIANT, "layer", *names])
     rows = rows.assign(alpha=rows["alpha"].astype(float).fillna(NO_ALPHA))
     wide = rows.pivot(index=VARIANT, columns="layer", values=names).astype(float)
     variants = wide.index.to_frame(index=False).replace({"alpha": {NO_ALPHA: np.nan}})
-    cells = wide.reindex(columns=pd.MultiIndex.from_product([names, layers])).to_numpy()
-    return variants, cells.reshape(len(wide), len(names), len(layers)).swapaxes(0, 1)
-
-
-def fewest(n: Floats) -> Floats:
-    """Smallest known number of prompts, shape (k, ...) to (k,); NaN if unknown."""
-    known = np.where(n > 0, n, np.inf).min(axis=tuple(range(1, n.ndim)))
-    return np.where(np.isfinite(known), known, np.nan)
+    cells = wide.reindex(columns=pd.MultiIndex.from_product([names, scores.layers])).to_numpy()
+    # Shape (3, k, t, n): at first, each task has the curves of all.
+    cells = cells.reshape(len(wide), len(names), 1, -1).swapaxes(0, 1)
+    cells = np.repeat(cells, len(scores.tasks), axis=2)
+    tasks = {c: t for c, t in (own_texts or {}).items() if t in scores.tasks}
+    variants, (values, stderr, n) = _with_own_texts(variants, cells, tasks, scores.tasks)
+    fewest = np.where(n > 0, n, np.inf).min(axis=(1, 2))
+    return MetricCurves(variants, values, stderr, np.where(np.isfinite(fewest), fewest, np.nan))
 
 
 def _with_own_texts(
-    variants: pd.DataFrame, cells: Floats, own: Mapping[str, str], tasks: Sequence[str]
+    variants: pd.DataFrame, cells: Floats, task_of: Mapping[str, str], tasks: Sequence[str]
 ) -> tuple[pd.DataFrame, Floats]:
     """Add the corpora that are a task's texts as one corpus with a curve per task."""
-    part = variants[variants["corpus"].isin(list(own))]
     rows, blocks = [variants], [cells]
-    for _, group in part.groupby([c for c in VARIANT if c != "corpus"], dropna=False):
+    of_tasks = variants[variants["corpus"].isin(list(task_of))]
+    for _, group in of_tasks.groupby([c for c in VARIANT if c != "corpus"], dropna=False):
         block = np.full((len(cells), 1, *cells.shape[2:]), np.nan)
-        for index, corpus in zip(group.index, group["corpus"], strict=True):
-            task = tasks.index(own[corpus])
+        for index, corpus in group["corpus"].items():
+            task = tasks.index(task_of[corpus])
             block[:, 0, task] = cells[:, index, task]
         rows.append(group.iloc[[0]].assign(corpus=OWN_TEXTS))
         blocks.append(block)
     return pd.concat(rows, ignore_index=True), np.concatenate(blocks, axis=1)
 
 
-def usable(values: Floats) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+def usable(values: Floats) -> tuple[Flags, Flags]:
     """Tasks and layers on which a metric can be compared with the scores.
 
     These are the layers where any task has a value, and the tasks that have a value at all of
@@ -443,11 +425,9 @@ def usable(values: Floats) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]
         None of them where the metric has no value at all.
     layers : array of bool, shape (n,)
     """
-    known = np.isfinite(values)
-    layers: npt.NDArray[np.bool_] = np.asarray(known.any(axis=0), dtype=np.bool_)
-    tasks: npt.NDArray[np.bool_] = np.asarray(known[:, layers].all(axis=1), dtype=np.bool_)
-    tasks &= layers.any()
-    return tasks, layers
+    finite = np.isfinite(values)
+    layers: Flags = finite.any(axis=0)
+    return finite[:, layers].all(axis=1) & layers.any(), layers
 
 
 def mean_curve(values: Floats) -> Floats:
