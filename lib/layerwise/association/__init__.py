@@ -78,7 +78,7 @@ def strengths(measure: str, x: Floats, y: Floats) -> Floats:
 def of_features(measure: str, x: Floats, y: Floats) -> Floats:
     """Association of k pairs of curves from their `features`, shapes (k, m) to (k,)."""
     cosines = np.clip((unit(x) * unit(y)).sum(axis=1), -1.0, 1.0)
-    return np.sqrt(np.clip(cosines, 0.0, 1.0)) if measure == "dcor" else cosines
+    return np.asarray(np.sqrt(cosines.clip(0.0)) if measure == "dcor" else cosines)
 
 
 def features(measure: str, curves: Floats) -> Floats:

@@ -256,7 +256,7 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
         scores = with_text_sources(scores, {})
     keys = ["model", "revision", "tokens", "pooling"]
     require_once(scores, [*keys, "task", "subset", "layer"], "task")
-    curves = [_of_one_model(rows) for _, rows in scores.groupby(keys, sort=True)]
+    curves = [_of_one_model(rows, *map(str, about)) for about, rows in scores.groupby(keys)]
     complete = [c for c in curves if c.values.size]
     if not complete:
         reasons = scores["why"].dropna().unique() if "why" in scores.columns else ()
@@ -268,7 +268,9 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
     return complete
 
 
-def _of_one_model(rows: pd.DataFrame) -> ScoreCurves:
+def _of_one_model(
+    rows: pd.DataFrame, model: str, revision: str, tokens: str, pooling: str
+) -> ScoreCurves:
     """The curves of one model, revision, tokens and pooling; without values where none is whole.
 
     A task's score is the mean over its subsets, so that each task counts once.
@@ -285,7 +287,10 @@ def _of_one_model(rows: pd.DataFrame) -> ScoreCurves:
     deepest = rows.iloc[int(rows["layer"].to_numpy().argmax())]
     depth = float(deepest["depth"])
     curves = ScoreCurves(
-        *map(str, deepest[["model", "revision", "tokens", "pooling"]]),
+        model,
+        revision,
+        tokens,
+        pooling,
         tasks=tuple(names),
         task_types=whole.index.get_level_values("task_type").to_numpy(),
         sources=rows.groupby("task")[TEXT_SOURCE].first().loc[names].to_numpy(),
@@ -331,7 +336,7 @@ def _complete_rows(scored: Flags) -> Iterator[tuple[Flags, Flags]]:
     order = np.argsort(-scored.sum(axis=1), kind="stable")
     for n in range(1, len(order) + 1):
         rows = np.isin(np.arange(len(order)), order[:n])
-        yield rows, scored[rows].all(axis=0)
+        yield rows, np.logical_and.reduce(scored[rows])
 
 
 class MetricCurves(NamedTuple):
@@ -382,9 +387,9 @@ def metric_curves(
     rows = rows.assign(alpha=rows["alpha"].astype(float).fillna(NO_ALPHA))
     wide = rows.pivot(index=VARIANT, columns="layer", values=names).astype(float)
     variants = wide.index.to_frame(index=False).replace({"alpha": {NO_ALPHA: np.nan}})
-    cells = wide.reindex(columns=pd.MultiIndex.from_product([names, scores.layers])).to_numpy()
+    wide = wide.reindex(columns=pd.MultiIndex.from_product([names, scores.layers]))
     # Shape (3, k, t, n): at first, each task has the curves of all.
-    cells = cells.reshape(len(wide), len(names), 1, -1).swapaxes(0, 1)
+    cells = wide.to_numpy().reshape(len(wide), len(names), 1, -1).swapaxes(0, 1)
     cells = np.repeat(cells, len(scores.tasks), axis=2)
     tasks = {c: t for c, t in (own_texts or {}).items() if t in scores.tasks}
     variants, (values, stderr, n) = _with_own_texts(variants, cells, tasks, scores.tasks)
@@ -400,7 +405,7 @@ def _with_own_texts(
     of_tasks = variants[variants["corpus"].isin(list(task_of))]
     for _, group in of_tasks.groupby([c for c in VARIANT if c != "corpus"], dropna=False):
         block = np.full((len(cells), 1, *cells.shape[2:]), np.nan)
-        for index, corpus in group["corpus"].items():
+        for index, corpus in zip(group.index, group["corpus"], strict=True):
             task = tasks.index(task_of[corpus])
             block[:, 0, task] = cells[:, index, task]
         rows.append(group.iloc[[0]].assign(corpus=OWN_TEXTS))
@@ -426,8 +431,9 @@ def usable(values: Floats) -> tuple[Flags, Flags]:
     layers : array of bool, shape (n,)
     """
     finite = np.isfinite(values)
-    layers: Flags = finite.any(axis=0)
-    return finite[:, layers].all(axis=1) & layers.any(), layers
+    layers = np.logical_or.reduce(finite)
+    tasks = np.logical_and.reduce(finite[:, layers], axis=1) & layers.any()
+    return np.asarray(tasks), layers
 
 
 def mean_curve(values: Floats) -> Floats:

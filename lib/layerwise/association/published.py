@@ -107,26 +107,23 @@ def published_scores(table: pd.DataFrame) -> pd.DataFrame:
         is out of its range.
     """
     require_columns(table, SCORES, "published scores")
-    kept = table[(table["split"] == "test") & (table["languages"] == "eng-Latn")]
-    if kept.empty:
+    scores = table[(table["split"] == "test") & (table["languages"] == "eng-Latn")]
+    if scores.empty:
         raise LayerwiseError(
             "The published scores have no row of the split 'test' in 'eng-Latn'; those are the "
             "rows that count.",
             code="mismatch",
         )
-    log.info("%d of %d published scores are English test scores", len(kept), len(table))
-    kept = kept.rename(columns={"hf_subset": "subset"}).assign(model=_model(kept))
-    kept = kept.assign(pooling=kept.get("pooling", "mean"), last_layer=_last_layer(kept))
+    log.info("%d of %d published scores are English test scores", len(scores), len(table))
+    scores = scores.rename(columns={"hf_subset": "subset"}).assign(model=_model(scores))
+    pooling, last_layer = scores.get("pooling", "mean"), _last_layer(scores)
+    scores = scores.assign(pooling=pooling, last_layer=last_layer)
     names = ["model", "revision", "task", "task_type", "subset", "split", "pooling"]
     numbers = ["layer", "last_layer", "main_score"]
-    return _with_depth(_checked(kept, names, numbers, "scores")).assign(
-        tokens="all",
-        # The authors cut the model at each layer, so that its last norm is applied to all.
-        readout="final_norm",
-        score_low=np.nan,
-        score_high=np.nan,
-        n_runs=1,
-    )
+    # The authors cut the model at each layer, so that its last norm is applied to all.
+    tidy = _with_depth(_checked(scores, names, numbers, "scores"))
+    tidy = tidy.assign(tokens="all", readout=FINAL_NORM, n_runs=1)
+    return tidy.assign(score_low=np.nan, score_high=np.nan)
 
 
 def published_metrics(table: pd.DataFrame) -> pd.DataFrame:
@@ -147,44 +144,44 @@ def published_metrics(table: pd.DataFrame) -> pd.DataFrame:
     released = not set(METRIC_COLUMNS) <= set(table.columns)
     if released:
         require_columns(table, METRICS, "published metrics")
-    known = table["value"].notna() & ~table["value"].isin([np.inf, -np.inf])
-    if not known.all():
-        log.warning("%d published metric values are missing and left out", (~known).sum())
-    kept = _of_release(table[known]) if released else of_blocks(table[known])
+    missing = table["value"].isna() | table["value"].isin([np.inf, -np.inf])
+    if missing.any():
+        log.warning("%d published metric values are missing and left out", missing.sum())
+    rows = _of_release(table[~missing]) if released else of_blocks(table[~missing])
     names = ["model", "revision", "corpus", "metric", "protocol", "tokens", "normalization"]
     numbers = ["layer", "alpha", "value"]
     numbers += ["last_layer", *LABELS] if released else ["depth"]
-    tidy = _checked(kept, names, numbers, "metrics")
-    more = kept.reindex(columns=["stderr", "n", "n_left_out"]).reset_index(drop=True).astype(float)
+    tidy = _checked(rows, names, numbers, "metrics")
+    more = rows.reindex(columns=["stderr", "n", "n_left_out"]).reset_index(drop=True).astype(float)
     counts = more[["n", "n_left_out"]].fillna(0).astype(int)
     tidy = tidy.assign(stderr=more["stderr"], **counts)
     if not released:
         return tidy
-    named = {c: kept[c].to_numpy() for c in ("sublayer", "normed")}
+    named = {c: rows[c].to_numpy() for c in ("sublayer", "normed")}
     unknown = [label for label in LABELS if tidy[label].isna().all()]
     return _with_depth(tidy.assign(**named)).drop(columns=unknown)
 
 
 def _of_release(table: pd.DataFrame) -> pd.DataFrame:
     """Released metrics in our columns."""
-    kept = table[_is_usual_split(table)]
-    old_name = (kept["metric"] == OLD_NAME).any()
-    protocol = kept.get("protocol", "reference_2024" if old_name else "reference")
-    metric = kept["metric"].replace(METRIC_NAMES)
-    on_wikitext = kept["dataset"].astype(str).str.contains("wikitext")
+    rows = table[_is_usual_split(table)]
+    old_name = (rows["metric"] == OLD_NAME).any()
+    protocol = rows.get("protocol", "reference_2024" if old_name else "reference")
+    metric = rows["metric"].replace(METRIC_NAMES)
+    on_wikitext = rows["dataset"].astype(str).str.contains("wikitext")
     usual = np.where(on_wikitext & (protocol == "reference_2024"), 2.0, 1.0)
-    kept = kept.assign(
-        model=_model(kept),
-        corpus=kept["dataset"],
+    rows = rows.assign(
+        model=_model(rows),
+        corpus=rows["dataset"],
         metric=metric,
-        alpha=kept.get("alpha", pd.Series(usual, kept.index)).where(metric.isin(WITH_ALPHA)),
+        alpha=rows.get("alpha", pd.Series(usual, rows.index)).where(metric.isin(WITH_ALPHA)),
         protocol=protocol,
         tokens="all",
-        sublayer=kept["sublayer"].fillna(BLOCK) if "sublayer" in kept else BLOCK,
-        normed=kept.get("normed", False),
-        **{label: kept.get(label, np.nan) for label in LABELS},
+        sublayer=rows["sublayer"].fillna(BLOCK) if "sublayer" in rows else BLOCK,
+        normed=rows.get("normed", False),
+        **{label: rows.get(label, np.nan) for label in LABELS},
     )
-    return kept.assign(last_layer=_last_layer(kept))
+    return rows.assign(last_layer=_last_layer(rows))
 
 
 def _is_usual_split(table: pd.DataFrame) -> pd.Series[bool]:
@@ -227,24 +224,20 @@ def _checked(
     """
     tidy = pd.DataFrame()
     for column in names:
-        given = table[column]
-        made = {value: _one_line(value) for value in given.unique()}
-        for value, name in made.items():
+        renamed = {value: _one_line(value) for value in table[column].unique()}
+        for value, name in renamed.items():
             if pd.isna(value) or len(name) > LONGEST_NAME or not re.fullmatch(NAME, name):
-                problem = f"which is not a name; {NAMES}"
-                raise _refused(column, value, what, problem, "bad_name")
-        tidy[column] = given.map(made)
+                raise _refused(column, value, what, f"which is not a name; {NAMES}", "bad_name")
+        tidy[column] = table[column].map(renamed)
     for column in numbers:
-        given = table[column]
-        found = pd.to_numeric(given, errors="coerce").astype(float)
+        values = table[column]
+        tidy[column] = pd.to_numeric(values, errors="coerce").astype(float)
         low, high, expected = RANGES.get(column, (-np.inf, np.inf, "numbers"))
-        odd = ~found.between(low, high) & (given.notna() | (column in RANGES))
+        odd = ~tidy[column].between(low, high) & (values.notna() | (column in RANGES))
         if column == "layer":
-            odd |= found % 1 > 0
+            odd |= tidy[column] % 1 > 0
         if odd.any():
-            problem = f"expected {expected}"
-            raise _refused(column, given[odd].iloc[0], what, problem, "wrong_type")
-        tidy[column] = found
+            raise _refused(column, values[odd].iloc[0], what, f"expected {expected}", "wrong_type")
     return tidy.astype({"layer": int}).reset_index(drop=True)
 
 
@@ -295,35 +288,33 @@ def read_scores(source: str, model: str, revision: str | None = None) -> pd.Data
         If there are no such scores.
     """
     if Path(source).is_dir():
-        files = sorted(Path(source, "scores").glob("*/*.parquet"))
-        found = tables.read(files, "scores")
+        scores = tables.read(sorted(Path(source, "scores").glob("*/*.parquet")), "scores")
     else:
         path = data.published("scores") if source == PUBLISHED else Path(source)
-        found = published_scores(read_table(path))
-    names = list(found["model"].unique())
+        scores = published_scores(read_table(path))
+    names = list(scores["model"].unique())
     model = in_any_case(model, names)
     check_name(f"model of {source}", model, names)
-    found = found[found["model"] == model]
-    names = list(found["revision"].unique())
-    revision = revision or (MAIN if MAIN in names else None)
-    if revision is None and len(names) > 1:
+    scores = scores[scores["model"] == model]
+    names = list(scores["revision"].unique())
+    if revision is None and len(names) > 1 and MAIN not in names:
         raise LayerwiseError(
             f"{source} has several revisions of {model} ({', '.join(names)}); name one.",
             code="ambiguous",
         )
-    check_name(f"revision of {model}", revision or names[0], names)
-    readout = FINAL_NORM if (found["readout"] == FINAL_NORM).any() else RESIDUAL
-    wanted = {"revision": revision or names[0], "tokens": "all", "pooling": "mean"}
-    wanted["readout"] = readout
-    found = found[(found[list(wanted)] == list(wanted.values())).all(axis=1)]
-    if found.empty:
+    revision = revision or (MAIN if MAIN in names else names[0])
+    check_name(f"revision of {model}", revision, names)
+    readout = FINAL_NORM if (scores["readout"] == FINAL_NORM).any() else RESIDUAL
+    wanted = {"revision": revision, "tokens": "all", "pooling": "mean", "readout": readout}
+    scores = scores[(scores[list(wanted)] == list(wanted.values())).all(axis=1)]
+    if scores.empty:
         raise LayerwiseError(
             f"{source}: no scores of {model} with all tokens, mean pooling and the readout "
             f"{readout}; score it with presets/as_released.yaml.",
             code="unknown_name",
         )
-    found = found.assign(subset=found["subset"].fillna(ONLY_SUBSET))
-    return found[[*COMPARED, "main_score"]].reset_index(drop=True)
+    scores = scores.assign(subset=scores["subset"].fillna(ONLY_SUBSET))
+    return scores[[*COMPARED, "main_score"]].reset_index(drop=True)
 
 
 def differences(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
@@ -343,12 +334,11 @@ def differences(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
     both = first.merge(second, on=COMPARED, suffixes=("_first", "_second"))
     if both.empty:
         raise LayerwiseError("The two results have no task and layer in common.", code="too_few")
-    found = both.groupby(["task", "layer"], as_index=False)[
-        ["main_score_first", "main_score_second"]
-    ].mean()
-    found.columns = pd.Index(["task", "layer", "first", "second"])
-    found[["first", "second"]] *= 100
-    return found.assign(difference=found["first"] - found["second"])
+    scores = (
+        100 * both.groupby(["task", "layer"])[["main_score_first", "main_score_second"]].mean()
+    )
+    scores = scores.set_axis(["first", "second"], axis=1).reset_index()
+    return scores.assign(difference=scores["first"] - scores["second"])
 
 
 def by_task_and_layer(differences: pd.DataFrame) -> str:
@@ -408,18 +398,10 @@ def expected_losses() -> pd.DataFrame:
         names. Rules with the smallest loss first. A kind without a published model has no row.
     """
     rows = []
-    by = ["kind", "rule", "direction", "corpus"]
-    for key, part in losses().groupby(by, dropna=False, sort=False):
-        mean = stats.mean_ci(part["loss"].to_numpy())
-        enough = len(part) >= stats.FEWEST
-        rows.append(
-            {
-                **dict(zip(by, key, strict=True)),
-                "loss": mean.estimate,
-                "low": max(float(mean.low), 0.0) if enough else np.nan,
-                "high": mean.high if enough else np.nan,
-                "n_models": len(part),
-                "models": ", ".join(part["model"]),
-            }
-        )
-    return pd.DataFrame(rows).sort_values(["kind", "loss"], ignore_index=True)
+    keys = ["kind", "rule", "direction", "corpus"]
+    for key, models in losses().groupby(keys, dropna=False, sort=False):
+        mean = stats.mean_ci(models["loss"])
+        low, names = np.maximum(mean.low, 0.0), ", ".join(models["model"])
+        rows.append([*key, mean.estimate, low, mean.high, mean.n, names])
+    columns = [*keys, "loss", "low", "high", "n_models", "models"]
+    return pd.DataFrame(rows, columns=columns).sort_values(["kind", "loss"], ignore_index=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,16 +10,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from layerwise import stats
-from layerwise.association.curves import (
-    Floats,
-    Names,
-    ScoreCurves,
-    Tasks,
-    score_curves,
-    usable,
-    with_output,
-)
-from layerwise.stats import FEWEST, mean_ci, within
+from layerwise.association import curves as by_layer
+from layerwise.association.curves import Floats, Names, ScoreCurves, Tasks, score_curves
 
 Columns = npt.NDArray[np.intp]
 """One column of a table of values for each task."""
@@ -74,39 +66,35 @@ def mean_scores(scores: pd.DataFrame, groups: Sequence[str] = ()) -> pd.DataFram
         some task has no score); output_from, output_is_best, chance, n_tasks, n_clusters.
     """
     frames = []
-    guess: Mapping[str, float] = {}
+    chance = pd.Series(dtype=float)
     if "chance" in scores:
-        guess = {str(t): float(c) for t, c in scores.groupby("task")["chance"].first().items()}
+        chance = scores.groupby("task")["chance"].first().astype(float)
     for curves in score_curves(scores):
         names = pd.DataFrame({"task_type": curves.task_types, "task": curves.tasks})
-        for group, part in names.groupby(list(groups)) if groups else [((), names)]:
-            chosen = part.index.to_numpy()
-            about = {**curves.about, **dict(zip(groups, map(str, group), strict=True))}
-            values, output = curves.values[chosen], curves.output[chosen]
-            low, high = _interval(scores, curves, chosen)
-            _, candidates = curves.candidates(chosen)
+        for group, members in names.groupby(list(groups)) if groups else [((), names)]:
+            tasks = members.index.to_numpy()
+            values, output = curves.values[tasks], curves.output[tasks]
+            low, high = _interval(scores, curves, tasks)
+            _, candidates = curves.candidates(tasks)
             best = candidates[:, candidates.mean(axis=0).argmax()]
             layers = np.array(sorted([*curves.layers, *curves.left_out]))
             ends = {"value": values.mean(axis=0), "low": low, "high": high}
+            about = {
+                **curves.about,
+                **dict(zip(groups, map(str, group), strict=True)),
+                "representation": representation(curves.tokens, curves.pooling),
+                "depth": layers / max(curves.last_layer, 1),
+                "output_score": output.mean(),
+                "output_from": curves.output_from,
+                "output_is_best": np.array_equal(best, output),
+                "chance": chance.reindex(members["task"]).mean(skipna=False),
+                "n_tasks": len(tasks),
+                "n_clusters": len(set(curves.sources[tasks])),
+            }
             frame = pd.DataFrame(ends, curves.layers).reindex(layers)
-            frames.append(
-                frame.assign(
-                    layer=layers,
-                    **about,
-                    representation=representation(curves.tokens, curves.pooling),
-                    depth=layers / max(curves.last_layer, 1),
-                    output_score=output.mean(),
-                    output_from=curves.output_from,
-                    output_is_best=np.array_equal(best, output),
-                    chance=np.mean([guess.get(t, np.nan) for t in part["task"]]),
-                    n_tasks=len(chosen),
-                    n_clusters=len(set(curves.sources[chosen])),
-                )
-            )
-    table = pd.concat(frames, ignore_index=True)
-    return table.drop_duplicates(
-        ["model", "revision", "representation", *groups, "layer"], ignore_index=True
-    )
+            frames.append(frame.assign(layer=layers, **about))
+    keys = ["model", "revision", "representation", *groups, "layer"]
+    return pd.concat(frames, ignore_index=True).drop_duplicates(keys, ignore_index=True)
 
 
 def best_layers(scores: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
@@ -128,7 +116,7 @@ def best_layers(scores: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
         for group, tasks in curves.groups().items():
             (layers, values), sources = curves.candidates(tasks), curves.sources[tasks]
             mean, leads = values.mean(axis=0), values - curves.output[tasks, None]
-            gain, best = stats.simultaneous_ci(leads, sources, seed=seed), int(mean.argmax())
+            gain, best = stats.simultaneous_ci(leads, sources, seed=seed), mean.argmax()
             rows.append(
                 {
                     **best_of(curves, group, tasks),
@@ -169,11 +157,11 @@ def best_elsewhere(values: Floats, sources: Names) -> Columns | None:
     """For each task the column that the other task clusters select; None for too few of them."""
     if len(set(sources)) < stats.FEWEST:
         return None
-    found = np.empty(len(values), dtype=np.intp)
+    columns = np.empty(len(values), dtype=np.intp)
     for source in set(sources):
         out = sources == source
-        found[out] = values[~out].mean(axis=0).argmax()
-    return found
+        columns[out] = values[~out].mean(axis=0).argmax()
+    return columns
 
 
 def at_columns(values: Floats, columns: Columns | None) -> Floats:
@@ -181,10 +169,6 @@ def at_columns(values: Floats, columns: Columns | None) -> Floats:
     if columns is None:
         return np.full(len(values), np.nan)
     return np.asarray(values[np.arange(len(values)), columns])
-
-
-LOWEST, HIGHEST = "lowest", "highest"
-ENDS = {LOWEST: -1, HIGHEST: 1}
 
 
 def gains_by_task(values: npt.NDArray[np.float64], scores: ScoreCurves) -> pd.DataFrame:
@@ -205,46 +189,44 @@ def gains_by_task(values: npt.NDArray[np.float64], scores: ScoreCurves) -> pd.Da
         over task clusters, which needs three; n_tasks and n_clusters. Empty if no task has values,
         or the output no scores.
     """
-    tasks, layers = usable(values)
+    tasks, layers = by_layer.usable(values)
     tasks &= np.isfinite(scores.output)
+    of_tasks = scores.values[tasks][:, layers]
     rows = []
     for end, direction in ENDS.items() if tasks.any() else ():
         selected = (direction * values[tasks][:, layers]).argmax(axis=1)
-        score = scores.values[tasks][:, layers][np.arange(tasks.sum()), selected]
-        gain = mean_ci(score - scores.output[tasks], scores.sources[tasks])
-        enough = gain.n >= FEWEST
+        score = at_columns(of_tasks, selected)
+        gain = stats.mean_ci(score - scores.output[tasks], scores.sources[tasks])
         rows.append(
             {
                 "end": end,
                 "score": score.mean(),
                 "gain": gain.estimate,
-                "low": gain.low if enough else np.nan,
-                "high": gain.high if enough else np.nan,
-                "n_tasks": int(tasks.sum()),
+                "low": gain.low,
+                "high": gain.high,
+                "n_tasks": len(score),
                 "n_clusters": gain.n,
             }
         )
     return pd.DataFrame(rows)
 
 
-def _interval(
-    scores: pd.DataFrame, curves: ScoreCurves, chosen: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    values, clusters = curves.values[chosen], curves.sources[chosen]
+def _interval(scores: pd.DataFrame, curves: ScoreCurves, tasks: Tasks) -> tuple[Floats, Floats]:
+    values, clusters = curves.values[tasks], curves.sources[tasks]
     none = np.full(values.shape[1], np.nan)
-    if len(chosen) > 1:
+    if len(tasks) > 1:
         # A single layer has no differences; the layers are compared, so the floor is theirs.
         if values.shape[1] < 2 or len(set(clusters)) < stats.FEWEST_TOGETHER:
             return none, none
-        found = mean_ci(within(values), clusters)
-        floor = -float(np.mean([t in CORRELATED for t in curves.task_types[chosen]]))
-        return np.clip(found.low, floor, 1), np.clip(found.high, floor, 1)
-    part = with_output(scores)
-    for column, value in {**curves.about, "task": curves.tasks[chosen[0]]}.items():
-        part = part[part[column] == value]
+        means = stats.mean_ci(stats.within(values), clusters)
+        floor = -np.isin(curves.task_types[tasks], list(CORRELATED)).mean()
+        return np.clip(means.low, floor, 1), np.clip(means.high, floor, 1)
+    rows = by_layer.with_output(scores)
+    for column, value in {**curves.about, "task": curves.tasks[tasks[0]]}.items():
+        rows = rows[rows[column] == value]
     # The interval of a mean over subsets does not follow from theirs.
-    if part["subset"].nunique(dropna=False) > 1:
+    if rows["subset"].nunique(dropna=False) > 1:
         return none, none
-    ends = part.set_index("layer")[["score_low", "score_high"]].astype(float)
-    ends = ends.reindex(curves.layers)
-    return ends["score_low"].to_numpy(), ends["score_high"].to_numpy()
+    ends = rows.set_index("layer")[["score_low", "score_high"]].astype(float)
+    low, high = ends.reindex(curves.layers).to_numpy().T
+    return low, high

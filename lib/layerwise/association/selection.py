@@ -117,15 +117,15 @@ def resampled_curves(
     samples = []
     keys = variants[by_layer.VARIANT].fillna({"alpha": by_layer.NO_ALPHA})
     for row, variant in enumerate(keys.itertuples(index=False, name=None)):
-        curves = by_prompt.get(variant, ())
-        if n := len(curves):
+        of_prompts = by_prompt.get(variant, np.empty((0, len(layers))))
+        if n := len(of_prompts):
             counts = rng.multinomial(n, np.full(n, 1 / n), size=N_RESAMPLES)
-            samples.append(counts @ curves / n)
+            samples.append(counts @ of_prompts / n)
         elif np.isfinite(stderr[row]).any():
             noise = rng.normal(size=(N_RESAMPLES, len(layers)))
             samples.append(values[row] + noise * np.nan_to_num(stderr[row]))
         else:
-            samples.append(np.empty((0, len(layers))))
+            samples.append(of_prompts)
     return samples
 
 
@@ -161,31 +161,34 @@ def select_by_metrics(
     stderr = metrics.stderr[:, tasks].mean(axis=1)
     samples = resampled_curves(variants, values, stderr, prompts, layers, seed)
     isotropy = is_plain(variants) & (variants["metric"] == "participation_ratio")
-    ends = variants.assign(direction=variants["metric"].map(directions), row=range(len(variants)))
-    isotropic = ends[isotropy].assign(metric=LOES, direction=1, alpha=np.nan)
-    rules = pd.concat([ends[ends["direction"].notna()], isotropic], ignore_index=True)
-    rules = rules[np.isfinite(values[rules["row"]]).any(axis=1)].reset_index(drop=True)
-    ends_and_rows = list(zip(rules["direction"], rules.pop("row"), strict=True))
-    good = np.array([end * values[row] for end, row in ends_and_rows]).reshape(-1, len(layers))
-    good = np.where(np.isfinite(good), good, -np.inf)
-    rules["layer"] = layers[good.argmax(axis=1)]
-    rules["unreliable"] = [
-        why_unreliable(curve, end * samples[row], metrics.n[row])
-        for curve, (end, row) in zip(good, ends_and_rows, strict=True)
-    ]
-    rules["direction"] = rules["direction"].where(rules["metric"] != LOES)
+    variants = variants.assign(direction=variants["metric"].map(directions))
+    isotropic = variants[isotropy].assign(metric=LOES, direction=1, alpha=np.nan)
+    rules = pd.concat([variants[variants["direction"].notna()], isotropic])
+    has_values: by_layer.Flags = np.logical_or.reduce(np.isfinite(values), axis=1)
+    rules = rules.loc[has_values[rules.index]]
+    # Each rule's row among the metrics, and the end of the metric that is better.
+    rows, ends = rules.index.to_numpy(), rules["direction"].to_numpy(dtype=float)
+    good = np.where(np.isfinite(values[rows]), ends[:, None] * values[rows], -np.inf)
+    rules = rules.reset_index(drop=True).assign(
+        direction=rules["direction"].where(rules["metric"] != LOES).to_numpy(),
+        layer=layers[good.argmax(axis=1)],
+        unreliable=[
+            why_unreliable(curve, end * samples[row], metrics.n[row])
+            for curve, end, row in zip(good, ends, rows, strict=True)
+        ],
+    )
     agree = is_plain(rules) & rules["metric"].isin(CONSENSUS_OF) & (rules["unreliable"] == "")
-    consensus = [
-        _rule(CONSENSUS, layers[rankdata(good[rows.index], axis=1).mean(axis=0).argmax()], *keys)
-        for keys, rows in rules[agree].groupby(["corpus", "protocol"])
-        if len(rows) > 1
-    ]
+    consensus = []
+    for (corpus, protocol), metrics_of in rules[agree].groupby(["corpus", "protocol"]):
+        if len(metrics_of) > 1:
+            best = layers[rankdata(good[metrics_of.index], axis=1).mean(axis=0).argmax()]
+            consensus.append(_rule(CONSENSUS, best, str(corpus), str(protocol)))
     return pd.concat([rules, pd.DataFrame(consensus)], ignore_index=True)
 
 
 def _rule(
     name: str, layer: float, corpus: str = "none", protocol: str = BASELINE
-) -> dict[str, Any]:
+) -> dict[Any, Any]:
     about = {"corpus": corpus, "metric": name, "protocol": protocol, "alpha": np.nan}
     return {**about, "normalization": "raw", "layer": layer, "unreliable": ""}
 

@@ -37,25 +37,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from layerwise import association, stats
-from layerwise.association.curves import (
-    BASELINE,
-    KEYS,
-    VARIANT,
-    MetricCurves,
-    ScoreCurves,
-    Tasks,
-    baselines,
-    metric_curves,
-    score_curves,
-    usable,
-)
+from layerwise.association import curves as by_layer
+from layerwise.association.curves import BASELINE, Floats, MetricCurves, ScoreCurves, Tasks, usable
 from layerwise.config.settings import AssociationSettings, Measure, Over
 from layerwise.errors import LayerwiseError
 from layerwise.names import Order
 
 log = logging.getLogger(__name__)
-
-Floats = npt.NDArray[np.float64]
 
 ALL_MODELS = "all"
 MATCH = "match"
@@ -66,7 +54,7 @@ N_TASK_PERMUTATIONS = 200
 ONE_MODEL = "one model: its layers are one curve, not a sample"
 OVER_TASKS = "mean over layers that share their tasks"
 
-COLUMNS = [*KEYS, "measure", "value", "sign", "low", "high", "null95", "p", "p_adjusted"]
+COLUMNS = [*by_layer.KEYS, "measure", "value", "sign", "low", "high", "null95", "p", "p_adjusted"]
 COLUMNS += ["reason", "n_layers", "n_tasks", "n_sources", "n_models", "n"]
 
 Model = tuple[ScoreCurves, MetricCurves]
@@ -110,25 +98,21 @@ def associate(
     # Division by a constant changes no association.
     raw = metrics[metrics["normalization"] == "raw"]
     models: list[Model] = []
-    for curves in score_curves(scores):
+    rows: list[dict[Any, object]] = []
+    for curves in by_layer.score_curves(scores):
         if curves.omitted:
             log.warning("scores are missing; left out %s", curves.omitted)
-        both = pd.concat([raw, baselines(curves)], ignore_index=True)
-        found = metric_curves(both, curves, settings.own_texts)
-        if (found.variants["protocol"] == BASELINE).all():
+        both = pd.concat([raw, by_layer.baselines(curves)], ignore_index=True)
+        of_model = by_layer.metric_curves(both, curves, settings.own_texts)
+        if (of_model.variants["protocol"] == BASELINE).all():
             log.info("%s has scores but no metrics; left out", curves)
-        else:
-            models.append((curves, found))
-    rows = [
-        row
-        for model in models
-        for group, tasks in model[0].groups().items()
-        for row in _of_one(*model, group, tasks, over)
-    ]
-    if over == "layers" and models:
-        for family in _families(models, order or Order()):
-            for group in family[0][0][0].groups():
-                rows += _over_models(family, group, settings.seed)
+            continue
+        models.append((curves, of_model))
+        for group, tasks in curves.groups().items():
+            rows += _of_one(curves, of_model, group, tasks, over)
+    for family in _families(models, order or Order()) if models and over == "layers" else ():
+        for group in family[0][0][0].groups():
+            rows += _over_models(family, group, settings.seed)
     if not rows:
         raise LayerwiseError(
             f"No metric varies over {association.FEWEST_LAYERS} layers of a model that has scores "
@@ -143,8 +127,8 @@ def _of_one(
     scores: ScoreCurves, metrics: MetricCurves, group: str, chosen: Tasks, over: Over
 ) -> Iterator[dict[Any, object]]:
     """Associate all metrics of a model with the scores of the tasks of one type."""
-    variants, values, _, prompts = metrics
-    for about, value, n in zip(variants.to_dict("records"), values, prompts, strict=True):
+    variants, values, _, n_prompts = metrics
+    for about, value, n in zip(variants.to_dict("records"), values, n_prompts, strict=True):
         tasks, layers = usable(value[chosen])
         x, y = value[chosen][tasks][:, layers], scores.values[chosen[tasks]][:, layers]
         if layers.sum() < association.FEWEST_LAYERS or not len(x) or np.ptp(x.mean(axis=0)) == 0:
@@ -162,64 +146,48 @@ def _of_one(
             "n_models": 1,
             "n": n,
         }
-        for size in _sizes(x, y, sources) if over == "layers" else _over_tasks(x, y):
-            yield common | size
+        for measure in get_args(Measure):
+            of = _over_tasks(measure, x, y) if over == "tasks" else _size(measure, x, y, sources)
+            yield {**common, "measure": measure, **of}
 
 
-def _sizes(x: Floats, y: Floats, sources: npt.NDArray[Any]) -> Iterator[dict[str, object]]:
-    """Each measure of a metric's curves (t, n) with the scores (t, n)."""
+def _size(measure: str, x: Floats, y: Floats, sources: npt.NDArray[Any]) -> dict[str, object]:
+    """A measure of a metric's curves (t, n) with the scores (t, n)."""
     metric, score = x.mean(axis=0)[None], y.mean(axis=0)[None]
-    n_layers = metric.shape[1]
-    rho = float(association.strengths("spearman", metric, score)[0])
-    for measure in get_args(Measure):
-        if measure in association.GIVEN_DEPTH and n_layers < association.FEWEST_GIVEN_DEPTH:
-            few = f"{n_layers} layers: given depth it takes {association.FEWEST_GIVEN_DEPTH}"
-            yield {"measure": measure, "reason": few}
-        elif measure == "slope":
-            slope = stats.mean_ci(association.slopes(x, 100 * y), sources)
-            ends = {"low": slope.low, "high": slope.high}
-            yield {"measure": measure, **_signed(slope.estimate), **ends}
-        else:
-            value = float(association.strengths(measure, metric, score)[0])
-            sized = _signed(value, rho if measure == "dcor" else value)
-            null = association.null_level(measure, metric, score)
-            yield {"measure": measure, **sized, "null95": null}
+    n_layers, fewest = metric.shape[1], association.FEWEST_GIVEN_DEPTH
+    if measure in association.GIVEN_DEPTH and n_layers < fewest:
+        return {"reason": f"{n_layers} layers: given depth it takes {fewest}"}
+    if measure == "slope":
+        slope = stats.mean_ci(association.slopes(x, 100 * y), sources)
+        return {**_signed(slope.estimate), "low": slope.low, "high": slope.high}
+    value, rho = (float(association.strengths(m, metric, score)[0]) for m in (measure, "spearman"))
+    sized = _signed(value, rho if measure == "dcor" else value)
+    return {**sized, "null95": association.null_level(measure, metric, score)}
 
 
 def _signed(value: float, direction: float | None = None) -> dict[str, object]:
     return {"value": value, "sign": int(np.sign(value if direction is None else direction))}
 
 
-def _over_tasks(x: Floats, y: Floats) -> Iterator[dict[str, object]]:
-    """Each measure of a metric (t, n) with the scores (t, n) over tasks, averaged over layers."""
-    reason = ""
+def _over_tasks(measure: str, x: Floats, y: Floats) -> dict[str, object]:
+    """A measure of a metric (t, n) with the scores (t, n) over tasks, averaged over layers.
+
+    Its null level is the size that 95% of associations stay below if scores are of other tasks.
+    """
+    if measure in association.GIVEN_DEPTH:
+        return {"reason": "over tasks there is no depth to account for"}
     if len(x) < association.FEWEST_LAYERS:
-        reason = f"{len(x)} tasks: it takes {association.FEWEST_LAYERS}"
-    elif not np.ptp(x, axis=0).any():
-        reason = "the metric is the same for all tasks"
-    for measure in get_args(Measure):
-        if measure in association.GIVEN_DEPTH:
-            yield {"measure": measure, "reason": "over tasks there is no depth to account for"}
-        elif reason:
-            yield {"measure": measure, "reason": reason}
-        else:
-            value, rho = (
-                float(association.strengths(name, x.T, y.T).mean())
-                for name in (measure, "spearman")
-            )
-            null = _null_of_tasks(measure, x, y)
-            sized = _signed(value, rho)
-            yield {"measure": measure, **sized, "null95": null, "reason": OVER_TASKS}
-
-
-def _null_of_tasks(measure: str, x: Floats, y: Floats) -> float:
-    """Size that 95% of associations stay below if scores belong to other tasks."""
-    rng, own = np.random.default_rng(0), association.features(measure, x.T)
-    null = [
-        abs(association.of_features(measure, own, association.features(measure, other.T)).mean())
-        for other in (rng.permutation(y) for _ in range(N_TASK_PERMUTATIONS))
-    ]
-    return float(np.quantile(null, 0.95))
+        return {"reason": f"{len(x)} tasks: it takes {association.FEWEST_LAYERS}"}
+    if not np.ptp(x, axis=0).any():
+        return {"reason": "the metric is the same for all tasks"}
+    value, rho = (float(association.strengths(m, x.T, y.T).mean()) for m in (measure, "spearman"))
+    rng, of_metric = np.random.default_rng(0), association.features(measure, x.T)
+    null = []
+    for _ in range(N_TASK_PERMUTATIONS):
+        of_scores = association.features(measure, rng.permutation(y).T)
+        null.append(abs(association.of_features(measure, of_metric, of_scores).mean()))
+    level = float(np.quantile(null, 0.95))
+    return {**_signed(value, rho), "null95": level, "reason": OVER_TASKS}
 
 
 def _families(models: Sequence[Model], order: Order) -> list[list[list[Model]]]:
@@ -279,37 +247,39 @@ def _at_common_depths(
     Baselines are the same in all models; without the mean over models, nothing remains of them.
     """
     first = models[0][0]
-    found = [{s.tasks[i] for i in s.groups().get(group, ())} for s, _ in models]
-    tasks = sorted(set.intersection(*found))
-    chosen = [[scores.tasks.index(t) for t in tasks] for scores, _ in models]
-    every = pd.concat([metrics.variants.reset_index(names="row") for _, metrics in models])
-    every = every[every["protocol"] != BASELINE]
-    at = np.linspace(0.0, 1.0, n_points)
+    groups = [{s.tasks[i] for i in s.groups().get(group, ())} for s, _ in models]
+    shared = sorted(set.intersection(*groups))
+    variants = pd.concat([metrics.variants.reset_index(names="row") for _, metrics in models])
+    variants = variants[variants["protocol"] != BASELINE]
+    depths = np.linspace(0.0, 1.0, n_points)
     lacking: dict[object, None] = {}
-    for _, part in every.groupby(VARIANT, sort=False, dropna=False):
-        about = part.iloc[0][VARIANT].to_dict()
-        if len(part) < len(models):
+    for _, same in variants.groupby(by_layer.VARIANT, sort=False, dropna=False):
+        about = same.iloc[0][by_layer.VARIANT].to_dict()
+        if len(same) < len(models):
             lacking[about["metric"]] = None
             continue
-        each = list(zip(models, part["row"], chosen, strict=True))
-        known = [usable(metrics.values[row][c]) for (_, metrics), row, c in each]
-        which: npt.NDArray[np.bool_] = np.logical_and.reduce([t for t, _ in known])
-        if not which.any() or any(n.sum() < association.FEWEST_LAYERS for _, n in known):
+        pairs = []
+        for (scores, metrics), row in zip(models, same["row"], strict=True):
+            tasks = [scores.tasks.index(task) for task in shared]
+            pairs.append((scores, metrics.values[row][tasks], scores.values[tasks]))
+        comparable = [usable(metric) for _, metric, _ in pairs]
+        tasks = np.logical_and.reduce([t for t, _ in comparable])
+        if not tasks.any() or any(n.sum() < association.FEWEST_LAYERS for _, n in comparable):
             continue
         x, y = [], []
-        for ((scores, metrics), row, c), (_, layers) in zip(each, known, strict=True):
+        for (scores, metric, score), (_, layers) in zip(pairs, comparable, strict=True):
             depth = scores.layers / max(scores.last_layer, 1)
-            metric = metrics.values[row][c][which][:, layers].mean(axis=0)
-            x.append(np.interp(at, depth[layers], metric))
-            y.append(np.interp(at, depth, scores.values[c][which].mean(axis=0)))
+            x.append(np.interp(depths, depth[layers], metric[tasks][:, layers].mean(axis=0)))
+            y.append(np.interp(depths, depth, score[tasks].mean(axis=0)))
         if all(np.ptp(curve) > 0 for curve in x):
+            sources = dict(zip(first.tasks, first.sources, strict=True))
             head = {
                 **about,
                 "tokens": first.tokens,
                 "pooling": first.pooling,
-                "n_tasks": int(which.sum()),
-                "n_sources": len(set(first.sources[chosen[0]][which])),
-                "n": min(metrics.n[row] for (_, metrics), row, _ in each),
+                "n_tasks": int(tasks.sum()),
+                "n_sources": len({sources[shared[i]] for i in np.flatnonzero(tasks)}),
+                "n": min(m.n[row] for (_, m), row in zip(models, same["row"], strict=True)),
             }
             yield head, np.stack(x), np.stack(y)
     if lacking and group == "all":
