@@ -181,7 +181,7 @@ def test_the_example_of_a_kind_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None
     drawn = draw(study.model_copy(update={"kind": name}), tables(), ORDER)
     bars = [bar for ax in drawn.figure.axes for bar in ax.patches]
     assert sum(bar.get_height() for bar in bars) == len(drawn.table) == 24
-    assert drawn.caption == "Metric on an unknown number of prompts of texts at the last layer."
+    assert drawn.caption == "Metric on texts at the last layer."
 
 
 @pytest.mark.parametrize("kind", ["score_by_depth", "checkpoint_heatmap", "task_heatmap"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from layerwise.association.published import published_metrics, published_scores,
 from layerwise.association.table import associate
 from layerwise.config import Config, read_config
 from layerwise.figures.kinds import drawing
+from layerwise.figures.render import Drawn, draw
 from layerwise.figures.select import Data
 
 Frame = pd.DataFrame
@@ -38,6 +40,14 @@ def table_of(name: str, **more: Frame) -> Frame:
     read = [table for table in study.reads if table in ("metrics", "scores")]
     tables = {table: published(study.published, table) for table in read} | more
     return drawing(study.kind)[0](Data(study, tables, own_texts=config().own_texts))
+
+
+def drawn(name: str) -> Drawn:
+    """The figure of a study that reads scores or metrics."""
+    study = config().studies[name]
+    read = [table for table in study.reads if table in ("metrics", "scores")]
+    tables = {table: published(study.published, table) for table in read}
+    return draw(study, tables, config=config())
 
 
 @cache
@@ -106,7 +116,8 @@ def test_scores_by_depth() -> None:
 def test_metrics_over_training(study: str) -> None:
     table = table_of(study)
     assert list(dict.fromkeys(table["revision"]))[:2] == ["step1", "step1000"]
-    for revision in ("step1", "step4000", "main"):
+    assert "main" not in set(table["revision"]), "its pooled metrics are of another run"
+    for revision in ("step1", "step4000", "step128000"):
         found = value(table, 12, revision=revision, y="prompt_entropy")
         wanted = metric("Pythia-410m", "entropy_prompt", "wikitext", 12, revision)
         assert found == pytest.approx(wanted)
@@ -211,3 +222,67 @@ def test_the_best_layer_over_training() -> None:
     assert table.loc["step4000":, "best_layer"].min() >= 17
     gain = mean_score("Pythia-410m", 17) - mean_score("Pythia-410m", 24)
     assert table.loc["main", "gain"] == pytest.approx(gain)
+
+
+def test_captions_say_what_is_drawn() -> None:
+    """The number of prompts, bands only where there are some, and what is left out."""
+    caption = drawn("figure_2_architectures").caption
+    assert "on 472 prompts of wikitext" in caption
+    assert "Bands" not in caption and "Without intervals" in caption
+    assert "unknown" not in drawn("figure_6a_repetition").caption
+    training = drawn("figure_4_training").caption
+    assert "The finished model is left out" in training
+    jump = [metric("Pythia-410m", "lidar", "wikitext", 8, r) for r in ("step128000", "main")]
+    assert "LiDAR at layer 8 is {:.2f} at step 128,000 and {:.2f} there".format(*jump) in training
+
+
+def test_titles_name_the_figure() -> None:
+    for name, study in config().studies.items():
+        figure = re.match(r"(figure|table)_(\d+[abc]?)_", name)
+        if figure:
+            number = f"{figure[1].title()} {figure[2]}"
+            assert study.title.startswith((f"{number}:", f"{number},"))
+            assert len(study.title.split()) <= 8
+
+
+def test_a_model_has_one_colour_in_all_figures() -> None:
+    colours = []
+    for name in ("figure_1_score_by_depth", "figure_2_architectures", "score_by_size"):
+        legend = drawn(name).figure.legends[0]
+        pairs = zip(legend.get_texts(), legend.get_lines(), strict=True)
+        colours.append({text.get_text(): line.get_color() for text, line in pairs})
+    one, two, three = colours
+    for model in ("Pythia-410m", "mamba-370m", "bert-base"):
+        assert one[model] == two[model]
+    assert one["Pythia-410m"] == three["Pythia-410m"]
+
+
+@pytest.mark.parametrize("study", ["figure_8_all_measures", "figure_9_bert"])
+def test_measures_of_the_paper_have_a_panel_with_their_null(study: str) -> None:
+    """Figures 8 and 9 print distance correlations, and Spearman's and Kendall's."""
+    chosen = config().studies[study]
+    model = chosen.models[0]
+    tables = {}
+    for table in ("metrics", "scores"):
+        whole = published("authors", table)
+        tables[table] = whole[(whole["model"] == model) & (whole["revision"] == "main")]
+    metrics = tables["metrics"]
+    metrics = metrics[metrics["metric"].isin(["dime", "lidar"])]
+    found = associate(metrics, tables["scores"], config().association)
+    chosen = chosen.model_copy(update={"metrics": ("dime", "lidar")})
+    figure = draw(chosen, {"associations": found}, config=config())
+    titles = [ax.get_title(loc="left") for ax in figure.figure.axes]
+    assert {"dCor", "Spearman\u2019s ρ", "Kendall\u2019s τ"} <= set(titles)
+    rows = figure.table[figure.table["metric"] == "dime"].set_index("measure")
+    assert rows.loc[["dcor", "spearman", "kendall"], "null95"].notna().all()
+    if study == "figure_8_all_measures":
+        assert rows.loc["dcor", "value"] == pytest.approx(0.893, abs=0.001)
+        assert rows.loc["kendall", "value"] == pytest.approx(-0.43, abs=0.005)
+
+
+def test_figure_7_needs_no_data() -> None:
+    assert config().studies["figure_7_power_law"].reads == ()
+    assert (
+        draw(config().studies["figure_7_power_law"], {}, config=config()).table["alpha"].nunique()
+        > 3
+    )

@@ -124,7 +124,9 @@ class Order:
     def of(cls, config: Any) -> Order:
         """The order of a `layerwise.config.Config`."""
         models = config.models
-        return cls(tuple(models), {m: tuple(entry.revisions) for m, entry in models.items()})
+        studied = [m for study in config.studies.values() for m in study.models or ()]
+        names = dict.fromkeys([*models, *studied])  # studies name published models as well
+        return cls(tuple(names), {m: tuple(entry.revisions) for m, entry in models.items()})
 
     def checkpoints(self, model: str, there: Iterable[str]) -> list[str]:
         """Some checkpoints of a model, first to last.

@@ -53,6 +53,8 @@ class Study(Section):
     )
     title: str | None = ""
     """Title of the figure; empty for the kind's own, null for none."""
+    note: str = ""
+    """Sentences that end the caption, such as why something is left out."""
     published: Name | None = None
     """Published tables to draw in place of the config's models."""
     models: SomeOf[Name] | None = None

@@ -264,7 +264,7 @@ def vocabulary_of(tokenizer: Any, embeddings: int) -> tuple[list[int], frozenset
 def repeat_tokens(ids: Sequence[int], p: float, seed: int | str) -> list[int]:
     """Replace each token, with probability `p`, by one token of the prompt.
 
-    The token that repeats is drawn once from the prompt, as in the paper's examples (F.1): at
+    The token that repeats is drawn once from the prompt, as in the paper's examples (E.1 of version 1): at
     p = 1 it fills the whole sequence. The paper's text could also mean a new draw at each place,
     but at p = 1 that would give a shuffled prompt and no repetition.
 
@@ -277,7 +277,7 @@ def repeat_tokens(ids: Sequence[int], p: float, seed: int | str) -> list[int]:
 def randomise_tokens(
     ids: Sequence[int], p: float, vocabulary: Sequence[int], seed: int | str
 ) -> list[int]:
-    """Replace each token, with probability `p`, by one drawn uniformly from the vocabulary (F.2).
+    """Replace each token, with probability `p`, by one drawn uniformly from the vocabulary (E.2).
 
     A token may be replaced by itself. With the same seed a larger `p` replaces the same places by
     the same tokens, and further ones.

@@ -17,6 +17,7 @@ from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError, printable
 from layerwise.figures import theme
 from layerwise.figures.kinds import drawing
+from layerwise.figures.labels import SCORE
 from layerwise.figures.marks import Look
 from layerwise.figures.select import Data
 from layerwise.io.files import replacing
@@ -36,6 +37,10 @@ MARKUP = re.compile(r"[\\*`_|<>\[\]@]|:(?=\S)")
 # Start of a text that is no list, directive, comment or rule.
 ORDINARY = re.compile(r"\w+(?![.)\w])")
 
+
+SLOPES = " Lines: 95% CI over task clusters, of slopes."
+OVER_MODELS = " Over models, filled: adjusted p ≤ .05."
+BANDS = "Bands: 95% CI from standard errors over prompts."
 
 OPTIONAL = frozenset({"texts"})  # images have none
 
@@ -144,6 +149,8 @@ def caption(data: Data, table: pd.DataFrame) -> str:
     tasks = _names(table, "task")
     corpora = _names(table, "corpus") or _names(data.tables.get("prompts", table), "corpus")
     points = table.groupby("model")["revision"] if {"model", "revision"} <= {*table} else None
+    is_metric = table["y"] != SCORE if "y" in table else slice(None)
+    has_bands = "low" in table and table.loc[is_metric, "low"].notna().any()
     has_chance = "chance" in table and table["chance"].notna().any()
     counts = {
         "n_prompts": _span(table, "n") or "an unknown number of",
@@ -152,15 +159,20 @@ def caption(data: Data, table: pd.DataFrame) -> str:
         "n_checkpoints": "" if points is None else points.nunique().max(),
         "corpora": ", ".join(corpora) or "all data sets",
         "chance": " Dotted: chance." if has_chance else "",
+        "slopes": SLOPES if "slope" in _names(table, "measure") else "",
+        "over_models": OVER_MODELS if ALL_MODELS in _names(table, "model") else "",
+        "bands": BANDS if has_bands else "Without intervals, since these have no standard errors.",
     }
     text = data.study.declaration.caption.format(**counts)
+    text = text.replace("on an unknown number of prompts of", "on")
     text = text.replace(" 1 tasks (1 task clusters)", " 1 task")
     text = text.replace("(1 task clusters)", "(1 task cluster)")
     if "output_from" in table and (table["output_from"] == "last layer").any():
         text += " The output was not scored; the last layer replaces it."
     if "n" in table and table["n"].between(1, FEW - 1).any():
         text += f" Crosses: n < {FEW}, so intervals are rough."
-    return text + (f" Not shown: {'; '.join(data.omitted)}." if data.omitted else "")
+    text += f" Not shown: {'; '.join(data.omitted)}." if data.omitted else ""
+    return f"{text} {data.study.note}".strip()
 
 
 def _span(table: pd.DataFrame, column: str) -> str:
