@@ -265,8 +265,8 @@ def repeat_tokens(ids: Sequence[int], p: float, seed: int | str) -> list[int]:
     """Replace each token, with probability `p`, by one token of the prompt.
 
     The token that repeats is drawn once from the prompt, as in the paper's examples (E.1):
-    at p = 1 it fills the whole sequence. The paper's text could also mean a new draw at each place,
-    but at p = 1 that would give a shuffled prompt and no repetition.
+    at p = 1 it fills the whole sequence. The paper's text could also mean a new draw at each
+    place, but at p = 1 that would give a shuffled prompt and no repetition.
 
     With the same seed a larger `p` replaces the same places by the same token, and further ones.
     """
