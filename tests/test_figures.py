@@ -77,6 +77,8 @@ def made(kind: str, given: dict[str, pd.DataFrame] | None = None, **settings: An
 
 SCORES = np.array([[0.3, 0.5, 0.4], [0.5, 0.8, 0.5], [0.2, 0.5, 0.3], [0.6, 0.7, 0.7]])
 
+SCORES_OF_5 = np.vstack([SCORES, SCORES[0] + 0.05])
+
 
 def test_scores_have_the_mean_over_tasks_and_an_interval_without_their_levels() -> None:
     scores = np.vstack([SCORES, SCORES[0] + 0.05])
@@ -200,6 +202,76 @@ def test_a_colour_bar_ends_with_the_first_row_of_panels() -> None:
     *panels, bar = [ax.get_position() for ax in figure.axes if ax.get_visible()]
     assert len({round(panel.y0, 3) for panel in panels}) > 1
     assert bar.y0 > max(panel.y0 for panel in panels) - 0.01
+
+
+def test_a_metric_that_stands_alone_is_in_the_title() -> None:
+    metrics = {"metrics": tidy_metrics({"prompt_entropy": np.arange(4.0)})}
+    drawn = made("metrics_by_depth", metrics, metrics=("prompt_entropy",))
+    assert drawn.title == "Prompt entropy by depth"
+    (ax,) = drawn.figure.axes
+    assert ax.get_ylabel() == "Prompt entropy (nats)"
+    three = made("metrics_by_depth", {"metrics": tables()["metrics"]}, tokens=("all",)).figure
+    first = three.axes[0]  # the panel has the metric's name, its axis the unit
+    assert (first.get_title(loc="left"), first.get_ylabel()) == ("Prompt entropy", "nats")
+
+
+def test_a_band_is_around_its_line_and_the_legend_has_the_drawn_marks() -> None:
+    scores = pd.concat([tidy_scores(SCORES_OF_5 - i / 10, model=f"m{i}") for i in range(2)])
+    drawn = made("score_by_depth", {"scores": scores})
+    (ax,) = drawn.figure.axes
+    lines = [line for line in ax.lines if len(line.get_xdata()) == 3]
+    assert len(lines) == len(ax.collections) == 2
+    for line, band, (_, rows) in zip(
+        lines, ax.collections, drawn.table.groupby("model"), strict=True
+    ):
+        corners = band.get_paths()[0].vertices
+        for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True):
+            ends = corners[np.isclose(corners[:, 0], x), 1]
+            assert ends.min() < y < ends.max()
+        assert line.get_ydata() == pytest.approx(100 * rows["value"].to_numpy())
+        assert corners[:, 1].min() == pytest.approx(100 * rows["low"].min())
+    marks = {line.get_label(): line for line in drawn.figure.legends[0].get_lines()}
+    for name, line in zip(("m0", "m1"), lines, strict=True):
+        assert (marks[name].get_color(), marks[name].get_marker()) == (
+            line.get_color(),
+            line.get_marker(),
+        )
+    singles = [line for line in ax.lines if len(line.get_xdata()) == 1]
+    for name, filled in (("best layer", True), ("model output", False)):
+        drawn_marks = [s for s in singles if (s.get_markerfacecolor() != "white") == filled]
+        assert {s.get_marker() for s in drawn_marks} == {marks[name].get_marker()}
+        assert (marks[name].get_markerfacecolor() != "white") == filled
+        assert {s.get_markersize() for s in drawn_marks} == {marks[name].get_markersize()}
+
+
+def test_an_interval_beyond_the_axis_has_an_arrow() -> None:
+    wide = selections().copy()
+    wide.loc[wide["metric"] == "curvature", "regret_high"] = 5.0
+    drawn = made("layer_selection", {"selections": wide})
+    arrows = [li for li in drawn.figure.axes[0].lines if li.get_marker() == ">"]
+    n_wide = int((drawn.table["metric"] == "curvature").sum())
+    assert sum(len(arrow.get_xdata()) for arrow in arrows) >= n_wide > 0
+    legend = [text.get_text() for text in drawn.figure.legends[0].get_texts()]
+    assert "interval goes on" in legend
+
+
+def test_readouts_have_a_colour_each() -> None:
+    stream = tidy_scores(SCORES).assign(readout="residual")
+    scores = pd.concat([stream, stream.assign(readout="final_norm")])
+    study = {"pooling": ("mean", "mean, residual"), "column": "tokens", "colour": "pooling"}
+    drawn = made("score_by_depth", {"scores": scores}, **study)
+    lines = [line for line in drawn.figure.axes[0].lines if len(line.get_xdata()) == 3]
+    assert len({line.get_color() for line in lines}) == 2
+    assert {line.get_linestyle() for line in lines} == {"-"}
+
+
+def test_checkpoints_of_the_map_and_of_the_lines_below_are_aligned() -> None:
+    figure = made("training_dynamics", models=("nano-1m",), tokens=("all",)).figure
+    heat, valley, *_ = [ax for ax in figure.axes if ax.get_visible() and ax.get_ylabel()]
+    low, high = heat.get_xlim()
+    assert (high - low) == pytest.approx(np.ptp(valley.get_xlim()))
+    names = [[t.get_text() for t in ax.get_xticklabels()] for ax in (heat, valley)]
+    assert names[0] == names[1]
 
 
 def test_title_is_the_studys_or_none() -> None:

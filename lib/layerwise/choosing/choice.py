@@ -135,11 +135,12 @@ def plot(choice: Choice, path: Path) -> None:
             marks.line(ax, table, "layer", "score", color=ink, marker="o", markersize=2.2)
             last, best = table.iloc[-1], table.iloc[int(np.nanargmax(table["score"]))]
             ax.plot(last["layer"], last["score"], **marks.output(ink))
+            handles = [marks.entry("model output", **marks.output(ink))]
             if best["layer"] != last["layer"]:
                 ax.plot(best["layer"], best["score"], **marks.best(ink))
+                handles.insert(0, marks.entry("best layer", **marks.best(ink)))
             ax.set_ylabel(choice.score[0].upper() + choice.score[1:])
-            handles = [("best layer", marks.best()), ("model output", marks.output())]
-            ax.legend(handles=[marks.entry(name, **style) for name, style in handles])
+            figure.legend(handles=handles, loc="outside lower left", ncols=2)
         else:
             table = table.iloc[::-1]
             names = [metric_label(rule) for rule in table["rule"]]

@@ -8,6 +8,7 @@ import numpy as np
 
 from layerwise.association.scores import ENDS
 from layerwise.association.table import ALL_MODELS
+from layerwise.config.studies import Study
 from layerwise.metrics.registry import all_metrics
 from layerwise.metrics.sequence import QUANTITIES
 from layerwise.vocabulary import (
@@ -73,6 +74,15 @@ def metric_label(metric: str) -> str:
     """Words for a metric or rule; names from published tables are unchanged."""
     known = QUANTITIES.get(metric) or all_metrics().get(metric)
     return known.label if known else RULES.get(metric, metric)
+
+
+def title_of(study: Study) -> str:
+    """Title of a study: its own, or its kind's, which names a metric that stands alone."""
+    if study.title != "":
+        return study.title or ""
+    metrics = {choice.metric for choice in study.curves or ()}
+    title = study.declaration.title
+    return title.replace("Metrics", metric_label(metrics.pop())) if len(metrics) == 1 else title
 
 
 def metric_unit(metric: str, normalization: str = "raw") -> str:

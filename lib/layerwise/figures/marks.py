@@ -142,7 +142,11 @@ class Facets:
             if panel.bottom:
                 ax.set_xlabel(x)
             if panel.left or before != (panel.row, label):
-                ax.set_ylabel(fill(label, 24))
+                # Beside a panel with the metric's name, the unit is enough.
+                named = panel.column and label.startswith(panel.column)
+                ax.set_ylabel(
+                    fill(label[len(panel.column) :].strip(" ()") if named else label, 24)
+                )
             elif shared:
                 ax.tick_params(labelleft=False)
             before = panel.row, label
@@ -163,13 +167,8 @@ class Facets:
         first = [p.ax for p, top in zip(panels, tops, strict=True) if top == max(tops)]
         lines = {round(p.ax.get_position().y1, 3) for p in self.panels}
         height = self.figure.get_size_inches()[1] / len(lines)
-        style = {
-            "shrink": min(1.0, 2.4 / height),
-            "anchor": (0.0, 1.0),
-            "aspect": 22,
-            "pad": 0.015,
-        }
-        bar = self.figure.colorbar(mappable, ax=first, **style | more)
+        more |= {"shrink": min(1.0, 2.4 / height), "anchor": (0.0, 1.0)}
+        bar = self.figure.colorbar(mappable, ax=first, aspect=22, pad=0.015, **more)
         bar.set_label(fill(label, 26))
         bar.outline.set_visible(False)
         return bar
@@ -188,7 +187,7 @@ class Facets:
         else:
             style = {"markersize": 3.5} | style
             shown = [entry(n, **s | style) for n, s in self.styles.items() if n] + shown
-        if any(own.get_marker() == ROUGH for p in self.panels for own in p.ax.lines):
+        if any(line.get_marker() == ROUGH for p in self.panels for line in p.ax.lines):
             shown.append(entry(f"n < {FEW}: rough interval", **dot(marker=ROUGH, markersize=4)))
         if shown and self.look.ax:
             self.look.ax.legend(handles=shown)
@@ -219,23 +218,19 @@ def place(table: pd.DataFrame, look: Look) -> tuple[pd.DataFrame, Look]:
             for d in look.roles.get(role, ())
             if d in table and ((d in NAMED and role != "dashes") or table[d].nunique() > 1)
         ]
-        table[role] = pd.Categorical([""] * len(table))
-        if not dimensions:
-            continue
-        keys = table[dimensions].drop_duplicates()
-        keys = keys.sort_values(
-            dimensions, key=lambda c: pd.Index(keys[c.name].unique()).get_indexer(c)
-        )
-        words = {d: value_labels(d, keys[d].dropna().astype(str).unique()) for d in dimensions}
-        names = [
-            " · ".join(
-                filter(None, (words[str(d)][str(v)] for d, v in key.items() if pd.notna(v)))
-            )
-            for key in keys.to_dict("records")
-        ]
-        values = table[dimensions].merge(keys.assign(label=names), how="left")["label"]
-        table[role] = pd.Categorical(values, list(dict.fromkeys(names)))
+        words = [_words(table[d], d) for d in dimensions]
+        labels = [" · ".join(filter(None, row)) for row in zip(*words, strict=True)]
+        labels = labels or [""] * len(table)
+        ranks = [pd.factorize(table[d], use_na_sentinel=False)[0] for d in dimensions[::-1]]
+        in_order = [labels[row] for row in (np.lexsort(ranks) if ranks else range(len(table)))]
+        table[role] = pd.Categorical(labels, list(dict.fromkeys(in_order)))
     return table, look
+
+
+def _words(values: pd.Series, dimension: str) -> list[str]:
+    """The words for each value of a dimension; empty where there is none."""
+    words = value_labels(dimension, values.dropna().astype(str).unique())
+    return [words.get(str(value), "") for value in values]
 
 
 def facets(
@@ -382,6 +377,12 @@ def dots(
         ax.plot(part["x"], part["y"], **dot(**style, **face))
 
 
+def points(ax: Axes, x: Any, y: Any, **style: Any) -> None:
+    """Draw marks that the axes do not clip, if there are any."""
+    if len(x):  # an unclipped line without points would claim the page's corner
+        ax.plot(x, y, **style)
+
+
 def heat(ax: Axes, wide: pd.DataFrame, *, up: bool = True, **scale: Any) -> Any:
     """Draw a heat map of a table with numbered rows, the first at the bottom if `up`.
 
@@ -456,6 +457,13 @@ def depth_bar(grid: Facets) -> None:
 def spread(n: int, most: int) -> list[int]:
     """Evenly spaced ones of n places, with the last: at most so many."""
     return list(range(n - 1, -1, -max(1, -(-n // most))))[::-1]
+
+
+def course(
+    ax: Axes, curve: pd.DataFrame, names: Sequence[str], *columns: Any, **style: Any
+) -> None:
+    """Draw a line over checkpoints, see `line`, on the axis of `checkpoint_axis`."""
+    line(ax, curve.assign(place=curve["revision"].map(names.index)), "place", *columns, **style)
 
 
 def checkpoint_axis(ax: Axes, names: Sequence[str], *, offset: float = 0.0) -> None:

@@ -17,7 +17,7 @@ from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError, printable
 from layerwise.figures import theme
 from layerwise.figures.kinds import drawing
-from layerwise.figures.labels import SCORE
+from layerwise.figures.labels import SCORE, title_of
 from layerwise.figures.marks import Look
 from layerwise.figures.select import Data
 from layerwise.io.files import replacing
@@ -129,13 +129,13 @@ def draw(
     data = Data(study, read, Order(models, order.revisions), better, own_texts)
     make_table, plot = drawing(study.kind)
     table = make_table(data)
-    title = study.declaration.title if study.title == "" else study.title
+    title = title_of(study)
     with theme.theme():
         figure = plot(table, Look(data.roles(table), models, study.ordered, ax))
         if ax is None:
-            figure.suptitle(title or "", x=0.01, ha="left")
+            figure.suptitle(title, x=0.01, ha="left")
             plt.close(figure)  # out of pyplot's list; the figure itself can still be saved
-    return Drawn(figure, without_zero_p(table), title or "", caption(data, table))
+    return Drawn(figure, without_zero_p(table), title, caption(data, table))
 
 
 def without_zero_p(table: pd.DataFrame) -> pd.DataFrame:

@@ -17,6 +17,7 @@ import pandas as pd
 from layerwise.association.curves import TEXT_SOURCE, with_text_sources
 from layerwise.figures import report as first_page
 from layerwise.figures import theme
+from layerwise.figures.labels import title_of
 from layerwise.io import delimited, tables
 from layerwise.names import encode
 from layerwise.run.plan import Plan
@@ -163,8 +164,7 @@ def _cells(columns: Sequence[str], row: Iterable[Any]) -> str:
 def _figure(plan: Plan, results: Path, study: str) -> tuple[str, str]:
     """The title of a figure, and its picture with caption and files to download."""
     name = encode(study)
-    chosen = plan.studies[study].study
-    title = chosen.title or chosen.declaration.title
+    title = title_of(plan.studies[study].study) or study
     png = (results / "figures" / f"{name}.png").read_bytes()
     width = int.from_bytes(png[16:20], "big") * 96 // theme.DPI  # so that type has one size
     is_wide = width > PHONE

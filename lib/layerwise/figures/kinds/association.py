@@ -282,18 +282,24 @@ def plot_selections(table: pd.DataFrame, look: Look) -> Figure:
     for panel in grid.panels:
         for style, part in grid.curves(panel):
             low, high = (100 * part[["regret_low", "regret_high"]].clip(0, top / 100)).to_numpy().T
-            reliable = part["unreliable"] == ""
             x, y = 100 * part["regret"], part["height"]
-            marks.dots(panel.ax, x, y, low, high, reliable, **style)
+            marks.dots(panel.ax, x, y, low, high, part["unreliable"] == "", **style)
+            beyond = y[100 * part["regret_high"] > top]
+            marks.points(
+                panel.ax, [top] * len(beyond), beyond, **BEYOND | {"color": style["color"]}
+            )
         means = panel.table[~panel.table["metric"].isin(bad)].groupby("metric")["regret"].mean()
         panel.ax.plot(100 * means, [rules.index(r) for r in means.index], **MEAN)
         panel.ax.set_xlim(0, top)
         panel.ax.set_xlabel("Score lost against the best layer (points)")
     handles = [marks.entry("mean over models", **MEAN)]
+    if (100 * table["regret_high"] > top).any():
+        handles.append(marks.entry("interval goes on", **BEYOND))
     handles += [marks.entry("unreliable metric", **OPEN)] if bad else []
     return grid.legend(handles, linestyle="none", markersize=5).figure
 
 
+BEYOND = marks.dot(marker=">", markersize=4)
 MEAN = marks.dot(marker="|", markersize=11, markeredgewidth=2, clip_on=True)
 
 

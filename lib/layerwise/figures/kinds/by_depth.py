@@ -94,8 +94,7 @@ def _curve(ax: Axes, part: pd.DataFrame, style: dict[str, Any], *, small: bool) 
             ax.axhline(100 * part["chance"].iloc[0], color=theme.GREY, linestyle="dotted", lw=0.8)
     ax.plot([1.0] * len(last), scale * last, **marks.output(ink, small=small))
     best = part[part["best"]]
-    if len(best):  # an unclipped line without points would claim the page's corner
-        ax.plot(best["depth"], scale * best["value"], **marks.best(ink, small=small))
+    marks.points(ax, best["depth"], scale * best["value"], **marks.best(ink, small=small))
 
 
 def _axis(part: pd.DataFrame) -> str:
@@ -141,23 +140,37 @@ def sublayers(data: Data) -> pd.DataFrame:
 
 
 def plot_sublayers(table: pd.DataFrame, look: Look) -> Figure:
-    """Draw each sublayer by depth; below, what mixer and MLP add to the residual stream."""
+    """Draw the residual stream, the sublayers beside it, and what they add to it, by depth."""
     names = [s for s in SUBLAYERS if s in set(table["sublayer"])]
-    inks = {s: theme.PALETTE[i % 7] for i, s in enumerate(names)} | {BLOCK: theme.INK}
-    added = {"mixer_residual": inks.get("mixer", theme.PALETTE[0]), BLOCK: inks.get("mlp")}
-    grid = marks.facets(table, look.only(row=("what",), column=look.roles["column"]))
+    in_block = (table["what"] == "change") | ~table["sublayer"].isin(list(STREAM))
+    t = table.assign(part=table["what"].where(in_block, "stream"))
+    t = t.sort_values("part", key=lambda part: part.map([*PARTS].index), kind="stable")
+    grid = marks.facets(t, look.only(row=("part",), column=look.roles["column"]))
     for panel in grid.panels:
-        is_change = panel.row == "change"
-        for sublayer, part in panel.table.groupby("sublayer", sort=False):
-            marks.line(
-                panel.ax, part, "depth", color=(added if is_change else inks)[str(sublayer)]
-            )
-        if is_change:
+        styles = {**INSIDE, **ADDED} if panel.row == "change" else INSIDE
+        for sublayer, curve in panel.table.groupby("sublayer", sort=False):
+            marks.line(panel.ax, curve, "depth", **styles[str(sublayer)])
+        if panel.row == "change":
             marks.zero(panel.ax)
     metric = str(table["metric"].iloc[0])
-    changes = with_unit("Added to the stream", metric)
-    grid.label(marks.DEPTH, {"metric": axis_label(metric), "change": changes})
-    return grid.legend([marks.entry(SUBLAYERS[s], color=inks[s]) for s in names]).figure
+    grid.label(marks.DEPTH, {part: with_unit(words, metric) for part, words in PARTS.items()})
+    return grid.legend([marks.entry(SUBLAYERS[s], **INSIDE[s]) for s in names]).figure
+
+
+PARTS = {
+    "stream": "Residual stream",
+    "metric": "Inside the block",
+    "change": "Added to the stream",
+}
+ADDED = {"mixer_residual": {"color": theme.PALETTE[1]}, BLOCK: {"color": theme.PALETTE[0]}}
+INSIDE: dict[str, dict[str, Any]] = {
+    "input_norm": {"color": theme.PALETTE[1], "linestyle": "dotted"},
+    "mixer": {"color": theme.PALETTE[1]},
+    "mixer_residual": {"color": theme.GREY, "linestyle": "dashed"},
+    "mlp_norm": {"color": theme.PALETTE[0], "linestyle": "dotted"},
+    "mlp": {"color": theme.PALETTE[0]},
+    BLOCK: {"color": theme.INK},
+}
 
 
 # Columns of the scores of probes, as the table of this figure names them.
@@ -317,9 +330,9 @@ def plot_alphas(table: pd.DataFrame, look: Look) -> Figure:
         for style, part in grid.curves(panel):
             x = "beta" if theory else "depth"
             marks.line(ax, part, x, shade=0.1, **style | {"marker": ""})
-            best = part[part["best"].eq(True)] if "best" in part else part[:0]
-            if len(best):  # an unclipped line without points would claim the page's corner
-                ax.plot(best["depth"], best["value"], **marks.best(style["color"]))
+            if "best" in part and not theory:
+                best = part[part["best"].eq(True)]
+                marks.points(ax, best["depth"], best["value"], **marks.best(style["color"]))
         if theory:
             ax.set(xlabel="Exponent β of the spectrum", ylabel="Entropy / log n")
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -66,46 +67,53 @@ def differences(data: Data) -> pd.DataFrame:
         If there is one model only, or one with another number of layers.
     """
     table = data.prompts()
-    base = _first(data.checkpoints(table), data)
     by = ["y", "metric", "representation", "corpus", "model", "revision"]
-    wide = select.matrices(table, by)
     rows = []
-    for key, own in wide.items():
-        *curve, model, revision = key
-        if (model, revision) == base:
-            continue
-        before = wide.get((*curve, *base))
-        if before is None or list(before.columns) != list(own.columns):
+    for key, wide, base, before in _with_base(select.matrices(table, by), data):
+        if list(before.columns) != list(wide.columns):
             raise LayerwiseError(
-                f"{model} and {base[0]} differ in layers or token selections, and this study "
-                "compares layer by layer; take models of one architecture, or layer_similarity.",
+                f"{key[-2]} and {base[0]} differ in layers, and this study compares layer by "
+                "layer; take models of one architecture, or layer_similarity.",
                 code="mismatch",
             )
-        first, second = select.shared(before, own)
+        first, second = select.shared(before, wide)
         change = stats.paired_difference(second, first)
         about = dict(zip(by, key, strict=True)) | {"base": base[0], "base_revision": base[1]}
-        rows.append(select.by_layer(change, own.columns, **about, p=change.p))
+        rows.append(select.by_layer(change, wide.columns, **about, p=change.p))
     result = pd.concat(rows, ignore_index=True)
     result["p_adjusted"] = stats.holm(result["p"])
     return pd.concat([result, _cka(data.tables["similarities"], result)], ignore_index=True)
 
 
-def _first(points: pd.DataFrame, data: Data) -> tuple[str, str]:
-    """The model and revision that the others are compared with.
+Key = tuple[str, ...]
+
+
+def _with_base(curves: Mapping[Key, Any], data: Data) -> Iterator[tuple[Key, Any, Key, Any]]:
+    """Each curve but the first model's, with its key, which ends with model and revision, and that
+    model and its curve.
 
     Raises
     ------
     LayerwiseError
-        If there are no others.
+        If there is one model only, or one without a counterpart.
     """
-    model, revision = points.iloc[0]
-    if len(points) < 2:
+    base = next(iter(curves))[-2:]
+    if all(key[-2:] == base for key in curves):
         raise LayerwiseError(
             f"A study of kind {data.study.kind} compares models with the first; these tables have "
-            f"{model} at {revision} alone: name another under `models` or `revisions`.",
+            f"{' at '.join(base)} alone: name another under `models` or `revisions`.",
             code="too_few",
         )
-    return str(model), str(revision)
+    for key, curve in curves.items():
+        if key[-2:] == base:
+            continue
+        if (*key[:-2], *base) not in curves:
+            raise LayerwiseError(
+                f"{key[-2]} has {', '.join(key[:-2])}, which {base[0]} lacks; name the metrics, "
+                "`tokens` and `pooling` that both have.",
+                code="mismatch",
+            )
+        yield key, curve, base, curves[*key[:-2], *base]
 
 
 def _cka(similarities: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
@@ -130,22 +138,12 @@ def score_differences(data: Data) -> pd.DataFrame:
     LayerwiseError
         If there is one model only, or one with other poolings or without a task of the first.
     """
-    points = data.checkpoints(data.tables["scores"])
-    first = _first(points, data)
-    curves = {tuple(c.about.values()): c for c in score_curves(data.scores(points))}
+    scores = data.scores(data.checkpoints(data.tables["scores"]))
+    curves = {(c.tokens, c.pooling, c.model, c.revision): c for c in score_curves(scores)}
     rows = []
-    for (model, revision, *how), own in curves.items():
-        if (model, revision) == first:
-            continue
-        before = curves.get((*first, *how))
-        if before is None:
-            raise LayerwiseError(
-                f"{own} has no counterpart in {first[0]}; name the `tokens` and `pooling` that "
-                "both have.",
-                code="mismatch",
-            )
-        change = select.score_change(own, before)
-        rows.append(change.assign(base=first[0], base_revision=first[1]))
+    for _, curve, base, before in _with_base(curves, data):
+        change = select.score_change(curve, before)
+        rows.append(change.assign(base=base[0], base_revision=base[1]))
     result = pd.concat(rows, ignore_index=True)
     result["p_adjusted"] = stats.holm(result["p"])
     return data.tidy(result)
@@ -238,11 +236,10 @@ def plot_scores(table: pd.DataFrame, look: Look) -> Figure:
                 places = wide.index.get_indexer(pd.Index(part["best_layer"])) + 0.5
                 panel.ax.plot(part.index + 0.5, places, **(square if of_output else disc))
             continue
-        lead, colour = first.assign(place=first.index), grid.colour(panel)
-        style: dict[str, Any] = {"scale": 100, "color": colour, "markersize": 3}
+        style: dict[str, Any] = {"scale": 100, "color": grid.colour(panel), "markersize": 3}
         ends, marker = ("gain_low", "gain_high"), "" if small else "o"
-        marks.line(panel.ax, lead, "place", "gain", ends, marker=marker, **style)
-        marks.line(panel.ax, lead, "place", "gain_new_task", (), linestyle="dashed", **style)
+        marks.course(panel.ax, first, names, "gain", ends, marker=marker, **style)
+        marks.course(panel.ax, first, names, "gain_new_task", (), linestyle="dashed", **style)
         marks.zero(panel.ax)
         marks.checkpoint_axis(panel.ax, names)
     labels = {"score": "Layer", "lead": "Best layer less output (points)"}

@@ -129,8 +129,8 @@ def _density(ax: Any, part: pd.DataFrame, colour: str) -> None:
     dips = part[part["what"] == "dip"]
     marks.line(ax, dips, "depth", "mean", linewidth=1)
     split = dips.loc[dips["p_adjusted"] < stats.ALPHA, "depth"]
-    if len(split):  # an unclipped line without points would claim the page's corner
-        ax.plot(split, [1.0] * len(split), transform=ax.get_xaxis_transform(), **SPLIT)
+    top = ax.get_xaxis_transform()
+    marks.points(ax, split, [1.0] * len(split), transform=top, **SPLIT)
     ax.grid(visible=False)
     marks.depth_axis(ax)
 

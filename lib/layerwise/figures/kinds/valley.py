@@ -96,9 +96,11 @@ def plot_sink(table: pd.DataFrame, look: Look) -> Figure:
     grid = marks.facets(valleys if is_sweep else curves, own, height=2.4)
     for panel in grid.panels:
         names = list(panel.table["revision"].unique())
-        for style, part in grid.curves(panel):
-            part = part.assign(place=part["revision"].map(names.index))
-            marks.line(panel.ax, part, "place" if is_sweep else "depth", **style)
+        for style, curve in grid.curves(panel):
+            if is_sweep:
+                marks.course(panel.ax, curve, names, **style)
+            else:
+                marks.line(panel.ax, curve, "depth", **style)
         if is_sweep:
             marks.zero(panel.ax)
             marks.checkpoint_axis(panel.ax, names)
@@ -316,9 +318,8 @@ def plot_training(table: pd.DataFrame, look: Look) -> Figure:
             marks.checkpoint_axis(panel.ax, names, offset=0.5)
             continue
         for style, curve in grid.curves(panel):
-            curve = curve.assign(place=curve["revision"].map(names.index))
             scale = 100 if panel.row == "score" else 1
-            marks.line(panel.ax, curve, "place", scale=scale, markersize=2.5, **style)
+            marks.course(panel.ax, curve, names, scale=scale, markersize=2.5, **style)
         if panel.row == "valley":
             marks.zero(panel.ax)
         marks.checkpoint_axis(panel.ax, names)

@@ -59,7 +59,7 @@ def anisotropy(X: npt.ArrayLike) -> float:
 
 
 @metric(
-    label="Mean cosine",
+    label="Anisotropy (mean cosine)",
     direction=-1,
     range="-1/(N - 1) to 1",
     source="Ethayarajh 2019",
