@@ -88,7 +88,7 @@ def differences(data: Data) -> pd.DataFrame:
 Key = tuple[str, ...]
 
 
-def _with_base(curves: Mapping[Key, Any], data: Data) -> Iterator[tuple[Key, Any, Key, Any]]:
+def _with_base(curves: Mapping[Any, Any], data: Data) -> Iterator[tuple[Key, Any, Key, Any]]:
     """Each curve but the first model's, with its key, which ends with model and revision, and that
     model and its curve.
 
