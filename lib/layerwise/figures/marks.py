@@ -1,333 +1,24 @@
-"""Panels, and what is drawn in them: lines with bands, dots with intervals, heat maps, legends."""
+"""What is drawn inside panels: lines with bands, dots with intervals, heat maps, axes."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
 from textwrap import fill
 from typing import Any
 
-import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.collections import QuadMesh
-from matplotlib.colors import ListedColormap, Normalize
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
-from layerwise.config.kinds import ROLES
-from layerwise.errors import LayerwiseError
 from layerwise.figures import theme
-from layerwise.figures.labels import axis_label, value_labels
+from layerwise.figures.labels import axis_label
 from layerwise.names import step_of
 from layerwise.stats import FEW
-from layerwise.vocabulary import LABELS
 
-WIDTH, HEIGHT = 2.45, 1.9  # of a panel, in inches
-NARROWEST = 5.0  # of a figure
-TITLE = 0.35  # height of the figure's title
-COLUMNS = 4
-TALLEST = 4  # metrics one below the other
 TICKS = 6  # checkpoints named on an axis
 ROUGH = "x"  # marker of few prompts
-BAR = 9  # so many checkpoints get a colour bar in place of a legend
-NAMED = {"model", "what", "part"}  # dimensions that have a label even if they have one value
-UNNAMED = {"y", "what", "part"}  # dimensions of rows that the labels of their axes explain
-Label = str | Mapping[str, str] | Callable[[pd.DataFrame], str]
-
-
-@dataclass(frozen=True)
-class Look:
-    """Roles and colours that a plot needs in addition to its table.
-
-    Attributes
-    ----------
-    roles : mapping of role to dimensions
-        Dimensions of rows and columns of panels, of colours and of dashes.
-    models : sequence of str
-        All models of the config, which fixes their colours.
-    ordered : bool
-        True if the colours are steps of one quantity.
-    ax : Axes, optional
-        Axes to draw a single panel on, in place of a new figure.
-    """
-
-    roles: Mapping[str, Sequence[str]]
-    models: Sequence[str]
-    ordered: bool = False
-    ax: Axes | None = None
-
-    def only(self, ordered: bool = False, **roles: Sequence[str]) -> Look:
-        """The same look with these roles."""
-        return replace(self, roles=roles, ordered=ordered)
-
-    @property
-    def sequential(self) -> bool:
-        """True if the values of the role ``colour`` have an order."""
-        return self.ordered or bool(
-            {*self.roles.get("colour", ())} & {"revision", "alpha", *LABELS}
-        )
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One panel: its axes, its rows of the table and its place."""
-
-    ax: Axes
-    table: pd.DataFrame
-    row: str
-    column: str
-    left: bool
-    bottom: bool
-
-
-@dataclass
-class Facets:
-    """A figure and its panels, row by row.
-
-    Attributes
-    ----------
-    table : DataFrame
-        With a column for each role, see `place`.
-    styles, dashes : mapping of label to style
-        Colours with markers, and line styles, of the roles ``colour`` and ``dashes``.
-    """
-
-    figure: Figure
-    panels: list[Panel]
-    table: pd.DataFrame
-    look: Look
-    styles: dict[str, dict[str, Any]]
-    dashes: dict[str, Any]
-
-    def row(self, name: str) -> list[Panel]:
-        """The panels of one row."""
-        return [p for p in self.panels if p.row == name]
-
-    @property
-    def many(self) -> bool:
-        """True if a colour bar says more than a legend."""
-        return self.look.sequential and len(self.styles) >= BAR
-
-    def curves(self, panel: Panel) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
-        """Each curve of a panel: its colour, marker and line style, and its rows."""
-        for (colour, dash), part in panel.table.groupby(["colour", "dashes"], observed=True):
-            style = self.styles[str(colour)] or {"color": self.colour(panel)}
-            yield style | ({"linestyle": self.dashes[str(dash)]} if dash else {}), part
-
-    def colour(self, panel: Panel) -> str:
-        """Colour of a panel's model."""
-        return theme.colour_of(str(panel.table["model"].iloc[0]), self.look.models)
-
-    def label(self, x: str = "", y: Label = "", *, share: bool = True) -> Facets:
-        """Label the axes; if `share`, panels with equal labels get equal limits.
-
-        The label of y may depend on the row or on a panel's table. Heat maps keep their limits.
-        """
-        by_row = {p.row: y for p in self.panels} if isinstance(y, str) else y
-        labels = [by_row(p.table) if callable(by_row) else by_row[p.row] for p in self.panels]
-        alike: dict[str, list[Axes]] = {}
-        before: tuple[str, str] | None = None
-        for panel, label in zip(self.panels, labels, strict=True):
-            ax = panel.ax
-            is_heat_map = any(isinstance(c, QuadMesh) for c in ax.collections)
-            shared = share and not is_heat_map
-            if x == DEPTH and not is_heat_map:
-                depth_axis(ax)
-            if panel.bottom:
-                ax.set_xlabel(x)
-            if panel.left or before != (panel.row, label):
-                # Beside a panel with the metric's name, the unit is enough.
-                named = panel.column and label.startswith(panel.column)
-                ax.set_ylabel(
-                    fill(label[len(panel.column) :].strip(" ()") if named else label, 24)
-                )
-            elif shared:
-                ax.tick_params(labelleft=False)
-            before = panel.row, label
-            if shared and ax.has_data():
-                alike.setdefault(label, []).append(ax)
-        for axes in alike.values():
-            low, high = zip(*(ax.get_ylim() for ax in axes), strict=True)
-            for ax in axes:
-                ax.set_ylim(min(low), max(high))
-        return self
-
-    def bar(
-        self, mappable: Any, label: str, panels: Sequence[Panel] | None = None, **more: Any
-    ) -> Any:
-        """Add a colour bar to the right of some panels, by default all, at their first row."""
-        panels = panels or self.panels
-        tops = [round(p.ax.get_position().y1, 3) for p in panels]
-        first = [p.ax for p, top in zip(panels, tops, strict=True) if top == max(tops)]
-        lines = {round(p.ax.get_position().y1, 3) for p in self.panels}
-        height = self.figure.get_size_inches()[1] / len(lines)
-        more |= {"shrink": min(1.0, 2.4 / height), "anchor": (0.0, 1.0)}
-        bar = self.figure.colorbar(mappable, ax=first, aspect=22, pad=0.015, **more)
-        bar.set_label(fill(label, 26))
-        bar.outline.set_visible(False)
-        return bar
-
-    def legend(self, handles: Sequence[Line2D] = (), **style: Any) -> Facets:
-        """Put one legend below all panels: of the roles (in this style), then the handles."""
-        shown = [*(entry(n, linestyle=s) for n, s in self.dashes.items() if n), *handles]
-        if self.many:
-            names = list(self.styles)
-            places = spread(len(names), BAR)
-            scale = ListedColormap([s["color"] for s in self.styles.values()])
-            mappable = ScalarMappable(Normalize(-0.5, len(names) - 0.5), scale)
-            what = "Checkpoint" if "revision" in self.look.roles["colour"] else ""
-            ticks = [step_name(names[place]) for place in places]
-            self.bar(mappable, what).set_ticks(places, labels=ticks)
-        else:
-            style = {"markersize": 3.5} | style
-            shown = [entry(n, **s | style) for n, s in self.styles.items() if n] + shown
-        if any(line.get_marker() == ROUGH for p in self.panels for line in p.ax.lines):
-            shown.append(entry(f"n < {FEW}: rough interval", **dot(marker=ROUGH, markersize=4)))
-        if shown and self.look.ax:
-            self.look.ax.legend(handles=shown)
-        elif shown:
-            widest = max(len(str(h.get_label())) for h in shown)
-            width, height = self.figure.get_size_inches()
-            columns = max(1, min(len(shown), int(width * 72 // (46 + 4.6 * widest))))
-            lines = -(-len(shown) // columns)
-            self.figure.set_size_inches(width, height + 0.2 + 0.17 * lines)
-            self.figure.legend(handles=shown, loc="outside lower left", ncols=columns)
-        return self
-
-
-def place(table: pd.DataFrame, look: Look) -> tuple[pd.DataFrame, Look]:
-    """Add a column for each role that says, in words, which values of its dimensions a row has.
-
-    The columns are ordered categories, in the order in which values first appear. Rows and columns
-    of panels change places where there are more than `TALLEST` metrics one below the other.
-    """
-    metrics = table["y"].nunique() if "y" in table else 0
-    if look.roles.get("row") == ("y",) and metrics > TALLEST:
-        roles = {**look.roles, "row": look.roles.get("column", ()), "column": ("y",)}
-        look = replace(look, roles=roles)
-    table = table.copy()
-    for role in ROLES:
-        dimensions = [
-            d
-            for d in look.roles.get(role, ())
-            if d in table and ((d in NAMED and role != "dashes") or table[d].nunique() > 1)
-        ]
-        words = [_words(table[d], d) for d in dimensions]
-        labels = [" · ".join(filter(None, row)) for row in zip(*words, strict=True)]
-        labels = labels or [""] * len(table)
-        ranks = [pd.factorize(table[d], use_na_sentinel=False)[0] for d in dimensions[::-1]]
-        in_order = [labels[row] for row in (np.lexsort(ranks) if ranks else range(len(table)))]
-        table[role] = pd.Categorical(labels, list(dict.fromkeys(in_order)))
-    return table, look
-
-
-def _words(values: pd.Series, dimension: str) -> list[str]:
-    """The words for each value of a dimension; empty where there is none."""
-    words = value_labels(dimension, values.dropna().astype(str).unique())
-    return [words.get(str(value), "") for value in values]
-
-
-def facets(
-    table: pd.DataFrame,
-    look: Look,
-    *,
-    height: float = HEIGHT,
-    width: float = WIDTH,
-    columns: int = COLUMNS,
-) -> Facets:
-    """Make a panel for each row and column of a table.
-
-    More columns than fit side by side continue below, all rows again.
-    """
-    t, look = place(table, look)
-    rows, cols = (list(t[role].cat.categories) for role in ("row", "column"))
-    parts = dict(iter(t.groupby(["row", "column"], observed=True)))
-    n = -(-len(cols) // -(-len(cols) // columns))  # blocks of about the same number of columns
-    blocks = [cols[i : i + n] for i in range(0, len(cols), n)]
-    lines = [(r, block) for block in blocks for r in rows if any((r, c) in parts for c in block)]
-    width = max(width, NARROWEST / n)
-    figure, axes = _axes(look, len(lines), n, (n * width + 0.3, len(lines) * height + TITLE))
-    panels: list[Panel] = []
-    for (row, block), line_of_axes in zip(lines, axes, strict=True):
-        there = [column for column in block if (row, column) in parts]
-        for column, ax in itertools.zip_longest(block, line_of_axes):
-            if column not in there:
-                ax.set_visible(False)
-                continue
-            of_column = [r for r in rows if (r, column) in parts]
-            left, bottom = column == there[0], row == of_column[-1]
-            panel = Panel(ax, parts[row, column], row, column, left, bottom)
-            panels.append(panel)
-            if row == of_column[0]:
-                _name_column(panel, look, int(width * 10))
-            if column == there[-1] and len(rows) > 1 and not UNNAMED & {*look.roles["row"]}:
-                style = {"rotation": 270, "va": "center", "fontweight": "bold"}
-                ax.text(1.03, 0.5, fill(row, 26), transform=ax.transAxes, **style)
-    dashes = dict(zip(t["dashes"].cat.categories, itertools.cycle(theme.DASHES), strict=False))
-    return Facets(figure, panels, t, look, styles(t, look), dashes)
-
-
-def _axes(
-    look: Look, n_rows: int, n_columns: int, size: tuple[float, float]
-) -> tuple[Figure, Any]:
-    """A figure with a grid of axes; or the one that the caller gave, with its figure.
-
-    Raises
-    ------
-    LayerwiseError
-        If several panels do not fit on the caller's axes.
-    """
-    if look.ax is None:
-        figure, axes = plt.subplots(n_rows, n_columns, squeeze=False, figsize=size)
-        figure.tight_layout()  # texts are measured at these widths
-        figure.set_layout_engine("constrained")
-        sns.despine(figure)
-        return figure, axes
-    if n_rows * n_columns > 1:
-        raise LayerwiseError(
-            f"This figure has {n_rows * n_columns} panels and does not fit on one ax: name one "
-            "model, metric and token selection, or leave out ax.",
-            code="ambiguous",
-        )
-    own = look.ax.get_figure(root=True)
-    assert own is not None
-    return own, np.array([[look.ax]])
-
-
-def _name_column(panel: Panel, look: Look, width: int) -> None:
-    """Write the name of a column above its first panel, in the colour of its model."""
-    model = str(panel.table["model"].iloc[0]) if "model" in panel.table else ""
-    of_model = "model" in look.roles.get("column", ()) and panel.column.startswith(model)
-    coloured = of_model and not look.roles.get("colour")
-    colour = theme.colour_of(model, look.models) if coloured else theme.INK
-    panel.ax.set_title(fill(panel.column, width), color=colour)
-
-
-def styles(table: pd.DataFrame, look: Look) -> dict[str, dict[str, Any]]:
-    """Colours and markers of the role ``colour`` of a table that `place` has been over.
-
-    Models have a colour of their own; checkpoints, alphas and other ordered values are on a scale;
-    all else has the palette's colours in turn. Without the role there is one label, the empty one.
-    """
-    names = [str(n) for n in table["colour"].cat.categories]
-    if names == [""]:
-        return {"": {}}
-    if look.sequential:
-        colours = theme.sequential()(np.linspace(0, 1, len(names)))
-        return {n: {"color": c, "marker": "o"} for n, c in zip(names, colours, strict=True)}
-    by_model = look.roles["colour"][0] == "model"
-    of = dict(zip(table["colour"], table["model" if by_model else "colour"], strict=True))
-    order = list(look.models) if by_model else names
-    return {
-        n: {"color": theme.colour_of(of[n], order), "marker": theme.marker_of(of[n], order)}
-        for n in names
-    }
 
 
 def line(
@@ -421,18 +112,6 @@ def entry(label: str, **style: Any) -> Line2D:
     return Line2D([], [], label=label, **({"color": theme.INK} | style))
 
 
-def named_rows(panel: Panel, names: Sequence[str], bold: Iterable[str] = ()) -> None:
-    """Name the rows of a panel of dots on its y-axis, the first on top."""
-    ax = panel.ax
-    ax.set_yticks(range(len(names)), names)
-    for label in ax.get_yticklabels():
-        label.set_fontweight("bold" if label.get_text() in {*bold} else "normal")
-    ax.tick_params(axis="y", length=0, labelleft=panel.left)
-    ax.set_ylim(len(names) - 0.4, -0.6)
-    ax.grid(axis="x")
-    ax.grid(axis="y", visible=False)
-
-
 def zero(ax: Axes) -> None:
     """Draw a line at 0."""
     ax.axhline(0, color=theme.GREY, linewidth=0.7, zorder=1)
@@ -446,12 +125,6 @@ def depth_axis(ax: Axes) -> None:
 
 
 DEPTH = "Depth (% of layers)"
-
-
-def depth_bar(grid: Facets) -> None:
-    """Add a colour bar of depth."""
-    bar = grid.bar(ScalarMappable(Normalize(0, 1), theme.sequential()), DEPTH)
-    bar.set_ticks([0, 0.5, 1], labels=["0", "50", "100"])
 
 
 def spread(n: int, most: int) -> list[int]:

@@ -18,7 +18,7 @@ from layerwise.errors import LayerwiseError, printable
 from layerwise.figures import theme
 from layerwise.figures.kinds import drawing
 from layerwise.figures.labels import SCORE, title_of
-from layerwise.figures.marks import Look
+from layerwise.figures.panels import Look
 from layerwise.figures.select import Data
 from layerwise.io.files import replacing
 from layerwise.io.tables import write_csv

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from layerwise.config.kinds import KINDS
 from layerwise.figures.kinds import association, by_depth, compare, prompts, valley
-from layerwise.figures.marks import Look
+from layerwise.figures.panels import Look
 from layerwise.figures.select import Data
 
 Table = Callable[[Data], pd.DataFrame]

@@ -24,9 +24,9 @@ from layerwise.association.table import ALL_MODELS, MATCH
 from layerwise.config.settings import OWN_TEXTS
 from layerwise.config.studies import Study, several
 from layerwise.errors import LayerwiseError
-from layerwise.figures import marks, select, theme
+from layerwise.figures import marks, panels, select, theme
 from layerwise.figures.labels import MEASURES, RULES, SCORE_AXIS, metric_label
-from layerwise.figures.marks import Look
+from layerwise.figures.panels import Look
 from layerwise.figures.select import Data
 
 EVERY = "all"  # in place of a measure: all of them
@@ -129,7 +129,7 @@ def _with_associations(table: pd.DataFrame, data: Data) -> pd.DataFrame:
 
 def plot_points(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a point per layer, joined in order of depth and coloured by it."""
-    grid = marks.facets(table, look, height=2.3, columns=6, width=2.2)
+    grid = panels.facets(table, look, height=2.3, columns=6, width=2.2)
     for panel in grid.panels:
         part, ax = panel.table.sort_values("depth"), panel.ax
         x, y = part["value"], 100 * part["score"]
@@ -153,7 +153,7 @@ def plot_points(table: pd.DataFrame, look: Look) -> Figure:
         ax.xaxis.set_major_locator(MaxNLocator(4))
         ax.set_xlabel(marks.metric_axis(part))
         ax.set_ylabel(SCORE_AXIS if panel.left else "")
-    marks.depth_bar(grid)
+    panels.depth_bar(grid)
     return grid.legend(
         [marks.entry("best layer", **RING), marks.entry("model output", **OUTPUT)]
     ).figure
@@ -242,7 +242,7 @@ def rows_of_rules(
     rules: list[str],
     colour: str = "model",
     column: tuple[str, ...] = ("measure", "representation"),
-) -> marks.Facets:
+) -> panels.Facets:
     """Make panels with a row per rule, the first on top, a colour per model or end of a metric.
 
     The column ``height`` of the panels' tables is that of each dot. The names of rules that need
@@ -255,9 +255,9 @@ def rows_of_rules(
     t = t.sort_values(colour, key=lambda n: n.map(names.index), kind="stable")
     tall = max(0.27, min(0.07 * len(names), 4 / len(rules))) * len(rules) + 1
     roles = look.only(column=column, colour=(colour,))
-    grid = marks.facets(t, roles, height=tall, width=3.6, columns=3)
+    grid = panels.facets(t, roles, height=tall, width=3.6, columns=3)
     for panel in grid.panels:
-        marks.named_rows(panel, [metric_label(rule) for rule in rules], bold=RULES.values())
+        panels.named_rows(panel, [metric_label(rule) for rule in rules], bold=RULES.values())
     return grid
 
 

@@ -16,9 +16,9 @@ from layerwise import stats
 from layerwise.association.curves import name_readouts, score_curves
 from layerwise.association.scores import with_representation
 from layerwise.errors import LayerwiseError
-from layerwise.figures import marks, select, theme
+from layerwise.figures import marks, panels, select, theme
 from layerwise.figures.labels import SCORE, axis_label, with_unit
-from layerwise.figures.marks import Look
+from layerwise.figures.panels import Look
 from layerwise.figures.select import Data
 from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
 from layerwise.vocabulary import BLOCK, SUBLAYERS
@@ -63,7 +63,7 @@ def token_selection(data: Data) -> pd.DataFrame:
 def plot_curves(table: pd.DataFrame, look: Look) -> Figure:
     """Draw lines with bands by depth; best layers filled, outputs or last layers open."""
     only_score = set(table["y"]) == {SCORE}
-    grid = marks.facets(table, look, height=2.4 if only_score else marks.HEIGHT)
+    grid = panels.facets(table, look, height=2.4 if only_score else panels.HEIGHT)
     for panel in grid.panels:
         for style, part in grid.curves(panel):
             _curve(panel.ax, part, style, small=grid.many)
@@ -145,7 +145,7 @@ def plot_sublayers(table: pd.DataFrame, look: Look) -> Figure:
     in_block = (table["what"] == "change") | ~table["sublayer"].isin(list(STREAM))
     t = table.assign(part=table["what"].where(in_block, "stream"))
     t = t.sort_values("part", key=lambda part: part.map([*PARTS].index), kind="stable")
-    grid = marks.facets(t, look.only(row=("part",), column=look.roles["column"]))
+    grid = panels.facets(t, look.only(row=("part",), column=look.roles["column"]))
     for panel in grid.panels:
         styles = {**INSIDE, **ADDED} if panel.row == "change" else INSIDE
         for sublayer, curve in panel.table.groupby("sublayer", sort=False):
@@ -220,7 +220,7 @@ def probes(data: Data) -> pd.DataFrame:
 
 def plot_probes(table: pd.DataFrame, look: Look) -> Figure:
     """Draw probe, control and selectivity by depth."""
-    grid = marks.facets(table, look, height=2.1)
+    grid = panels.facets(table, look, height=2.1)
     for panel in grid.panels:
         rows = panel.table
         for column, (_, style) in PROBE_LINES.items():
@@ -322,7 +322,7 @@ def plot_alphas(table: pd.DataFrame, look: Look) -> Figure:
     """Draw power-law spectra, then the metric by depth for each model, a line per order."""
     t = table.assign(alpha=table["alpha"].astype(str))
     t["model"] = t["model"].fillna("power-law spectra")
-    grid = marks.facets(
+    grid = panels.facets(
         t, look.only(column=look.roles.get("column", ("model",)), colour=("alpha",)), height=2.4
     )
     for panel in grid.panels:

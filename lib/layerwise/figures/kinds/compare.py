@@ -14,9 +14,9 @@ from layerwise.association.curves import score_curves
 from layerwise.association.scores import best_layers
 from layerwise.config.kinds import POOLED
 from layerwise.errors import LayerwiseError
-from layerwise.figures import marks, select, theme
+from layerwise.figures import marks, panels, select, theme
 from layerwise.figures.labels import SCORE_AXIS, axis_label
-from layerwise.figures.marks import Look
+from layerwise.figures.panels import Look
 from layerwise.figures.select import Data
 
 MEASURES = {"cka_debiased": "Debiased CKA", "rsa": "RSA (Spearman)"}
@@ -42,7 +42,7 @@ def plot_similarity(table: pd.DataFrame, look: Look) -> Figure:
         t["other"] = t["other_model"] + " " + t["other_revision"]
     t["model"] = t["one"].where(t["one"] == t["other"], t["one"] + " and " + t["other"])
     columns = ("model", "representation")
-    grid = marks.facets(t, look.only(row=("measure",), column=columns), height=2.2)
+    grid = panels.facets(t, look.only(row=("measure",), column=columns), height=2.2)
     for panel in grid.panels:
         wide = panel.table.pivot(index="layer", columns="other_layer", values="value")
         image = marks.heat(panel.ax, wide.clip(lower=0), vmin=0, vmax=1)
@@ -151,7 +151,7 @@ def score_differences(data: Data) -> pd.DataFrame:
 
 def plot_differences(table: pd.DataFrame, look: Look) -> Figure:
     """Draw the difference of scores or of each metric by depth, and CKA with the base."""
-    grid = marks.facets(table, look, height=1.7)
+    grid = panels.facets(table, look, height=1.7)
     for panel in grid.panels:
         part, colour = panel.table, grid.colour(panel)
         scale = 100 if (part["metric"] == select.DIFFERENCE).all() else 1
@@ -179,17 +179,17 @@ CLOSE = 25  # so many checkpoints get smaller marks
 
 def plot_metrics(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a heat map for each metric, model and token selection; one scale for a metric."""
-    grid = marks.facets(table, look, height=2.1)
-    by_label: dict[str, list[marks.Panel]] = {}
+    grid = panels.facets(table, look, height=2.1)
+    by_label: dict[str, list[panels.Panel]] = {}
     for panel in grid.panels:
         by_label.setdefault(marks.metric_axis(panel.table), []).append(panel)
-    for label, panels in by_label.items():
-        values = pd.concat([p.table["value"] for p in panels])
-        for panel in panels:
+    for label, alike in by_label.items():
+        values = pd.concat([panel.table["value"] for panel in alike])
+        for panel in alike:
             wide = select.by_checkpoint(panel.table)
             image = marks.heat(panel.ax, wide, vmin=values.min(), vmax=values.max())
             marks.checkpoint_axis(panel.ax, list(wide.columns), offset=0.5)
-        grid.bar(image, label, panels)
+        grid.bar(image, label, alike)
     return grid.label(marks.step_label(table["revision"]), "Layer").figure
 
 
@@ -220,7 +220,7 @@ def plot_scores(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a heat map of scores with the best layers; below, the best layer's lead."""
     first = table.drop_duplicates([*select.POINT, *look.roles["column"]])
     t = pd.concat([table.assign(what="score"), first.assign(what="lead")], ignore_index=True)
-    grid = marks.facets(t, look.only(row=("what",), column=look.roles["column"]))
+    grid = panels.facets(t, look.only(row=("what",), column=look.roles["column"]))
     low, high = 100 * t["value"].min(), 100 * t["value"].max()
     small = grid.table.groupby("column")["revision"].nunique().max() > CLOSE
     disc = marks.output(small=small)
@@ -268,7 +268,7 @@ def task_scores(data: Data) -> pd.DataFrame:
 def plot_tasks(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a heat map of tasks by depth for each model and representation."""
     names = list(table["task"].unique())
-    grid = marks.facets(table, look, height=0.19 * len(names) + 1)
+    grid = panels.facets(table, look, height=0.19 * len(names) + 1)
     # Not stretched by a few extreme cells, which get the end colour.
     limit = float(np.ceil(np.nanquantile(100 * table["above_output"].abs(), 0.98))) or 1.0
     for panel in grid.panels:

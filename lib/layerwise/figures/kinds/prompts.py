@@ -14,9 +14,9 @@ from matplotlib.ticker import NullFormatter
 from layerwise import stats
 from layerwise.corpora.select import LABELS, properties
 from layerwise.errors import LayerwiseError
-from layerwise.figures import marks, select, theme
+from layerwise.figures import marks, panels, select, theme
 from layerwise.figures.labels import axis_label
-from layerwise.figures.marks import Look
+from layerwise.figures.panels import Look
 from layerwise.figures.select import Data
 
 BINS = 40
@@ -86,7 +86,7 @@ def plot_bimodality(table: pd.DataFrame, look: Look) -> Figure:
     names = [p for p in PROPERTIES if p in set(table["what"])]
     rows = np.where(table["what"].isin(names), "groups", "density")
     own = look.only(row=("part",), column=look.roles["column"])
-    grid = marks.facets(table.assign(part=rows), own, height=2.1)
+    grid = panels.facets(table.assign(part=rows), own, height=2.1)
     label = axis_label(str(table["metric"].iloc[0]))
     for panel in grid.panels:
         part, ax, colour = panel.table, panel.ax, grid.colour(panel)
@@ -97,7 +97,7 @@ def plot_bimodality(table: pd.DataFrame, look: Look) -> Figure:
             continue
         at, filled = part["what"].map(names.index), part["p_adjusted"] < stats.ALPHA
         marks.dots(ax, part["value"], at, part["low"], part["high"], filled, color=colour)
-        marks.named_rows(panel, [PROPERTIES[name] for name in names])
+        panels.named_rows(panel, [PROPERTIES[name] for name in names])
         ax.set_xlim(-1.05, 1.05)
         ax.axvline(0, color=theme.GREY, linewidth=0.7, zorder=1)
         ax.set_xlabel(f"Cliff’s delta, layer {part['layer'].iloc[0]}")
@@ -162,7 +162,7 @@ def along_sequence(data: Data) -> pd.DataFrame:
 
 def plot_sequence(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a line with the quartiles over prompts for some layers."""
-    grid = marks.facets(table, look, height=2.2)
+    grid = panels.facets(table, look, height=2.2)
     quartiles = ("quartile_1", "quartile_3")
     style: dict[str, Any] = {"marker": "o", "markersize": 2, "shade": 0.1}
     for panel in grid.panels:
@@ -178,5 +178,5 @@ def plot_sequence(table: pd.DataFrame, look: Look) -> Figure:
         panel.ax.set_xscale("log", base=2)
         panel.ax.xaxis.set_major_formatter("{x:g}")
     grid.label("Tokens", marks.metric_axis)
-    marks.depth_bar(grid)
+    panels.depth_bar(grid)
     return grid.figure

@@ -13,9 +13,9 @@ from layerwise import stats
 from layerwise.association.scores import best_layers, mean_scores
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
-from layerwise.figures import marks, select, theme
+from layerwise.figures import marks, panels, select, theme
 from layerwise.figures.labels import SCORE_AXIS, axis_label, with_unit
-from layerwise.figures.marks import Look
+from layerwise.figures.panels import Look
 from layerwise.figures.select import Data
 from layerwise.names import UNITS, size_of
 
@@ -93,7 +93,7 @@ def plot_sink(table: pd.DataFrame, look: Look) -> Figure:
     is_sweep = table.groupby("model")["revision"].nunique().max() > 1
     curves, valleys = (table[table["what"] == what] for what in ("metric", "valley"))
     own = look.only(column=("model",), dashes=("tokens",))
-    grid = marks.facets(valleys if is_sweep else curves, own, height=2.4)
+    grid = panels.facets(valleys if is_sweep else curves, own, height=2.4)
     for panel in grid.panels:
         names = list(panel.table["revision"].unique())
         for style, curve in grid.curves(panel):
@@ -193,7 +193,7 @@ def plot_sizes(table: pd.DataFrame, look: Look) -> Figure:
         places[end.strip("_") or "value"] = 100 * places[f"place{end}"]
     t = pd.concat([table[table["what"] == "metric"], valleys, places], ignore_index=True)
     own = look.only(ordered=True, row=("what",), column=("y", "representation"), colour=("model",))
-    grid = marks.facets(t.sort_values("parameters", kind="stable"), own, height=1.75)
+    grid = panels.facets(t.sort_values("parameters", kind="stable"), own, height=1.75)
     sizes = sorted(table["parameters"].unique())
     for panel in grid.panels:
         ax = panel.ax
@@ -304,7 +304,7 @@ def plot_training(table: pd.DataFrame, look: Look) -> Figure:
     rows = {"sink": "valley", "best layer": "score", "last layer": "score"}
     t = table.assign(part=table["what"].replace(rows), what=table["what"].replace("change", ""))
     columns = ("model", "representation")
-    grid = marks.facets(t, look.only(row=("part",), column=columns, colour=("what",)))
+    grid = panels.facets(t, look.only(row=("part",), column=columns, colour=("what",)))
     limit = float(t.loc[t["part"] == "change", "value"].abs().max()) or 1.0
     for panel in grid.panels:
         # There is no change to the first checkpoint; its column stays empty.
