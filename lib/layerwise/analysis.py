@@ -66,11 +66,17 @@ def measure(
     rows = _distinct(views[0])
     lists = {name: list(several(value)) for name, value in (DEFAULTS | settings).items()}
     tokens, protocols = lists.pop("tokens"), lists.pop("protocols")
-    attention = {name for name, one in available.items() if "attention" in one.inputs}
+    # Inputs that are extracted only for the metrics that need them.
+    needing = {
+        key: {name for name, metric in available.items() if key in metric.inputs}
+        for key in ("attention", "dimensions")
+    }
     lists["metrics"] = lists.get("metrics") or [
         name
         for name, one in available.items()
-        if one.min_views <= n_views and name not in attention and loaded.can_give(one.inputs)
+        if one.min_views <= n_views
+        and name not in needing["attention"]
+        and loaded.can_give(one.inputs)
     ]
     for name in lists["metrics"]:
         check_name("metric", name, available)
@@ -88,7 +94,7 @@ def measure(
             )
     chosen = parse(MetricsSettings, lists)
     asked: dict[str, Any] = {"tokens": tokens, "protocols": protocols}
-    asked["attention"] = not attention.isdisjoint(lists["metrics"])
+    asked |= {key: not names.isdisjoint(lists["metrics"]) for key, names in needing.items()}
     extraction = parse(ExtractSettings, asked)
     with scratch() as folder:
         path = folder / "prompts.h5"

@@ -55,6 +55,7 @@ class Arrays:
         self._counts = np.ones((self.n_views, n)) if n_tokens is None else as_numpy(n_tokens)
         self.prompts = tuple(map(str, range(n)) if prompts is None else prompts)
         self.has_attention = "attention" in arrays
+        self.has_dimensions = "dimension_shares" in arrays
         self.layers, self._ends = range(-1, 2), ends
         for name, values in {"views": self._views, **arrays}.items():
             found = as_numpy(values)

@@ -38,6 +38,8 @@ WAITING_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}
 AT_ONCE = ("cpu",)
 # Pieces of work that may wait behind the pass, each of up to `WAITING_BYTES`.
 IN_FLIGHT = 3
+# Dimensions of each prompt that are kept.
+LARGEST = 4
 
 
 def extract(
@@ -101,6 +103,8 @@ def extract(
         "hidden": range(hidden),
         "rank": range(rank),
     }
+    if reduction.needs.dimensions:
+        labels["top"] = range(reduction.needs.dimensions)
     if reduction.needs.prefix_tokens:
         sizes = np.array(store.prefix_sizes(rank), dtype=int)
         labels["prefix_tokens"] = reduction.needs.prefix_tokens
@@ -118,6 +122,8 @@ def extract(
         **loaded.reader.facts(),
         **attributes,
     }
+    if loaded.entry.drop_dimensions:
+        record["drop_dimensions"] = loaded.entry.drop_dimensions
     variants = len(settings.protocols) * len(settings.tokens) * n_layers * (1 + len(sublayers))
     of_prompt = variants * (hidden * 4 + rank * 8)
     if token_states is not None:
@@ -201,7 +207,13 @@ class Reduction:
         self.readouts = {protocol: readouts[protocol] for protocol in settings.protocols}
         self.with_output = OUTPUT in (self.readout, *self.readouts.values())
         prefixes = settings.prefixes and _causal(loaded, "prefixes")
-        self.needs = Needs(settings.protocols, settings.tokens, prefixes, settings.sink_ratio)
+        self.needs = Needs(
+            settings.protocols,
+            settings.tokens,
+            prefixes,
+            settings.sink_ratio,
+            dimensions=min(LARGEST, loaded.anatomy.hidden) if settings.dimensions else 0,
+        )
         self.behind: deque[Future[None]] = deque()
         self.needs_of = cache(self._needs_of)
 
@@ -227,6 +239,7 @@ class Reduction:
                 needs,
                 protocols=protocols[readout],
                 norms=readout == main,
+                dimensions=needs.dimensions if readout == main else 0,
                 prefixes=needs.prefixes and readout == main,
             )
             for readout in protocols

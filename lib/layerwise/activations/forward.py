@@ -99,7 +99,7 @@ class Taker(Protocol):
 
 
 def read(loaded: LoadedModel, packed: Packed, readout: str) -> Packed:
-    """A layer's states under a readout of the model.
+    """A layer's states under a readout of the model, without the dimensions that its entry drops.
 
     Parameters
     ----------
@@ -107,11 +107,15 @@ def read(loaded: LoadedModel, packed: Packed, readout: str) -> Packed:
         The stream after block l, or the final norm applied to it. The states of the last layer
         under ``output`` are passed on by `run`.
     """
-    norm = loaded.anatomy.final_norm
-    if readout != "final_norm" or norm is None:
+    norm, dropped = loaded.anatomy.final_norm, loaded.entry.drop_dimensions
+    if readout == "final_norm" and norm is not None:
+        states = norm(packed.states.to(DTYPES[loaded.dtype]))
+        packed = pack(states, packed.lengths, prefix=packed.prefix)
+    if not dropped:
         return packed
-    states = packed.states.to(DTYPES[loaded.dtype])
-    return pack(norm(states), packed.lengths, prefix=packed.prefix)
+    states = packed.states.clone()
+    states[..., list(dropped)] = 0
+    return Packed(states, packed.lengths, packed.prefix)
 
 
 def check_readout(loaded: LoadedModel, readout: str) -> None:

@@ -50,6 +50,7 @@ class Needs:
     prefixes : whether the spectra of each prompt's first t tokens are, see `prefix_sizes`
     sink_ratio : for the selection ``drop_sinks``
     norms : whether the norm of each token is
+    dimensions : number of each prompt's largest dimensions that are
     pooled_only : whether nothing but the pooled embeddings is
     """
 
@@ -58,6 +59,7 @@ class Needs:
     prefixes: bool = False
     sink_ratio: float = SINK_RATIO
     norms: bool = True
+    dimensions: int = 0
     pooled_only: bool = False
 
     @property
@@ -138,7 +140,8 @@ class Reduced:
         Of all tokens: finite if no state of the prompt is NaN or infinite.
     arrays : dict of Tensor
         With P protocols and C selections of tokens: ``pooled`` (P, C, B, D), float32; ``n_tokens``
-        (P, C, B); ``norm`` (B, T), float32, NaN for pads; and, once `complete` was called, in
+        (P, C, B); ``norm`` (B, T), float32, NaN for pads; ``dimension`` and ``dimension_share``
+        (C, B, 4); and, once `complete` was called, in
         float64 ``curvature`` (P, C, B), ``spectrum`` (P, C, B, T) and ``prefix_spectrum``
         (C, B, S): the spectra of prefixes one after another.
     pending : list of Spectra
@@ -165,6 +168,12 @@ class Reduced:
             return
         if needs.norms:
             self.arrays["norm"] = torch.where(packed.mask, packed.norms, torch.nan)
+        if needs.dimensions:
+            squares = [selection.states.square().sum(dim=1) for selection in selected.values()]
+            largest = torch.stack(squares).topk(needs.dimensions)
+            total = torch.stack(squares).sum(dim=-1, keepdim=True)
+            self.arrays["dimension"] = largest.indices.int()
+            self.arrays["dimension_share"] = largest.values / total
         zeros = partial(packed.states.new_zeros, dtype=torch.float64)
         self.arrays |= {"curvature": zeros(shape), "spectrum": zeros((*shape, width))}
         grams = Grams(selected)

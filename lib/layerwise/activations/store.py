@@ -5,8 +5,9 @@
 Each dimension is a dimension scale of its name, which holds its labels: see `SCALES`.
 
 Arrays: see `ARRAYS` and `ATTENTION`. Views are pooled; all else is of view 0 alone. The arrays
-``prefix_spectrum``, ``first_token_attention`` and ``token_states`` (of the layers ``token_layer``,
-each as in ``norm``) are there if the extraction was asked for them.
+``prefix_spectrum``, ``first_token_attention``, ``dimension``, ``dimension_share`` and
+``token_states`` (of the layers ``token_layer``, each as in ``norm``) are there if the extraction
+was asked for them. The attribute ``drop_dimensions`` (JSON) lists dimensions that were set to 0.
 
 Sublayers, if asked for, are groups ``sublayers/{name}`` (``mixer``, ``mlp``, …, see
 `layerwise.models.architectures`) that hold the same arrays but ``prefix_spectrum``, with the
@@ -61,6 +62,7 @@ SCALES = {
     "token": "ids of all tokens of all prompts, one prompt after the other; -1 if not of text",
     "offset": "where each prompt begins along token, and where the last one ends",
     "head": "0 to H - 1: attention heads",
+    "top": "0 to 3: the largest dimensions of a prompt, largest first",
 }
 
 
@@ -125,6 +127,19 @@ ARRAYS = {
         "activation^2",
         "eigenvalues of the token Gram matrix of the first t tokens, t by t",
         0,
+    ),
+    "dimension": ArraySpec(
+        ("tokens", "layer", "prompt", "top"),
+        "i4",
+        "",
+        "dimension with the largest mean square over the tokens that count",
+        -1,
+    ),
+    "dimension_share": ArraySpec(
+        ("tokens", "layer", "prompt", "top"),
+        "f4",
+        "",
+        "its share of the mean square over all dimensions; NaN without tokens",
     ),
 }
 # Filled at once, after the windows.
@@ -248,7 +263,7 @@ class Activations:
         The layers that can be asked for: 0 … L, for sublayers 1 … L.
     sublayers : tuple of str
         What the file holds, 'block' first.
-    has_prefixes, has_attention : bool
+    has_prefixes, has_attention, has_dimensions : bool
         Whether the file has these arrays.
     lacks : set of str
         Inputs of metrics that say nothing: those of tokens, where a prompt has one vector.
@@ -299,6 +314,7 @@ class Activations:
             self._group = group_of(self._file, sublayer)
             self.has_prefixes = "prefix_spectrum" in self._group
             self.has_attention = "first_token_attention" in self._group
+            self.has_dimensions = "dimension" in self._group
 
     def __enter__(self) -> Activations:
         return self
@@ -351,6 +367,11 @@ class Activations:
     def attention(self, layer: int) -> Array:
         """Mean attention of each head to the first token, shape (N, H), float32."""
         return self._read("first_token_attention", self._layer(layer))
+
+    def dimension_shares(self, tokens: str, layer: int) -> Array:
+        """Shares of each prompt's mean square in its four largest dimensions, shape (N, 4)."""
+        check_name("token selection", tokens, self.tokens)
+        return self._read("dimension_share", self.tokens.index(tokens), self._layer(layer))
 
     def prefixes(self, tokens: str, layer: int) -> dict[int, Array]:
         """Spectra of the first t tokens of each prompt, by t: shape (N, t), largest first.

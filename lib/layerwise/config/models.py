@@ -20,7 +20,7 @@ from pydantic import (
     field_validator,
 )
 
-from layerwise.section import Distinct, Name, Pattern, Positive, Section, SomeOf, one_of
+from layerwise.section import Count, Distinct, Name, Pattern, Positive, Section, SomeOf, one_of
 from layerwise.vocabulary import Dtype, Pooling, ScoredReadout, Tokens
 
 # Checkpoints
@@ -314,6 +314,9 @@ class Model(Section):
     """Let a decoder's tokens attend to later ones, as in LLM2Vec."""
     ablate: Distinct[Ablation] = ()
     """Parts of blocks whose output is set to zero in every pass, for a causal test."""
+    drop_dimensions: Distinct[Count] = ()
+    """Dimensions of the states, such as massive ones, that metrics and scores read as zero. The
+    model itself runs with them."""
     adapters: Distinct[Adapter] = ()
     """LoRA adapters (PEFT, safetensors), merged into the weights one after another."""
     dtype: Dtype | None = None

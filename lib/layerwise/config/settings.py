@@ -54,6 +54,9 @@ class ExtractSettings(Section):
     attention: bool = False
     """Keep each head's mean attention to the first token, which sink_rate needs: prompts then run
     with eager attention. Causal models only."""
+    dimensions: bool = False
+    """Keep each prompt's four largest dimensions and their shares of the mean square, which
+    largest_dimension needs."""
     sink_ratio: float = Field(SINK_RATIO, gt=1, le=1_000_000)
     """drop_sinks drops tokens whose norm is more than this many times the median norm of the
     prompt at the layer."""

@@ -265,6 +265,16 @@ class Layer:
         return self._read("attention", self.index).astype(np.float64)
 
     @cached_property
+    def dimension_shares(self) -> Array | None:
+        """Shares of each prompt's mean square in its largest dimensions, shape (N, 4).
+
+        None if they were not extracted.
+        """
+        if not self._reader.has_dimensions:
+            return None
+        return self._read("dimension_shares", self.tokens, self.index).astype(np.float64)
+
+    @cached_property
     def curvature(self) -> Array:
         """Curvature of each prompt in radians, shape (N,); NaN where there is none."""
         return self._read("curvature", *self._at).astype(np.float64)

@@ -27,7 +27,15 @@ if TYPE_CHECKING:
     from layerwise.metrics.layer import Layer
 
 Input: TypeAlias = Literal[
-    "pooled", "pair", "views", "spectra", "norms", "attention", "curvature", "ends"
+    "pooled",
+    "pair",
+    "views",
+    "spectra",
+    "norms",
+    "attention",
+    "dimensions",
+    "curvature",
+    "ends",
 ]
 
 NORMALIZATIONS: tuple[Normalization, ...] = get_args(Normalization)
@@ -107,8 +115,8 @@ class Metric:
     inputs : tuple of str
         All inputs that it reads: ``pooled`` (N x D), ``pair`` (two views),
         ``views`` (all augmented views), ``spectra`` (of each prompt's token Gram matrix),
-        ``norms`` (of each token), ``attention``, ``curvature``, ``ends`` (pooled embeddings of the
-        first and the last layer).
+        ``norms`` (of each token), ``attention``, ``dimensions`` (the largest of each prompt),
+        ``curvature``, ``ends`` (pooled embeddings of the first and the last layer).
     compute : callable
         Function of a `layerwise.metrics.layer.Layer`, and of the metric's settings if there are
         any, to results.

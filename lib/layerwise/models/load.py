@@ -67,6 +67,15 @@ class LoadedModel:
     entry: Model
     embedder: saved.Embedder | None = None
 
+    def __post_init__(self) -> None:
+        last = self.anatomy.hidden - 1
+        if max(self.entry.drop_dimensions, default=0) > last:
+            raise LayerwiseError(
+                f"{self.name}: drop_dimensions: its states have dimensions 0 to {last}, not "
+                f"{max(self.entry.drop_dimensions)}.",
+                code="out_of_range",
+            )
+
     @property
     def normalizes(self) -> bool:
         """True if sentence-transformers scales the model's embeddings to unit length."""

@@ -1,4 +1,4 @@
-"""Attention sinks: tokens with a norm many times the others', and heads that attend to the first.
+"""Massive activations: huge tokens, huge dimensions, and heads that attend to the first token.
 
 The norms of a prompt's tokens are NaN beyond its last one.
 """
@@ -162,6 +162,53 @@ def compute_largest(layer: Layer) -> Iterator[PerPrompt]:
 def compute_second(layer: Layer) -> Iterator[PerPrompt]:
     """The second largest norm of each prompt over its median norm."""
     yield PerPrompt(_multiples(layer.norms)[:, 1])
+
+
+def largest_dimension(Z: npt.ArrayLike) -> float:
+    """Share of the mean square over tokens that the largest dimension holds.
+
+    Near 1, one coordinate that is huge in all tokens decides the spectrum, and the prompt's
+    entropy is near 0 with and without the first token.
+
+    Parameters
+    ----------
+    Z : array, shape (T, D)
+
+    Returns
+    -------
+    float
+        1 / D, where all dimensions have one mean square, to 1.
+
+    Raises
+    ------
+    UndefinedMetricError
+        If every state is zero.
+
+    Examples
+    --------
+    >>> largest_dimension([[3, 1, 0], [3, 0, 1], [0, 1, 1]])
+    0.8181818181818182
+    """
+    squares = np.square(check_matrix(Z)).sum(axis=0)
+    if not squares.any():
+        raise UndefinedMetricError("Of states that are all zero, no dimension holds a share.")
+    return float(squares.max() / squares.sum())
+
+
+@metric(
+    label="Largest dimension’s share of the mean square",
+    range="1/D to 1",
+    source=MASSIVE,
+    inputs=("dimensions",),
+    per_prompt=True,
+    function=largest_dimension,
+    protocols=("paper",),
+    note="Needs extract.dimensions.",
+)
+def compute_dimension(layer: Layer) -> Iterator[PerPrompt]:
+    """``max_d Σ_t z_td² / Σ_td z_td²`` of each prompt."""
+    if layer.dimension_shares is not None:
+        yield PerPrompt(layer.dimension_shares[:, 0])
 
 
 class Settings(Section):
