@@ -102,7 +102,7 @@ def _parsed(path: Path) -> _Table:
     if not numbered:
         raise LayerwiseError(f"{path} has no rows.", code="too_few")
     _, header = numbered.pop(0)
-    header = [name or f"Unnamed: {place}" for place, name in enumerate(header)]
+    header = [name or f"Unnamed: {number}" for number, name in enumerate(header)]
     for name in header:
         if header.count(name) > 1:
             raise LayerwiseError(f"{path} has two columns {name!r}; rename one.", code="duplicate")
@@ -149,8 +149,8 @@ def _check_quotes(
             continue
         columns = [set(column) for column in zip(*inner, strict=True)]
         are_rows = (
-            column <= known or all(map(_is_number, column))
-            for column, known in zip(columns, values, strict=True)
+            column <= others or all(map(_is_number, column))
+            for column, others in zip(columns, values, strict=True)
         )
         if any(are_rows):
             raise LayerwiseError(

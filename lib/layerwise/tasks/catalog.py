@@ -72,13 +72,15 @@ def get_task(name: str, folder: str | Path | None = None, kind: str | None = Non
     """
     task = _of_user(name, str(folder), kind) if kind else _named(name)
     metadata = task.metadata
-    known = {"text": TYPES, "image": IMAGE_TYPES, "audio": AUDIO_TYPES}
-    types = known.get("/".join(metadata.modalities), ())
+    accepted = {"text": TYPES, "image": IMAGE_TYPES, "audio": AUDIO_TYPES}
+    types = accepted.get("/".join(metadata.modalities), ())
     if task.is_aggregate or metadata.type not in types:
         raise LayerwiseError(
             f"tasks: {name} is {'a group of tasks' if task.is_aggregate else 'a task'} of type "
             f"{metadata.type} over {'/'.join(metadata.modalities)}; accepted are single tasks, "
-            + "; ".join(f"of {of} of the types {', '.join(names)}" for of, names in known.items())
+            + "; ".join(
+                f"of {of} of the types {', '.join(names)}" for of, names in accepted.items()
+            )
             + ".",
             code="unsupported",
         )

@@ -87,8 +87,9 @@ class ChoiceTask(Task):
         """At most so many different questions each."""
         asked = list(dict.fromkeys(_questions(self).asked))
         for start in range(0, len(asked), most):
-            part = asked[start : start + most]
-            yield Unit([("", question) for question in part], selection=frozenset(part))
+            questions = asked[start : start + most]
+            keys = [("", question) for question in questions]
+            yield Unit(keys, selection=frozenset(questions))
 
     def score(
         self,
@@ -107,11 +108,11 @@ class ChoiceTask(Task):
 
     def scores(
         self,
-        parts: Sequence[list[tuple[bool, float]]],
+        units: Sequence[list[tuple[bool, float]]],
         settings: ScoringSettings,  # noqa: ARG002
     ) -> list[Score]:
         """Share of right answers, with Wilson's interval."""
-        answered = [one for part in parts for one in part]
+        answered = [answer for of_unit in units for answer in of_unit]
         if not answered:
             raise LayerwiseError(
                 f"All {len(_questions(self).asked)} questions, with {self.entry.shots} examples "
@@ -222,11 +223,11 @@ def lens_of(loaded: LoadedModel) -> Lens:
     def lens(states: Tensor, at: Tensor, ids: Tensor) -> Tensor:
         at, ids = at.to(device), ids.to(device)
         logs = torch.empty(len(ids), device=device)
-        for number, part in enumerate(torch.split(states, size)):
+        for number, some in enumerate(torch.split(states, size)):
             inside = at // size == number
-            part = part.to(device, DTYPES[loaded.dtype])
-            part = norm(part) if norm else part
-            logits = head(inputs_embeds=part[None]).logits[0].float()
+            some = some.to(device, DTYPES[loaded.dtype])
+            some = norm(some) if norm else some
+            logits = head(inputs_embeds=some[None]).logits[0].float()
             logs[inside] = torch.log_softmax(logits, dim=-1)[at[inside] % size, ids[inside]]
         return logs
 
@@ -247,7 +248,7 @@ def _head(loaded: LoadedModel) -> Any:
     for kinds in {"layer_types", "layers_block_type"} & set(vars(text)):
         setattr(text, kinds, [])
     try:
-        head, found = AutoModelForCausalLM.from_pretrained(
+        head, loading = AutoModelForCausalLM.from_pretrained(
             location.name,
             config=config,
             dtype=DTYPES[loaded.dtype],
@@ -258,7 +259,7 @@ def _head(loaded: LoadedModel) -> Any:
     except ValueError as error:  # as transformers says that there is no such class
         raise headless from error
     unembedding = head.get_output_embeddings()
-    if unembedding is None or found["missing_keys"]:
+    if unembedding is None or loading["missing_keys"]:
         raise headless
     if text.tie_word_embeddings:
         # The loaded model's, which adapters may have changed; not moved with the head.

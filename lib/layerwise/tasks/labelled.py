@@ -163,19 +163,19 @@ def _read_words(task: LabelledEntry, path: Path) -> Labels:
     """Words of randomly drawn whole sentences, without those of tags in too few sentences."""
     sentences = list(dict.fromkeys(read_tagged(path, task.word, task.tag)))
     order = np.random.default_rng(task.seed).permutation(len(sentences))
-    n_words = np.cumsum([len(sentences[place].words) for place in order])
+    n_words = np.cumsum([len(sentences[number].words) for number in order])
     n_drawn = max(1, int((n_words <= (task.sample or WORDS)).sum()))
-    drawn = [sentences[place] for place in order[:n_drawn]]
+    drawn = [sentences[number] for number in order[:n_drawn]]
     n_sentences = Counter(tag for s in drawn for tag in set(s.tags))
     tagged = [pair for s in drawn for pair in zip(words_of(s.words), s.tags, strict=True)]
-    kept = [(word, tag) for word, tag in tagged if n_sentences[tag] >= probes.FOLDS]
-    log.info("%s: %d words of %d of %d sentences", path, len(kept), n_drawn, len(sentences))
-    if len(kept) < len(tagged):
-        rare = ", ".join(sorted({tag for _, tag in tagged} - {tag for _, tag in kept}))
-        n_left_out = len(tagged) - len(kept)
+    frequent = [(word, tag) for word, tag in tagged if n_sentences[tag] >= probes.FOLDS]
+    log.info("%s: %d words of %d of %d sentences", path, len(frequent), n_drawn, len(sentences))
+    n_left_out = len(tagged) - len(frequent)
+    if n_left_out:
+        rare = ", ".join(sorted({tag for _, tag in tagged} - {tag for _, tag in frequent}))
         log.warning("%s: %d words are left out, whose tags (%s) are rare", path, n_left_out, rare)
-    words = [word for word, _ in kept]
-    labels, tags = probes.named_classes([tag for _, tag in kept])
+    words = [word for word, _ in frequent]
+    labels, tags = probes.named_classes([tag for _, tag in frequent])
     types = [str(word) for word in words]
     sentences_of_words = [word.sentence for word in words]
     return Labels(task.kind, [words], labels, sentences_of_words, task.seed, types, tags)
@@ -188,19 +188,19 @@ def _read_texts(task: LabelledEntry, path: Path) -> Labels:
     places = [f"{frame.index.name} {number}" for number in frame.index]
     texts = [frame[name].tolist() for name in task.text_columns]
     for name, column in zip(task.text_columns, texts, strict=True):
-        for place, text in zip(places, column, strict=True):
+        for where, text in zip(places, column, strict=True):
             if not isinstance(text, str) or not text.strip():
                 raise LayerwiseError(
-                    f"Column {name!r}, {place}: expected a text, got {text!r:.40}; fill the row "
+                    f"Column {name!r}, {where}: expected a text, got {text!r:.40}; fill the row "
                     "or leave it out.",
                     code="missing",
                 )
-    given = frame[task.label_column]
+    column = frame[task.label_column]
     classes: tuple[str, ...] = ()
     if task.kind == "classification":
-        labels, classes = probes.named_classes(given)
+        labels, classes = probes.named_classes(column)
     else:
-        labels = probes.numbers(given)
+        labels = probes.numbers(column)
     group = frame[task.group].tolist() if task.group else []
     if None in group:
         raise LayerwiseError(

@@ -86,9 +86,9 @@ class MtebTask(Task):
     def instruction(self, prompt_type: str) -> str:
         """mteb's instruction for inputs of a prompt type; empty for none."""
         kind = PromptType(prompt_type) if prompt_type else None
-        found = _Recorder().get_instruction(self.task.metadata, kind)
+        text = _Recorder().get_instruction(self.task.metadata, kind)
         # mteb returns all of a task's instructions for an input without a prompt type.
-        return found if isinstance(found, str) else ""
+        return text if isinstance(text, str) else ""
 
     def units(self, most: int) -> Iterator[Unit]:
         """The whole task; or of a larger clustering as many sets as have `most` texts together."""
@@ -118,18 +118,18 @@ class MtebTask(Task):
         """mteb's main score of one layer by split and subset."""
         main, lookup = self.task.metadata.main_score, _Lookup(vectors.scaled(settings))
         return {
-            place: (found, results.runs(found, main))
-            for place, found in self._evaluate(lookup, selection, settings.sub_scores).items()
+            subset: (scores, results.runs(scores, main))
+            for subset, scores in self._evaluate(lookup, selection, settings.sub_scores).items()
         }
 
-    def scores(self, parts: Sequence[Scores], settings: ScoringSettings) -> list[Score]:
+    def scores(self, units: Sequence[Scores], settings: ScoringSettings) -> list[Score]:
         """One score for each split and subset."""
         main, made = self.task.metadata.main_score, []
-        for split, subset in dict.fromkeys(place for part in parts for place in part):
-            found = [part[split, subset] for part in parts if (split, subset) in part]
-            runs = [run for _, one in found for run in one]
+        for split, subset in dict.fromkeys(subset for unit in units for subset in unit):
+            of_units = [unit[split, subset] for unit in units if (split, subset) in unit]
+            runs = [run for _, runs_of_unit in of_units for run in runs_of_unit]
             # A clustering's score is the mean of its sets, which may be in several units.
-            whole = found[0][0] if len(found) == 1 else results.joined(runs, main)
+            whole = of_units[0][0] if len(of_units) == 1 else results.joined(runs, main)
             score = float(whole["main_score"])
             about: dict[str, Any] = {"split": split, "subset": subset, "n_runs": len(runs) or 1}
             if settings.sub_scores:
@@ -187,14 +187,14 @@ class MtebTask(Task):
             sklearn.config_context(assume_finite=self.task_type == "STS"),
         ):
             for split, subset in self._places() if selection is None else [selection[:2]]:
-                found = narrowed.evaluate(
+                evaluated = narrowed.evaluate(
                     encoder,
                     split,
                     subsets_to_run=[subset],
                     # Vectors are looked up, so the batch size changes nothing.
                     encode_kwargs={"batch_size": 1024, "show_progress_bar": False},
                 )
-                scores[split, subset] = dict(found[subset])
+                scores[split, subset] = dict(evaluated[subset])
         return scores
 
 
@@ -211,9 +211,9 @@ def _narrowed(task: Any, selection: Selection | None) -> Any:
         return task
     split, subset, start, stop = selection
     data = task.dataset.get(subset, task.dataset)
-    part = {**data, split: data[split].select(range(start, stop))}
+    selected = {**data, split: data[split].select(range(start, stop))}
     narrowed = copy.copy(task)
-    narrowed.dataset = {subset: part} if subset in task.dataset else part
+    narrowed.dataset = {subset: selected} if subset in task.dataset else selected
     return narrowed
 
 

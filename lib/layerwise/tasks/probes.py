@@ -110,12 +110,12 @@ def numbers(labels: Sequence[object] | pd.Series) -> Array:
     LayerwiseError
         If one is missing or not a finite number, or all are the same.
     """
-    given = _checked(labels)
-    values = pd.to_numeric(given, errors="coerce").to_numpy(float)
+    series = _checked(labels)
+    values = pd.to_numeric(series, errors="coerce").to_numpy(float)
     if not np.isfinite(values).all():
         row = int(np.isfinite(values).argmin())
         raise LayerwiseError(
-            f"The label of {_place(given, row)} is {given.iloc[row]!r:.40}; a regression needs "
+            f"The label of {_place(series, row)} is {series.iloc[row]!r:.40}; a regression needs "
             "finite numbers, and classes are a classification.",
             code="wrong_type",
         )
@@ -239,19 +239,19 @@ def probe(
     of_splits = [features] * len(splits) if isinstance(features, np.ndarray) else features
     for split, x in zip(splits, of_splits, strict=True):
         fitted, test = split.fitted, split.test
-        known = labels[fitted]
+        y = labels[fitted]
         penalty = _chosen_penalty(_scaled(x, split.train), labels, split)
         scaled = _scaled(x, fitted)
-        linear = _linear(scaled[fitted], known)(penalty).predict(scaled[test])
-        near = _neighbours(x[fitted], known).predict(x[test])
-        usual = np.bincount(known).argmax() if of_classes else known.mean()
+        linear = _linear(scaled[fitted], y)(penalty).predict(scaled[test])
+        near = _neighbours(x[fitted], y).predict(x[test])
+        usual = np.bincount(y).argmax() if of_classes else y.mean()
         predicted.append([linear, near, np.full(len(test), usual)])
         penalties.append(penalty)
         for _ in range(SHUFFLES // len(splits)):
-            given, truth = _control_labels(labels, split, types, rng)
-            guessed = np.full(len(truth), given[0])
-            if len(np.unique(given)) > 1:  # Not if all types drew the same label.
-                guessed = _linear(scaled[fitted], given)(penalty).predict(scaled[test])
+            shuffled, truth = _control_labels(labels, split, types, rng)
+            guessed = np.full(len(truth), shuffled[0])
+            if len(np.unique(shuffled)) > 1:  # Not if all types drew the same label.
+                guessed = _linear(scaled[fitted], shuffled)(penalty).predict(scaled[test])
             controls.append(score(guessed, truth))
     linear, near, usual = np.concatenate(predicted, axis=1)
     tested = np.concatenate([split.test for split in splits])
@@ -355,8 +355,8 @@ def _control_labels(
     if types is None:
         return rng.permutation(labels[split.fitted]), labels[split.test]
     codes = _factorized(types)[0]
-    given = rng.choice(labels, size=codes.max() + 1)[codes]
-    return given[split.fitted], given[split.test]
+    drawn = rng.choice(labels, size=codes.max() + 1)[codes]
+    return drawn[split.fitted], drawn[split.test]
 
 
 def _accuracy(predicted: Array, truth: Array) -> float:

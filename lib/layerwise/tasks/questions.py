@@ -15,7 +15,7 @@ from layerwise.corpora.sources import load_hub, read_rows
 from layerwise.errors import LayerwiseError, check_name
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-PLACES = {letter: place for place, letter in enumerate(LETTERS)}
+NUMBERS = {letter: number for number, letter in enumerate(LETTERS)}
 
 
 class Question(NamedTuple):
@@ -47,10 +47,10 @@ def read_questions(task: ChoiceEntry) -> Questions:
     examples = _read(source, source.examples) if task.shots and source.examples else []
     order = np.random.default_rng(task.seed).permutation(len(questions))
     # Subjects take turns until one has no more questions.
-    subjects = pd.Series([questions[place].subject for place in order])
+    subjects = pd.Series([questions[number].subject for number in order])
     turns = subjects.groupby(subjects).cumcount()
     drawn = order[turns.argsort(kind="stable")][: task.sample]
-    questions = [questions[place] for place in sorted(drawn)]
+    questions = [questions[number] for number in sorted(drawn)]
     n_examples = Counter(q.subject for q in examples)
     for subject in {q.subject for q in questions}:
         if n_examples[subject] < task.shots:
@@ -69,26 +69,26 @@ def of_hub(source: HubQuestions, split: str) -> pd.DataFrame:
     return frame
 
 
-def _read(source: HubQuestions | FileQuestions, part: str) -> list[Question]:
+def _read(source: HubQuestions | FileQuestions, split: str) -> list[Question]:
     """The questions of a split on the hub, or of a file."""
     if isinstance(source, HubQuestions):
-        frame, where = of_hub(source, part), f"{source.hub}, {part}"
+        frame, where = of_hub(source, split), f"{source.hub}, {split}"
         frame.index = pd.RangeIndex(1, len(frame) + 1, name="row")
     else:
-        frame, where = read_rows(Path(part)), part
+        frame, where = read_rows(Path(split)), split
     names = [source.question, source.choices, source.answer]
     for name in names:
         check_name(f"column of {where}", name, frame)
     subjects = frame[source.subject] if source.subject in frame else [""] * len(frame)
     rows = zip(subjects, *(frame[name] for name in names), strict=True)
     places = [f"{where}, {frame.index.name} {number}" for number in frame.index]
-    return [_question(place, *row) for place, row in zip(places, rows, strict=True)]
+    return [_question(where, *row) for where, row in zip(places, rows, strict=True)]
 
 
 def _question(where: str, subject: Any, text: Any, choices: Any, answer: Any) -> Question:
     try:
         listed = tuple(json.loads(choices) if isinstance(choices, str) else choices)
-        right = float(PLACES.get(str(answer).upper(), answer))
+        right = float(NUMBERS.get(str(answer).upper(), answer))
     except (TypeError, ValueError):
         listed, right = (), -1
     is_text = all(isinstance(one, str) and one.strip() for one in [text, *listed])

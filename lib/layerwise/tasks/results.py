@@ -166,9 +166,9 @@ def join_tables(parts: Iterable[Path], tasks: Iterable[str], *, key: str, output
     LayerwiseError
         If the tables do not have each task once.
     """
-    paths, order = list(parts), {task: place for place, task in enumerate(tasks)}
-    found = [tables.read(path, "scores", ["task"], kind=KIND)["task"].unique() for path in paths]
-    if sorted(np.concatenate(found)) != sorted(order):
+    paths, order = list(parts), {task: number for number, task in enumerate(tasks)}
+    names = [tables.read(path, "scores", ["task"], kind=KIND)["task"].unique() for path in paths]
+    if sorted(np.concatenate(names)) != sorted(order):
         raise LayerwiseError(
             f"{paths[0].parent}: the tables were made for another division of the tasks into "
             "parts; run again with -R evaluate_part.",

@@ -62,16 +62,16 @@ def combinations(
         As `layerwise.tasks.probes.splits`.
     """
     of_all, every, n = np.arange(len(data.labels)), len(data.splits), len(layers)
-    found: dict[str, list[tuple[int, ...]]] = {}
+    selected: dict[str, list[tuple[int, ...]]] = {}
     for way in COMBINES:
         rows = [of_all, *(split.fitted for split in data.splits)]
-        found[way] = [_selected(data, layers, k, way, chosen, normalize) for chosen in rows]
+        selected[way] = [_selected(data, layers, k, way, chosen, normalize) for chosen in rows]
     last = [tuple(range(n - k, n))] * (1 + every)
     tried: list[tuple[str, list[tuple[int, ...]], str]] = [
         ("output", [(n - 1,)] * (1 + every), "mean"),
-        ("best layer", [chosen[:1] for chosen in found["mean"]], "mean"),
+        ("best layer", [chosen[:1] for chosen in selected["mean"]], "mean"),
         *((f"last {k}, {word}", last, way) for way, word in COMBINES.items()),
-        *((f"selected {k}, {word}", found[way], way) for way, word in COMBINES.items()),
+        *((f"selected {k}, {word}", selected[way], way) for way, word in COMBINES.items()),
     ]
     made = []
     for name, (of_rows, *of_splits), way in tried:
@@ -87,8 +87,10 @@ def _columns(
     layers: Sequence[Columns], chosen: Sequence[int], way: str, normalize: bool
 ) -> list[Array]:
     """Combined vectors of each column of texts."""
-    found = [combined(one, way) for one in zip(*(layers[n] for n in sorted(chosen)), strict=True)]
-    return [normalized(one) for one in found] if normalize else found
+    columns = [
+        combined(one, way) for one in zip(*(layers[n] for n in sorted(chosen)), strict=True)
+    ]
+    return [normalized(column) for column in columns] if normalize else columns
 
 
 def _selected(
@@ -133,8 +135,8 @@ def _score(data: Labels, of_splits: Sequence[Columns]) -> Score:
     ranks = []
     for columns, split in zip(of_splits, data.splits, strict=True):
         values = cosines(columns)
-        known = np.sort(values[split.fitted])
-        ranks.append(np.interp(values[split.test], known, np.linspace(0, 1, len(known))))
+        fitted = np.sort(values[split.fitted])
+        ranks.append(np.interp(values[split.test], fitted, np.linspace(0, 1, len(fitted))))
     tested = np.concatenate([split.test for split in data.splits])
     score = pairs_score(data.rows(tested), np.concatenate(ranks))
     return replace(score, n_train=len(data.splits[0].fitted))

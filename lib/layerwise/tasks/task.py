@@ -164,9 +164,9 @@ class Task(Protocol):
     def score(self, selection: Any, vectors: Vectors, settings: ScoringSettings) -> Any:
         """Score one layer on the unit with a selection."""
 
-    def scores(self, parts: Sequence[Any], settings: ScoringSettings) -> Sequence[Score]:  # noqa: ARG002
+    def scores(self, units: Sequence[Any], settings: ScoringSettings) -> Sequence[Score]:  # noqa: ARG002
         """Scores of one layer in the table, from the scores of all units in order."""
-        return parts
+        return units
 
 
 def texts_of(task: Task) -> list[str]:
@@ -226,10 +226,10 @@ class ModelPrompts:
 
         about: Any = SimpleNamespace(name=name, type=task.task_type)
         kind = PromptType(prompt_type) if prompt_type else None
-        found = get_prompt_name(dict(self.by_name), about, kind)
-        if found is None and not prompt_type:
-            found = DEFAULT
-        prompt = self.by_name.get(found or "", "")
+        prompt_name = get_prompt_name(dict(self.by_name), about, kind)
+        if prompt_name is None and not prompt_type:
+            prompt_name = DEFAULT
+        prompt = self.by_name.get(prompt_name or "", "")
         if INSTRUCTION not in prompt:
             return prompt
         instruction = task.instruction(prompt_type)
