@@ -16,6 +16,7 @@ from helpers.refused import refused
 
 from layerwise.analysis import labels_of
 from layerwise.choosing import inputs
+from layerwise.figures.report import shown
 from layerwise.io import delimited
 from layerwise.tasks import probes
 from layerwise.tasks.labels import class_names, describe_labels, kind_of_labels
@@ -167,3 +168,26 @@ def test_texts_of_several_lines_with_commas_are_read(tmp_path: Path) -> None:
     texts = ["Dear Ann, hello\nwe met, once\nyours, Bob", "plain", "one, two\nthree"]
     pd.DataFrame({"text": texts, "label": ["a", "b", "a"]}).to_csv(path, index=False)
     assert delimited.read_texts(path)["text"].tolist() == texts
+
+
+def test_names_are_text_in_tables_that_are_read_back(tmp_path: Path) -> None:
+    """Models called 007 and null, and a revision with zeros in front, in the first table."""
+    table = pd.DataFrame(
+        {
+            "model": ["007", "null", "1e3"],
+            "revision": ["main", "0100", "NA"],
+            "representation": "all",
+            "best_layer": ["output", "2", "3 layers tie"],
+            "last_layer": 4,
+            **dict.fromkeys(("score", "output_score", "difference", "low", "high"), 0.5),
+            "n_clusters": 5,
+        }
+    )
+    table.to_csv(tmp_path / "best.csv", index=False)
+    again = delimited.read(tmp_path / "best.csv")
+    pd.testing.assert_frame_equal(again, table, check_dtype=False)
+    assert shown(again)["Model"].tolist() == ["007", "null (0100)", "1e3 (NA)"]
+    weights = pd.DataFrame({"model": ["null", "007"], "same_as": ["", "0100 0200"]})
+    weights.to_csv(tmp_path / "weights.csv", index=False)
+    same = delimited.read(tmp_path / "weights.csv").dropna(subset=["same_as"])
+    assert same.to_numpy().tolist() == [["007", "0100 0200"]]

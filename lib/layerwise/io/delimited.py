@@ -21,6 +21,22 @@ from layerwise.errors import LayerwiseError, first_line
 Quoting = Literal[0, 3]
 """`csv.QUOTE_MINIMAL` or `csv.QUOTE_NONE`."""
 
+NAMES = (
+    "model",
+    "revision",
+    "task",
+    "task_type",
+    "subset",
+    "hf_subset",
+    "split",
+    "dataset",
+    "corpus",
+    "metric",
+    "representation",
+    "weights_sha256",
+    "same_as",
+)
+"""Columns of names in tables of layerwise and of mteb."""
 SEPARATORS = ",;\t"
 ADVICE = "put texts that contain the separator or a line break into double quotes"
 
@@ -36,13 +52,11 @@ class _Table(NamedTuple):
     lines: list[int]
 
 
-def read(path: Path, **options: Any) -> pd.DataFrame:
-    """Read a table with the types that pandas finds, gzipped if its name ends with ``.gz``.
+def read(path: Path) -> pd.DataFrame:
+    """Read a table, gzipped if its name ends with ``.gz``.
 
-    Parameters
-    ----------
-    **options
-        Of `pandas.read_csv`.
+    Columns of names (`NAMES`) are texts: a model may be called 007 or null. Others have the types
+    that pandas infers.
 
     Raises
     ------
@@ -56,9 +70,9 @@ def read(path: Path, **options: Any) -> pd.DataFrame:
         quoting=table.quoting,
         index_col=False,
         low_memory=False,
-        **options,
     )
-    return frame
+    columns = _columns(table)
+    return frame.assign(**{name: list(column) for name, column in columns if name in NAMES})
 
 
 def read_texts(path: Path) -> pd.DataFrame:
@@ -75,10 +89,15 @@ def read_texts(path: Path) -> pd.DataFrame:
         As `read`.
     """
     table = _parsed(path)
-    width = len(table.header)
-    rows = [[field or None for field in row] + [None] * (width - len(row)) for row in table.rows]
     index = pd.Index(table.lines, name="line", dtype=int)
-    return pd.DataFrame(rows, index, table.header, dtype=object)
+    columns = {name: list(column) for name, column in _columns(table)}
+    return pd.DataFrame(columns, index, table.header, dtype=object)
+
+
+def _columns(table: _Table) -> Iterator[tuple[str, Iterator[str | None]]]:
+    """The fields of each column; None for an empty one."""
+    for number, name in enumerate(table.header):
+        yield name, ("".join(row[number : number + 1]) or None for row in table.rows)
 
 
 def _parsed(path: Path) -> _Table:

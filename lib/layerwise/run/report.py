@@ -82,7 +82,7 @@ def _parts(plan: Plan, results: Path) -> Iterable[tuple[str, str]]:
     yield "Tasks", _table(_tasks(plan))
     weights = results / "report" / "weights.csv"
     if plan.swept:
-        same = delimited.read(weights, dtype=str).dropna(subset=["same_as"])
+        same = delimited.read(weights).dropna(subset=["same_as"])
         yield "Checkpoints with equal weights", _table(same)
 
 
