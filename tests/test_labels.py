@@ -16,10 +16,11 @@ from helpers.refused import refused
 
 from layerwise.analysis import labels_of
 from layerwise.choosing import inputs
+from layerwise.corpora.sources import read_rows
 from layerwise.figures.report import shown
 from layerwise.io import delimited
 from layerwise.tasks import probes
-from layerwise.tasks.labels import class_names, describe_labels, kind_of_labels
+from layerwise.tasks.labels import class_names, describe_labels, kind_of_labels, read_tagged
 
 IDS = list(range(30)) * 8
 
@@ -191,3 +192,12 @@ def test_names_are_text_in_tables_that_are_read_back(tmp_path: Path) -> None:
     weights.to_csv(tmp_path / "weights.csv", index=False)
     same = delimited.read(tmp_path / "weights.csv").dropna(subset=["same_as"])
     assert same.to_numpy().tolist() == [["007", "0100 0200"]]
+
+
+@pytest.mark.parametrize("suffix", ["txt", "csv", "tsv", "jsonl", "json", "conll"])
+def test_utf_16_without_a_mark_is_refused(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"l.{suffix}"
+    path.write_bytes("text,label\none,a\n".encode("utf-16-le"))
+    with refused("unreadable") as caught:
+        read_tagged(path) if suffix == "conll" else read_rows(path)
+    assert "UTF-16" in str(caught.value)

@@ -164,6 +164,17 @@ def test_files_that_jobs_cannot_read_are_refused(
         alone.check(absolute, rules)
 
 
+def test_folders_with_braces_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Snakemake would take them for wildcards."""
+    monkeypatch.chdir(tmp_path)
+    with refused("bad_name"):
+        storage(None).check(reading("mine.txt"), "/data/{mine}/workflow/rules")
+    (tmp_path / "{1}").mkdir()
+    monkeypatch.chdir(tmp_path / "{1}")
+    with refused("bad_name"):
+        storage(None).check(reading("mine.txt"), "workflow/rules")
+
+
 def test_files_of_the_user_are_all_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "quotes").mkdir()

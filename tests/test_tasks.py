@@ -181,3 +181,21 @@ def test_quickstart_folders_are_equal_each_time(tmp_path: Path) -> None:
     for file in files:
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
     assert len(pd.read_parquet(tmp_path / "a/PangLeePolarity/test.parquet")) == 200
+
+
+@pytest.mark.parametrize(("kind", "column"), [("STS", "score"), ("STS", "sentence1")])
+def test_a_row_without_a_value_is_named(kind: str, column: str, tmp_path: Path) -> None:
+    table = quickstart.news_similarity().astype({"score": float})
+    table.loc[7, column] = None
+    table.to_parquet(tmp_path / "test.parquet")
+    with refused("unreadable") as caught:
+        list(MtebTask(f"own {column}", str(tmp_path), kind).units(10**6))
+    assert f"test, row 8, column '{column}' has no value" in str(caught.value)
+
+
+def test_a_set_of_a_clustering_without_a_label_is_named(tmp_path: Path) -> None:
+    sets = {"sentences": [["a", "b", "c"]] * 3, "labels": [[0, 1, 0], [0, None, 1], [1, 0, 0]]}
+    pd.DataFrame(sets).to_parquet(tmp_path / "test.parquet")
+    with refused("unreadable") as caught:
+        list(MtebTask("own sets", str(tmp_path), "Clustering").units(10**6))
+    assert "test, row 2, column 'labels' has no value" in str(caught.value)

@@ -28,7 +28,7 @@ from layerwise.config.corpora import (
 )
 from layerwise.errors import LayerwiseError, check_name, closest, first_line
 from layerwise.io import delimited, tables
-from layerwise.io.files import folder_sha256, is_file, sha256_file, sha256_text
+from layerwise.io.files import check_text, folder_sha256, is_file, sha256_file, sha256_text
 from layerwise.io.tables import Kind
 
 log = logging.getLogger(__name__)
@@ -142,6 +142,8 @@ def read_rows(path: Path) -> pd.DataFrame:
             code="unreadable",
         )
     try:
+        if reader is not READERS[".parquet"]:
+            check_text(path)
         frame = reader(path)
     except (LayerwiseError, MemoryError):
         raise

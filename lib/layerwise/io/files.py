@@ -197,12 +197,23 @@ def read_text(path: Path) -> str:
             f"There is no file {path}; relative paths start at the current folder.",
             code="missing_file",
         )
+    check_text(path)
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise LayerwiseError(
             f"{path} cannot be read as a text: {error}.", code="unreadable"
         ) from error
+
+
+def check_text(path: Path) -> None:
+    """Refuse a file with NUL bytes at its beginning, as UTF-16 has: they are valid UTF-8."""
+    with Path(path).open("rb") as file:
+        if b"\0" in file.read(4096):
+            raise LayerwiseError(
+                f"{path} has NUL bytes, as texts in UTF-16 have; save it as UTF-8.",
+                code="unreadable",
+            )
 
 
 def sha256_file(path: Path) -> str:

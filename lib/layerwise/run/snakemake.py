@@ -195,7 +195,7 @@ class Storage:
             self._keys_decide = True
 
     def check(self, config: Config, workflow_folder: str) -> None:
-        """Refuse what jobs cannot read without this machine's files.
+        """Refuse a path with braces, and what jobs cannot read without this machine's files.
 
         Parameters
         ----------
@@ -207,6 +207,13 @@ class Storage:
         ------
         ConfigError, LayerwiseError
         """
+        for folder in (workflow_folder, str(Path.cwd())):
+            if re.search("[{}]", folder):
+                raise LayerwiseError(
+                    f"{folder}: Snakemake takes braces in a path for a wildcard; rename the "
+                    "folder.",
+                    code="bad_name",
+                )
         if not self.is_remote:
             return
         if Path(config.results).is_absolute():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_args
 
+import pandas as pd
 import yaml
 
 from layerwise.corpora.sources import own_cache
@@ -215,8 +217,29 @@ def failure(task: Any, problem: str, error: Exception, code: Code) -> LayerwiseE
         if Path(path).is_dir()
         else "let this machine reach the hub, or give a local copy under tasks.….folder."
     )
+    if gap := first_gap(getattr(task, "dataset", None)):
+        remedy = f"{gap} has no value: fill it or leave the row out."
     return LayerwiseError(
         f"The data of {task.metadata.name} from {path} {problem} ({type(error).__name__}: "
         f"{first_line(error)}); {remedy}",
         code=code,
     )
+
+
+def first_gap(data: Any, where: str = "") -> str:
+    """The first row of a task's data without a value in a column; empty if there is none.
+
+    Parameters
+    ----------
+    data : datasets.Dataset, or mapping of such by split or subset
+    """
+    if isinstance(data, Mapping):
+        gaps = (first_gap(inner, f"{where}{name}, ") for name, inner in data.items())
+        return next(filter(None, gaps), "")
+    frame = data.to_pandas() if hasattr(data, "to_pandas") else pd.DataFrame()
+    for column in frame:
+        # Clusterings have a list of texts in a row.
+        missing = frame[column].explode().isna()
+        if missing.any():
+            return f"{where}row {missing.index[missing.argmax()] + 1}, column {column!r}"
+    return ""

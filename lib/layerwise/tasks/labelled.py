@@ -195,12 +195,12 @@ def _read_texts(task: LabelledEntry, path: Path) -> Labels:
                     "or leave it out.",
                     code="missing",
                 )
-    column = frame[task.label_column]
+    values = frame[task.label_column]
     classes: tuple[str, ...] = ()
     if task.kind == "classification":
-        labels, classes = probes.named_classes(column)
+        labels, classes = probes.named_classes(values)
     else:
-        labels = probes.numbers(column)
+        labels = probes.numbers(values)
     group = frame[task.group].tolist() if task.group else []
     if None in group:
         raise LayerwiseError(

@@ -105,11 +105,8 @@ class MtebTask(Task):
                     problem = "cannot be used by mteb's evaluation"
                     raise catalog.failure(self.task, problem, error, "unreadable") from error
             if not recorder.keys or not all(isinstance(text, str) for _, text in recorder.keys):
-                raise LayerwiseError(
-                    f"The data of {self.name} lack a text or hold something else in its place; "
-                    "check its files.",
-                    code="unreadable",
-                )
+                problem = "lack a text or hold something else in its place"
+                raise catalog.failure(self.task, problem, TypeError("no text"), "unreadable")
             yield Unit(list(recorder.keys), recorder.media, selection)
 
     def score(
