@@ -119,7 +119,7 @@ def test_labels_of_json_may_mix_texts_and_numbers(tmp_path: Path) -> None:
     rows = [json.dumps({"text": f"t {k}", "label": label}) for k, label in enumerate(labels)]
     path.write_text("\n".join(rows))
     data, _ = inputs.read_labels(inputs.task_of(path), 1000)
-    assert data.names == ("False", "True")
+    assert data.names == ("True", "False")
 
 
 def test_descriptions_name_the_kind_and_what_is_left_out() -> None:
@@ -201,3 +201,15 @@ def test_utf_16_without_a_mark_is_refused(suffix: str, tmp_path: Path) -> None:
     with refused("unreadable") as caught:
         read_tagged(path) if suffix == "conll" else read_rows(path)
     assert "UTF-16" in str(caught.value)
+
+
+def test_names_of_classes_change_nothing() -> None:
+    rng = np.random.default_rng(0)
+    numbers = rng.choice(4, 200, p=[0.3, 0.3, 0.2, 0.2])
+    x = (rng.normal(size=(200, 6)) + numbers[:, None] / 2).astype(np.float32)
+    scores = []
+    for names in ("abcd", "dcba", ("10", "9", "8", "11"), (1, 0, 3, 2), (2.0, 7.0, -1.0, 0.5)):
+        labels = probes.classes([names[number] for number in numbers])
+        scores.append(probes.probe(x, labels, probes.splits(labels)))
+    assert all(score == scores[0] for score in scores)
+    assert all((score.parts == scores[0].parts).all() for score in scores)

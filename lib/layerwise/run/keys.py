@@ -38,7 +38,7 @@ VERSIONS = {
     "pickled": 1,
     "extract": 3,
     "metrics": 6,
-    "evaluate": 4,
+    "evaluate": 5,
     "associate": 7,
     "select": 6,
     "similarity": 2,

@@ -241,5 +241,5 @@ def first_gap(data: Any, where: str = "") -> str:
         # Clusterings have a list of texts in a row.
         missing = frame[column].explode().isna()
         if missing.any():
-            return f"{where}row {missing.index[missing.argmax()] + 1}, column {column!r}"
+            return f"{where}row {missing.index[int(missing.argmax())] + 1}, column {column!r}"
     return ""

@@ -66,7 +66,7 @@ class Split:
 
 
 def classes(labels: Sequence[object] | pd.Series) -> Array:
-    """Labels as numbers 0 … C-1 in the order of their names, shape (N,).
+    """Labels as numbers 0 … C-1 in the order of their first rows, shape (N,).
 
     Raises
     ------
@@ -79,13 +79,15 @@ def classes(labels: Sequence[object] | pd.Series) -> Array:
 def named_classes(labels: Sequence[object] | pd.Series) -> tuple[Array, tuple[str, ...]]:
     """Labels as numbers 0 … C-1, shape (N,), and the names of these classes, in their order.
 
+    Classes are numbered by their first rows: what they are called changes no split and no score.
+
     Raises
     ------
     LayerwiseError
         If a label is missing or no class (`layerwise.tasks.labels.class_names`), all are the same,
         or a class has fewer rows than there are splits.
     """
-    numbers, names = _factorized(class_names(_checked(labels).tolist()))
+    numbers, names = pd.factorize(np.array(class_names(_checked(labels).tolist()), dtype=object))
     if len(names) < 2:
         raise LayerwiseError(
             f"All {len(labels)} labels are {str(names[0])!r}; a probe needs two.",
