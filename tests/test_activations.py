@@ -479,7 +479,7 @@ def test_spans_and_what_follows_a_prompt() -> None:
     packed = pack(states.repeat(2, 1, 1), torch.tensor([6, 4]))
     rows, starts, stops = torch.tensor([[0, 0, 1], [0, 2, 1], [2, 5, 1]])
     for tokens, lengths in (("all", [2, 3, 0]), ("drop_first", [1, 3, 0])):
-        within = inside(packed, tokens, rows, starts, stops)
+        within = inside(packed, tokens, rows, starts, stops, int((stops - starts).max()))
         assert within.lengths.tolist() == lengths
         torch.testing.assert_close(within.mean[1], states[0, 2:5].mean(0))
     rest = after(packed, torch.tensor([2, 5]))

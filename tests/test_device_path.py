@@ -14,8 +14,9 @@ from helpers import tiny
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from layerwise.activations import eigen
+from layerwise.activations import eigen, embedding, forward
 from layerwise.activations import extract as extraction
+from layerwise.activations.representation import Representation
 from layerwise.io import hdf5
 
 # Methods that return only when a GPU has done all that it was given.
@@ -140,3 +141,39 @@ def test_states_that_are_not_finite_are_refused_behind_the_pass(
         tiny.extracted(model, tmp_path / "gpu.h5", tiny.texts(24), batch_tokens=100)
     assert counts["waits"] == 0
     assert not (tmp_path / "gpu.h5").exists()
+
+
+@pytest.mark.parametrize("of_words", [False, True])
+def test_embedding_waits_once_a_batch(
+    of_words: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For one copy of all layers and representations."""
+    model, inputs = tiny.loaded("llama", tmp_path), tiny.texts(24)
+    if of_words:
+        inputs = [word for text in inputs for word in embedding.words_of(text.split())]
+    counts: Counter[str] = Counter()
+
+    def in_mode(method: Callable[..., None]) -> Callable[..., None]:
+        def call(*args: Any) -> None:
+            with Waits(counts):
+                method(*args)
+
+        return call
+
+    take = in_mode(embedding._Batch.take)
+    monkeypatch.setattr(embedding._Batch, "take", take)
+
+    def to_host(tensors: list[torch.Tensor]) -> list[np.ndarray]:
+        counts["copies"] += 1
+        assert len(tensors) == 2 * N_LAYERS
+        return eigen.in_one_copy(tensors)
+
+    monkeypatch.setattr(eigen, "to_host", to_host)
+    ways = [Representation(tokens) for tokens in ("all", "drop_first")]
+    embedding.embed(model, inputs, ways, budget=100)
+    assert counts["waits"] == 0 and counts["copies"] > 2
+
+
+def test_two_thousand_prompts_are_several_windows_on_a_gpu() -> None:
+    of_prompt = 25 * (1024 * 4 + 128 * 8)
+    assert 2000 * of_prompt / forward.WINDOW_BYTES["cuda"] > 2

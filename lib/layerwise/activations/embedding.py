@@ -277,7 +277,8 @@ class _Window:
         row_of = {row: k for k, row in enumerate(rows)}
         spans = [(k, span) for k, span in enumerate(self.words) if span.prompt in row_of]
         words = torch.tensor([(row_of[span.prompt], span.start, span.stop) for _, span in spans])
-        return _Batch(self, [k for k, _ in spans], words=words)
+        longest = max(span.stop - span.start for _, span in spans)
+        return _Batch(self, [k for k, _ in spans], words=words, longest=max(1, longest))
 
 
 class _Batch:
@@ -289,8 +290,10 @@ class _Batch:
         rows: list[int],
         prompts: Tensor | None = None,
         words: Tensor | None = None,
+        longest: int = 1,
     ) -> None:
         self.window, self.rows, self.prompts, self.words = window, rows, prompts, words
+        self.longest = longest
         self.values: dict[tuple[int, int], Tensor] = {}
 
     def take(self, layer: int, sublayer: str, packed: Packed, /) -> None:
@@ -314,7 +317,7 @@ class _Batch:
         ratio = self.window.sink_ratio
         if self.words is not None:
             rows, starts, stops = self.words.to(states.lengths.device).T
-            return inside(states, way.tokens, rows, starts, stops, ratio), None
+            return inside(states, way.tokens, rows, starts, stops, self.longest, ratio), None
         if self.prompts is None:
             return choose(states, way.tokens, ratio), None
         prompts = self.prompts.to(states.lengths.device)

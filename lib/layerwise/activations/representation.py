@@ -123,6 +123,7 @@ def inside(
     rows: Tensor,
     starts: Tensor,
     stops: Tensor,
+    longest: int,
     ratio: float = SINK_RATIO,
 ) -> Packed:
     """Select the tokens of spans, one span a row.
@@ -133,16 +134,17 @@ def inside(
     ----------
     rows, starts, stops : Tensor, shape (W,)
         The row of `packed` that a span is in, its first token, and the one after its last.
+    longest : int
+        The most tokens of a span, which the device is not asked for.
     """
     counts = without_sinks(packed, ratio) if tokens == "drop_sinks" else packed.mask.clone()
     if tokens == "drop_first":
         counts[:, 0] = False
-    longest = max(1, int((stops - starts).max()))
-    places = starts[:, None] + torch.arange(longest, device=starts.device)
-    within = places < stops[:, None]
-    places = places.clamp(max=packed.states.shape[1] - 1)
-    keep = within & counts[rows[:, None], places]
-    return _to_front(packed.states[rows[:, None], places], keep)
+    positions = starts[:, None] + torch.arange(longest, device=starts.device)
+    within = positions < stops[:, None]
+    positions = positions.clamp(max=packed.states.shape[1] - 1)
+    keep = within & counts[rows[:, None], positions]
+    return _to_front(packed.states[rows[:, None], positions], keep)
 
 
 def after(packed: Packed, n: Tensor) -> Packed:
