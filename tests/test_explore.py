@@ -226,6 +226,32 @@ def test_what_studies_of_other_tasks_found_is_not_shown(made: Made, tmp_path: Pa
 
 
 @NEEDS_CHROMIUM
+def test_the_first_token_selects_no_layer(tmp_path: Path) -> None:
+    """As in the figures: the layer must be the same without the first token."""
+    falls = np.array([3.0, 2.0, 1.0, 2.5, 2.0, 2.5, 3.0])
+    found = []
+    for bare in (falls - 0.5, np.arange(7.0)):
+        table = pd.concat(
+            [
+                tidy_metrics({"curvature": falls}, model="m"),
+                tidy_metrics({"curvature": bare}, model="m", tokens="drop_first"),
+            ]
+        )
+        explored = gather(
+            [Source(metrics=[(table, tmp_path / "w.parquet")])], Order(["m"]), tmp_path / "p.html"
+        )
+        page = tmp_path / "p.html"
+        page.write_text(render(explored, "A run"), encoding="utf-8")
+        found.append(asked(page, tmp_path, SELECTED))
+    assert found[0] == [2, "layer 2"]
+    assert found[1] == [None, "none: the first token decides it (layer 2)"]
+
+
+SELECTED = """const { layer, why } = selectedBy(drawnLines("metric").full[0], undefined);
+return [layer, why];"""
+
+
+@NEEDS_CHROMIUM
 def test_a_view_can_be_saved_and_sent(made: Made, tmp_path: Path) -> None:
     seen = asked(
         made.page,
@@ -246,6 +272,10 @@ def test_a_view_can_be_saved_and_sent(made: Made, tmp_path: Path) -> None:
     assert seen["checkpoint"] in seen["sent"]
     assert seen["saved"] == [["image/svg+xml", "metric.svg"], ["image/png", "metric.png"]]
     assert "stroke: rgb(" in seen["text"]
+    # Title, axis label, legend and source are in the picture itself.
+    for name in ("title", "y", "legend", "note"):
+        assert f'class="{name}"' in seen["text"]
+    assert "swept, step10" in seen["text"] and "Source: " in seen["text"]
     assert "Depth (% of layers)" in seen["axis"]
 
 
@@ -332,8 +362,8 @@ def test_keys_table_and_download(made: Made, tmp_path: Path) -> None:
     np.testing.assert_allclose(values, expected, rtol=1e-6)
     assert header[6] == "value"
     assert "unreliable: too few prompts" in seen["sure"]
-    assert "0.625 (0.875)" in seen["sure"]
-    assert "10 (0 to 25)" in seen["sure"]
+    assert "0.63 (0.88)" in seen["sure"]
+    assert "10.0 (0.0 to 25.0)" in seen["sure"]
     # A percent sign of a file's own name is no escape in its link.
     assert "associations/x%252Fy.parquet" in seen["links"]
     assert seen["named"]

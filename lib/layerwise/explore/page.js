@@ -120,6 +120,8 @@ function settle() {
 
 const short = (value) => (value === null || value === undefined ? "" : String(Number(value.toPrecision(4))).replace("-", "−"));
 const exact = (value) => (value === null || value === undefined ? "" : String(Number(value.toPrecision(7))));
+const two = (value) => value.toFixed(2).replace("-", "−"); // as in the figures
+const one = (value) => value.toFixed(1).replace("-", "−"); // of scores × 100, as in the report
 const points100 = (value) => (value === null ? null : value * 100);
 
 function scoreName() {
@@ -166,7 +168,7 @@ function lineOf(which, model, revision, tokens) {
   const line = { which, model, revision, tokens, points: found, file: index.file(place) };
   if (which === "score") {
     const output = points100(points.output_score(start));
-    if (output !== null) line.output = { layer: index.last(place), depth: 1, value: output, output: true, n: found[0].n, counted: "tasks" };
+    if (output !== null) line.output = { layer: index.last(place), depth: 1, value: output, output: true, n: found[0].n, counted: "tasks", sources: found[0].sources };
   }
   return line;
 }
@@ -372,7 +374,7 @@ function chart(id, { full, faint = [], x, xLabel, y, whole, marks = [], connect 
     tip.style.top = `${over < 0 ? py(target.point.value) + 14 : over}px`;
     if (spoken) detail(target, y);
   }
-  charts[id] = { svg, full, show };
+  charts[id] = { svg, full, show, y, connect };
   const others = (target) => {
     for (const other in charts) {
       if (other === id || !charts[other].show) continue;
@@ -442,6 +444,20 @@ function endOf(line, direction) {
   return best;
 }
 
+// The layer that a metric selects: the stored one, or that at the better end of the curve shown.
+// None where several are equal, or where another layer is at that end without the first token.
+function selectedBy(line, stored) {
+  const direction = words.direction[state.metric];
+  const end = direction ? endOf(line, direction) : null;
+  const layer = stored !== undefined ? choices.layer(stored) : end?.layer ?? null;
+  if (layer === null) return { layer, why: direction ? "none" : "none: the metric has no better end" };
+  if (stored !== undefined && choices.unreliable(stored)) return { layer: null, why: `unreliable: ${choices.unreliable(stored)}` };
+  if (stored === undefined && line.points.filter((p) => p.value === end.value).length > 1) return { layer: null, why: "none: several layers are equal" };
+  const bare = direction && line.tokens === "all" ? lineOf("metric", line.model, line.revision, "drop_first") : null;
+  if (bare && endOf(bare, direction)?.layer !== layer) return { layer: null, why: `none: the first token decides it (layer ${layer})` };
+  return { layer, why: `layer ${layer}` };
+}
+
 function cells(row, values, heads) {
   values.forEach((value, i) => element(row, "td", { "data-label": heads[i], ...(typeof value === "number" && { class: "number" }) }, typeof value === "number" ? short(value) : value));
 }
@@ -460,13 +476,18 @@ function drawSure(pairs) {
   const measured = pairs.map((line) => {
     const found = {};
     for (const i of storedRows(associations, line)) {
-      const null95 = associations.null95(i), low = associations.low(i);
-      found[associations.measure(i)] = short(associations.value(i)) +
-        (low !== null ? ` (${short(low)} to ${short(associations.high(i))})` : null95 !== null ? ` (${short(null95)})` : "");
+      const null95 = associations.null95(i), low = associations.low(i), value = associations.value(i);
       files.add(associations.file(i));
-      if (associations.reason(i)) reasons.add(associations.reason(i));
+      if (value === null) {
+        if (associations.reason(i)) reasons.add(`${name(line)}: ${associations.reason(i)}`);
+        continue;
+      }
+      const clusters = associations.n_sources?.(i) ?? words.fewest_clusters;
+      const about = low === null ? (null95 === null ? "" : ` (${two(null95)})`)
+        : clusters < words.fewest_clusters ? ` (no CI: ${clusters} task clusters)` : ` (${two(low)} to ${two(associations.high(i))})`;
+      found[associations.measure(i)] = two(value) + about;
     }
-    return [name(line), line.rho === null ? "–" : short(line.rho), ...["r", "slope", "dcor"].map((m) => found[m] ?? "–")];
+    return [name(line), line.rho === null ? "–" : two(line.rho), ...["r", "slope", "dcor"].map((m) => found[m] ?? "–")];
   });
   if (!pairs.length) {
     element(box, "p", {}, "No model here has both this metric and this score.");
@@ -476,24 +497,25 @@ function drawSure(pairs) {
   about.setAttribute("aria-label", "Association");
   element(box, "p", { class: "note" }, "Null 95%: the level that 95% of unrelated curves as smooth as the score’s stay below; for a distance correlation, of random walks. The layers of a model are one curve, so ρ has no p-value." +
     (measured.every((r) => r.slice(2).every((v) => v === "–")) ? " No study of this run has this pair." : ""));
-  const direction = words.direction[state.metric];
   const chosen = pairs.map((line) => {
     const best = line.points.reduce((a, b) => (b.value > a.value ? b : a), line.points[0]);
+    const ofOutput = line.own && line.own.value > best.value, highest = ofOutput ? line.own.value : best.value;
     const i = storedRows(choices, line)[0];
     if (i !== undefined) files.add(choices.file(i));
-    const end = direction ? endOf({ points: line.points.map((p) => ({ ...p, value: p.x })) }, direction) : null;
-    const layer = i !== undefined ? choices.layer(i) : end?.layer ?? null;
-    const unreliable = i !== undefined ? choices.unreliable(i) : "";
-    const at = line.points.find((p) => p.layer === layer);
-    return [name(line), unreliable ? `unreliable: ${unreliable}` : layer === null ? "none: the metric has no better end" : `layer ${layer}`,
-            at ? short(at.value) : "–",
-            i === undefined || choices.regret(i) === null ? "–" : `${short(points100(choices.regret(i)))} (${short(points100(choices.regret_low(i)))} to ${short(points100(choices.regret_high(i)))})`,
-            line.own && line.own.value > best.value ? `model output: ${short(line.own.value)}` : `layer ${best.layer}: ${short(best.value)}`];
+    const curve = lineOf("metric", line.model, line.revision, line.tokens);
+    const { layer, why } = selectedBy(curve, i), stored = i === undefined ? null : choices.layer(i);
+    const at = line.points.find((p) => p.layer === (layer ?? stored));
+    let lost = "–";
+    if (at && i !== undefined && choices.regret(i) !== null) {
+      const [value, low, high] = ["regret", "regret_low", "regret_high"].map((name) => points100(choices[name](i)));
+      lost = `${one(value)} (${low === null ? "no CI" : `${one(low)} to ${one(high)}`})`;
+    } else if (at) lost = `${one(highest - at.value)} (no CI)`;
+    return [name(line), why, at ? one(at.value) : "–", lost, ofOutput ? `model output: ${one(highest)}` : `layer ${best.layer}: ${one(highest)}`];
   });
   const table = tableOf(box, ["", `Layer selected by ${words.metric[state.metric] ?? state.metric}`, "Its score", "Points lost (95% CI)", "Best layer"], chosen);
   table.setAttribute("aria-label", "Layers selected");
   const links = element(box, "p", { class: "note" });
-  for (const reason of reasons) links.append(`${reason[0].toUpperCase()}${reason.slice(1)}. `);
+  for (const reason of reasons) links.append(`${reason}. `);
   for (const file of files) { element(links, "a", { href: file }, decodeURI(file)); links.append(" "); }
 }
 
@@ -540,20 +562,46 @@ function download(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-// A chart as a file of its own: the page's style is written into each element.
+// A chart as a file of its own, with title, axis label, legend and source: the page's style is written into each element.
 const STYLED = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray", "font-family", "font-size", "text-anchor", "visibility"];
 
+function wrapped(text, most) {
+  const lines = [""];
+  for (const word of text.split(" ")) lines.at(-1).length + word.length < most ? lines.push(`${lines.pop()} ${word}`.trim()) : lines.push(word);
+  return lines;
+}
+
 function picture(id) {
-  const { svg } = charts[id], copy = svg.cloneNode(true), { width, height } = svg.viewBox.baseVal;
+  const { svg, full, y, connect } = charts[id], copy = svg.cloneNode(true), [, , width, height] = svg.getAttribute("viewBox").split(" ").map(Number);
   const own = [...svg.querySelectorAll("*")], theirs = [...copy.querySelectorAll("*")];
   own.forEach((each, i) => {
     const style = getComputedStyle(each);
     for (const name of STYLED) theirs[i].style.setProperty(name, style.getPropertyValue(name));
   });
-  const paper = make(null, "rect", { width, height, fill: getComputedStyle(document.querySelector(".card")).backgroundColor });
-  copy.prepend(paper);
-  for (const [name, value] of Object.entries({ width, height, xmlns: SVG })) copy.setAttribute(name, value);
-  return { text: new XMLSerializer().serializeToString(copy), width, height };
+  const page = getComputedStyle(document.documentElement), card = getComputedStyle(document.querySelector(".card"));
+  const colour = (value) => value.replace(/var\((--\w+)\)/, (_, name) => page.getPropertyValue(name).trim());
+  const section = document.querySelector(`#${id}`), side = 22, top = 30, line = 17, font = { "font-family": card.fontFamily || "sans-serif", fill: colour(card.color || "black") };
+  const notes = wrapped(section.querySelector(".note").textContent, (width + side) / 5.6);
+  const sources = [...new Set(full.flatMap((l) => [l.file, l.scoreFile]).filter(Boolean))].map((file) => decodeURI(file));
+  notes.push(...wrapped(`Source: ${data.title}; ${sources.slice(0, 3).join(", ")}${sources.length > 3 ? ` and ${sources.length - 3} more files` : ""}`, (width + side) / 5.6));
+  const whole = make(null, "svg", { width: width + side, height: top + height + line * (full.length + notes.length) + 12 });
+  make(whole, "rect", { width: "100%", height: "100%", fill: colour(card.backgroundColor || "white") });
+  make(whole, "text", { ...font, class: "title", x: 8, y: 20, "font-size": 15, "font-weight": "bold" }, section.querySelector("h2").textContent);
+  make(whole, "text", { ...font, class: "y", "font-size": 12, "text-anchor": "middle", transform: `translate(14 ${top + height / 2}) rotate(-90)` }, y);
+  for (const [name, value] of Object.entries({ x: side, y: top, width, height })) copy.setAttribute(name, value);
+  whole.append(copy);
+  let at = top + height + line;
+  for (const { model, revision, tokens } of full) {
+    const stroke = colour(colourOf(model)), dash = DASHES[tokens] ?? "";
+    if (connect) make(whole, "line", { x1: 8, x2: 40, y1: at - 4, y2: at - 4, stroke, "stroke-width": 2, "stroke-dasharray": dash });
+    make(whole, "path", { d: MARKERS[model.marker](24, at - 4, 4), fill: model.marker === 6 ? "none" : stroke, stroke });
+    const names = [model.name, model.revisions.length > 1 ? revision : "", state.tokens.length > 1 ? words.tokens[tokens] ?? tokens : ""];
+    make(whole, "text", { ...font, class: "legend", x: 48, y: at, "font-size": 12 }, names.filter(Boolean).join(", "));
+    at += line;
+  }
+  for (const note of notes) { make(whole, "text", { ...font, class: "note", x: 8, y: at, "font-size": 11 }, note); at += line; }
+  const size = Object.fromEntries(["width", "height"].map((name) => [name, Number(whole.getAttribute(name))]));
+  return { text: new XMLSerializer().serializeToString(whole), ...size };
 }
 
 function save(id, type) {
@@ -577,11 +625,9 @@ function draw() {
   const x = byLayer ? (p) => p.layer : (p) => 100 * p.depth;
   const along = { x, xLabel: byLayer ? "Layer" : "Depth (% of layers)", whole: byLayer ? deepest : 100 };
   const pairs = pairsOf(score.full, metric.full);
-  const direction = words.direction[state.metric];
   const selected = metric.full.flatMap((line) => {
-    const i = storedRows(choices, line)[0];
-    const layer = i !== undefined ? choices.layer(i) : direction ? endOf(line, direction)?.layer : null;
-    return layer === null || layer === undefined ? [] : [{ line, layer, kind: "selected" }];
+    const { layer } = selectedBy(line, storedRows(choices, line)[0]);
+    return layer === null ? [] : [{ line, layer, kind: "selected" }];
   });
   const best = score.full.map((line) => ({ line, layer: endOf(line, 1)?.layer, kind: "best" }));
   const onScore = selected.flatMap((p) => score.full.filter((l) => l.model === p.line.model && l.tokens === p.line.tokens).map((line) => ({ line, layer: p.layer, kind: "selected" })));
