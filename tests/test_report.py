@@ -8,13 +8,14 @@ from html import unescape
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from helpers.association_tables import tidy_scores
 from helpers.browser import NEEDS_CHROMIUM, asked
 
 from layerwise.config import Config
 from layerwise.figures.render import draw
-from layerwise.figures.report import first_table
+from layerwise.figures.report import as_latex, as_markdown, first_table, shown
 from layerwise.io import tables
 from layerwise.names import encode
 from layerwise.run.plan import Plan
@@ -54,11 +55,37 @@ def test_the_page_says_what_was_run_and_names_each_figure_once(page: str) -> Non
     assert "**" not in text and "`" not in text
     assert len(re.findall(r"<h3[^>]*>Mean task score by depth</h3>", page)) == 1
     downloads = re.findall(r'download="([^"]*)" href="([^"]{1,4})', page)
-    assert [name for name, _ in downloads] == [f"{STUDY}.{kind}" for kind in ("png", "pdf", "csv")]
-    assert {href for _, href in downloads[1:]} == {"data"}
+    files = ["best_layers.tex", "best_layers.md"]
+    files += [f"{STUDY}.{kind}" for kind in ("png", "pdf", "csv")]
+    assert [name for name, _ in downloads] == files
+    assert {href for name, href in downloads if not name.endswith(".png")} == {"data"}
     # Nothing in it leads to another file, so that it can be sent.
     links = re.findall(r'(?:href|src)="([^"]*)"', page)
     assert all(link.startswith(("#", "data:")) for link in links)
+
+
+def test_the_page_has_the_runs_name_a_dark_mode_and_bibtex(page: str) -> None:
+    (title,) = re.findall(r"<title>(results\d*): what each layer represents</title>", page)
+    assert f"<h1>{title}: what each layer represents</h1>" in page
+    assert "prefers-color-scheme: dark" in page
+    bibtex = unescape(page.split("<pre>")[1].split("</pre>")[0])
+    assert bibtex.count("@") == 2 and bibtex.count("{") == bibtex.count("}")
+
+
+def test_the_table_of_best_layers_as_latex_and_markdown() -> None:
+    scores = [tidy_scores(np.roll(VALUES, n, axis=1), model=f"m_{n}") for n in range(2)]
+    table = shown(first_table(pd.concat(scores)))
+    # The models' best layers differ, and each row has its own.
+    assert table["Best layer"].tolist() == ["1 of 2", "output"]
+    latex, markdown = as_latex(table).splitlines(), as_markdown(table).splitlines()
+    assert latex[0] == r"\begin{tabular}{llllll}" and latex[-1] == r"\end{tabular}"
+    rows = [line for line in latex if line.startswith("m")]
+    assert [row.split(" & ")[:1] for row in rows] == [[r"m\_0"], [r"m\_1"]]
+    assert all(row.count(" & ") == 5 and row.endswith(r" \\") for row in rows)
+    assert len({line.count("|") for line in markdown}) == 1 and len(markdown) == 4
+
+
+VALUES = np.array([[0.3, 0.5, 0.4], [0.5, 0.8, 0.5], [0.2, 0.5, 0.3]])
 
 
 @NEEDS_CHROMIUM

@@ -86,6 +86,27 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(HEAD))
 
 
+def as_markdown(shown: pd.DataFrame) -> str:
+    """A table in Markdown."""
+    rows = [shown.columns, ["---"] * len(shown.columns), *shown.to_numpy()]
+    return "".join(
+        f"| {' | '.join(str(c).replace('|', '&#124;') for c in row)} |\n" for row in rows
+    )
+
+
+def as_latex(shown: pd.DataFrame) -> str:
+    """A table in LaTeX, for the package booktabs."""
+    escapes = {ord(c): f"\\{c}" for c in "&%$#_{}"} | {ord("−"): "$-$", ord("×"): r"$\times$"}
+    escapes |= {ord("\\"): r"\textbackslash{}", ord("~"): r"\textasciitilde{}"}
+    head, *rows = (
+        " & ".join(str(cell).translate(escapes) for cell in row) + r" \\"
+        for row in (shown.columns, *shown.to_numpy())
+    )
+    begin = rf"\begin{{tabular}}{{{'l' * len(shown.columns)}}}"
+    lines = [begin, r"\toprule", head, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}"]
+    return "\n".join(lines) + "\n"
+
+
 def _of_all(best: str, last: int) -> str:
     """A layer, of how many."""
     return f"{best} of {last}" if best.isdigit() else best

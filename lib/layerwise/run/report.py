@@ -24,6 +24,14 @@ from layerwise.run.plan import Plan
 from layerwise.run.snakemake import HTML_KEY
 
 HEAD = "What each layer represents"
+# As in CITATION.cff.
+BIBTEX = """@software{{layerwise, author = {{{{The layerwise authors}}}}, title = {{layerwise}},
+  version = {{{version}}}, year = {{{year}}}}}
+@inproceedings{{skean2025layer, booktitle = {{ICML}}, year = {{2025}},
+  title = {{Layer by Layer: Uncovering Hidden Representations in Language Models}},
+  author = {{Skean, Oscar and Arefin, Md Rifat and Zhao, Dan and Patel, Niket and
+    Naghiyev, Jalal and LeCun, Yann and Shwartz-Ziv, Ravid}},
+  url = {{https://arxiv.org/abs/2502.02013}}}}"""
 # Wider pictures scroll in their box on a phone, so that their type stays readable.
 PHONE = 600
 # The picture is in the page already, so its link takes it from there.
@@ -42,30 +50,34 @@ def render(plan: Plan, key: str) -> str:
     """
     results = Path(plan.config.results)
     style = files("layerwise.data").joinpath("report.css").read_text(encoding="utf-8")
-    parts = [(title, body) for title, body in _parts(plan, results) if body]
+    parts = [(name, body) for name, body in _parts(plan, results) if body]
     figures = [_figure(plan, results, study) for study in plan.studies]
-    names = [*(title for title, _ in parts), *(title for title, _ in figures)]
+    names = [*(name for name, _ in parts), *(name for name, _ in figures)]
+    name = results.name if results.name != "results" else results.resolve().parent.name
+    title = f"{name}: {HEAD[0].lower()}{HEAD[1:]}" if name else HEAD
     links = "".join(
-        f'<li><a href="#part{place}">{escape(name)}</a></li>' for place, name in enumerate(names)
+        f'<li><a href="#part{place}">{escape(entry)}</a></li>' for place, entry in enumerate(names)
     )
     sections = "".join(
-        f'<h2 id="part{place}">{escape(title)}</h2>{body}'
-        for place, (title, body) in enumerate(parts)
+        f'<h2 id="part{place}">{escape(heading)}</h2>{body}'
+        for place, (heading, body) in enumerate(parts)
     )
     pictures = "".join(
         f'<figure id="part{place}">{body}</figure>'
         for place, (_, body) in enumerate(figures, len(parts))
     )
+    bibtex = BIBTEX.format(year=date.today().year, version=version("layerwise"))
     return f"""<!doctype html><html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 {HTML_KEY.format(key=escape(key))}
-<title>{HEAD}</title><style>{style}</style></head><body>
-<h1>{HEAD}</h1>
+<title>{escape(title)}</title><style>{style}</style></head><body>
+<h1>{escape(title)}</h1>
 <p>{date.today():%-d %B %Y}, layerwise {version("layerwise")}.{_seconds(results)}</p>
 <p>This page needs no other file. The run's <em>explore.html</em>, a separate page, draws any
 metric and score by layer and checkpoint.</p>
 <nav aria-label="Contents"><ul>{links}</ul></nav>
 {sections}<h2>Figures</h2>{pictures}
+<footer><h2>To cite</h2><pre>{escape(bibtex)}</pre></footer>
 </body></html>
 """
 
@@ -75,8 +87,9 @@ def _parts(plan: Plan, results: Path) -> Iterable[tuple[str, str]]:
     best = results / "report" / "best_layers.csv"
     if plan.scored:
         table = delimited.read(best)
-        note = f'<p class="note">{first_page.NOTE}</p>'
-        yield "Best layer of each model", _table(first_page.shown(table)) + note
+        shown = first_page.shown(table)
+        note = f'<p class="note">{first_page.NOTE} {_downloads(shown)}</p>'
+        yield "Best layer of each model", _table(shown) + note
     yield "Models", _table(_models(plan))
     yield "Corpora", _table(_corpora(plan))
     yield "Tasks", _table(_tasks(plan))
@@ -84,6 +97,26 @@ def _parts(plan: Plan, results: Path) -> Iterable[tuple[str, str]]:
     if plan.swept:
         same = delimited.read(weights).dropna(subset=["same_as"])
         yield "Checkpoints with equal weights", _table(same)
+
+
+def _downloads(shown: pd.DataFrame) -> str:
+    """The table of best layers for a paper or a page."""
+    written = {"tex": first_page.as_latex(shown), "md": first_page.as_markdown(shown)}
+    names = {"tex": "LaTeX", "md": "Markdown"}
+    return (
+        '<span class="downloads">'
+        + ", ".join(
+            f'<a download="best_layers.{end}" href="{_data(text.encode(), "text/plain")}">'
+            f"{names[end]}</a>"
+            for end, text in written.items()
+        )
+        + "</span>"
+    )
+
+
+def _data(content: bytes, kind: str) -> str:
+    """An address that holds the content itself."""
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def _seconds(results: Path) -> str:
@@ -175,9 +208,7 @@ def _figure(plan: Plan, results: Path, study: str) -> tuple[str, str]:
     for kind, folder in (("pdf", "figures"), ("csv", "tables")):
         path = results / folder / f"{name}.{kind}"
         if path.is_file():
-            content = base64.b64encode(path.read_bytes()).decode()
-            type_ = "application/pdf" if kind == "pdf" else "text/csv"
-            href = f"data:{type_};base64,{content}"
+            href = _data(path.read_bytes(), "application/pdf" if kind == "pdf" else "text/csv")
             links.append(f'<a download="{file}.{kind}" href="{href}">{kind.upper()}</a>')
     alt = escape(f"{title}. {caption.split('. ')[0]}.", quote=True)
     return title, (
