@@ -21,6 +21,7 @@ from layerwise.models.source import locate
 from layerwise.run.fetch import ADAPTER_FILES, fetch
 from layerwise.run.plan import Plan
 from layerwise.run.script import entry_of, pinned
+from layerwise.run.snakemake import commit_of
 
 
 def config(*revisions: str, adapters: Sequence[Any] = (), **sections: Any) -> Config:
@@ -127,6 +128,32 @@ def test_a_job_takes_the_recorded_commit_after_the_branch_moved(
     recorded["adapters"]["me/adapter@main"] = "e" * 40
     record(tmp_path, "step0").write_text(json.dumps(recorded))
     assert len({before, after, Plan(adapted).keys.model("tiny", "step0")}) == 3
+
+
+def test_a_run_keeps_the_commit_that_it_began_with(
+    hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a fetch: the branch moves in the cache between two runs."""
+    monkeypatch.chdir(tmp_path)
+    refs, moved = list(hub.glob("*/refs/*")), "f" * 40
+
+    def planned() -> Plan:
+        plan = Plan(config("step0", adapters=[{"hub": "EleutherAI/pythia-tiny"}]))
+        plan.resolve = commit_of
+        return plan
+
+    first = planned()
+    before = first.keys.model("tiny", "step0")
+    first.write_records()
+    commit = json.loads(record(tmp_path, "step0").read_text())["commit"]
+    for ref in refs:
+        ref.write_text(moved)
+    commit_of.cache_clear()
+    assert planned().keys.model("tiny", "step0") == before
+    assert locate(entry_of(config("step0"), "tiny", "step0").source, "step0").revision == commit
+    record(tmp_path, "step0").unlink()
+    assert planned().keys.model("tiny", "step0") != before
+    commit_of.cache_clear()
 
 
 def test_data_are_read_at_the_recorded_commit(tmp_path: Path) -> None:

@@ -72,6 +72,10 @@ def test_files_of_a_recipe_are_made_once_and_again_when_it_changes(tmp_path: Pat
     rules.write_text(RULES + "\n# another version\n")
     again = project.jobs()
     assert {"corpus", "extract", "metrics", "evaluate"} <= again.keys()
+    rules.write_text(RULES + "\nkey = 1\n")
+    printed = project.snakemake("--dry-run", check=False)
+    assert "recipes: make.smk: key is a name of the workflow" in printed
+    assert "Traceback" not in printed
 
 
 def test_a_copy_in_a_storage_has_the_same_keys(tmp_path: Path) -> None:

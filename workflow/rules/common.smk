@@ -36,7 +36,8 @@ if workflow.is_main_process:
         sys.exit(str(error))
     log_unused(PLAN)
     SNAPSHOT = Snapshot(config)
-    STORAGE.write_before_jobs(SNAPSHOT)
+    PLAN.resolve = STORAGE.resolve
+    STORAGE.write_before_jobs(SNAPSHOT, PLAN)
 else:
     # The config may have been edited while the job was waiting.
     SNAPSHOT = Snapshot(config).of_run()
@@ -62,7 +63,7 @@ def warn_of_other_versions(say=partial(print, file=sys.stderr)):
 onstart:
     warn_of_other_versions(logger.warning)
     # Inspection (--dag, --summary, --unlock) and a run without jobs leave the last run's.
-    STORAGE.store(SNAPSHOT.write_latest())
+    STORAGE.start(SNAPSHOT, PLAN)
 
 
 def one_of(names):

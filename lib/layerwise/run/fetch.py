@@ -6,7 +6,6 @@ The commit of each model and data set is recorded, and is part of the keys from 
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -18,7 +17,6 @@ from layerwise.config.models import HubAdapter, HubSource, Model
 from layerwise.config.tasks import ChoiceEntry, HubQuestions, MtebEntry, Task
 from layerwise.corpora.sources import load_hub
 from layerwise.errors import LayerwiseError
-from layerwise.io.files import replacing
 from layerwise.models import saved
 from layerwise.models.source import Location, locate, why
 from layerwise.run.plan import Plan, place_of
@@ -53,12 +51,10 @@ def fetch(plan: Plan) -> int:
     failures = []
     for names, download in sources.items():
         try:
-            record = download()
+            plan.resolved[plan.record(*names)] = download()
         except LayerwiseError as error:
             failures.append(str(error))
-            continue
-        with replacing(plan.record(*names)) as partial_file:
-            partial_file.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    plan.write_records()
     if failures:
         raise LayerwiseError(
             f"{len(failures)} of {len(sources)} were not fetched; start again, what is there is "

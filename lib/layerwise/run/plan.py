@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from layerwise.config.models import Adapter, HubAdapter, is_converted
 from layerwise.config.settings import OWN_TEXTS
 from layerwise.config.studies import Study
 from layerwise.config.tasks import MtebEntry
+from layerwise.io.files import replacing
 from layerwise.names import PATHS, encode, path_of
 from layerwise.run.keys import Keys
 from layerwise.section import Section
@@ -133,12 +134,19 @@ class Plan:
     studies : dict of str to PlannedStudy
     keys : Keys
         The key of every file.
+    resolve : callable or None
+        Finds the commit of a repository at a revision (`layerwise.run.snakemake.commit_of`), where
+        none is recorded; None in jobs, which read records alone.
+    resolved : dict
+        Records with the commits that it found, to be written when the run starts.
     """
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.studies = {n: PlannedStudy(n, s, config) for n, s in config.studies.items()}
         self.keys = Keys(self)
+        self.resolve: Callable[[str, str, str], str | None] | None = None
+        self.resolved: dict[Path, dict[str, Any]] = defaultdict(dict)
 
     def path(self, table: str, **names: str) -> str:
         """The path of a file of `layerwise.names.PATHS`."""
@@ -237,32 +245,48 @@ class Plan:
         return not all(Path(path).exists() for path in paths)
 
     def commit(self, section: str, name: str, *revision: str) -> str | None:
-        """The commit of what was fetched: of ``models``, a model and its revision, and so on.
+        """The recorded commit: of ``models``, a model and its revision, and so on.
 
-        None if the config has named another repository or revision since.
+        A record of another repository or revision does not count.
         """
-        record = self._record(section, name, *revision)
+        path = self.record(section, name, *revision)
+        record = read_record(path)
         entry = getattr(self.config, section).get(name)
         source = data_of(getattr(entry, "questions", getattr(entry, "source", None)))
-        is_same = record.get("of") == place_of(source, *revision)
-        return (record.get("commit") or None) if is_same else None
+        hub, at = place_of(source, *revision), None
+        if record.get("of") == hub:
+            return record.get("commit") or None
+        if hub and self.resolve is not None:
+            at = self.resolve("model" if revision else "dataset", *hub.rsplit("@", 1))
+        if at:
+            self.resolved[path] |= {"of": hub, "commit": at}
+        return at
 
     def adapters(self, model: str, revision: str) -> tuple[Adapter, ...]:
-        """The adapters of a model, those of the hub at the commits that were fetched."""
-        commits = self._record("models", model, revision).get("adapters", {})
-        return tuple(
-            adapter.model_copy(update={"revision": commits[adapter.place]})
-            if isinstance(adapter, HubAdapter) and adapter.place in commits
-            else adapter
-            for adapter in self.config.models[model].adapters
-        )
+        """The adapters of a model, those of the hub at their recorded commits."""
+        path = self.record("models", model, revision)
+        commits = read_record(path).get("adapters", {})
+        adapters = []
+        for adapter in self.config.models[model].adapters:
+            if isinstance(adapter, HubAdapter):
+                if adapter.place not in commits and self.resolve is not None:
+                    at = self.resolve("model", adapter.hub, adapter.revision)
+                    commits |= {adapter.place: at} if at else {}
+                    self.resolved[path]["adapters"] = commits
+                revision_read = commits.get(adapter.place, adapter.revision)
+                adapter = adapter.model_copy(update={"revision": revision_read})
+            adapters.append(adapter)
+        return tuple(adapters)
 
-    def _record(self, *names: str) -> dict[str, Any]:
-        path = self.record(*names)
-        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+    def write_records(self) -> None:
+        """Record the commits that this plan found: jobs read them also where a branch moves."""
+        for path, record in self.resolved.items():
+            with replacing(path) as partial:
+                text = json.dumps(read_record(path) | record) + "\n"
+                partial.write_text(text, encoding="utf-8")
 
     def record(self, *names: str) -> Path:
-        """The file with the commit of what `layerwise fetch` fetched: a section and its names."""
+        """The file with the commit of what is on the hub: a section of the config, and names."""
         name = "/".join(map(encode, names))
         return Path(self.config.results, "fetched", f"{name}.json")
 
@@ -337,6 +361,11 @@ def paths_of(entry: Section, where: str = "") -> Iterator[tuple[str, str]]:
                 yield from paths_of(item, f"{where}.{key}")
         if key in FILES and isinstance(value, str):
             yield f"{where}.{key}", value
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """The commits of a model or data set; empty if there is no record."""
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
 
 
 def _distinct(values: Iterable[T]) -> list[T]:

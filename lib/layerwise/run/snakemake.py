@@ -16,7 +16,8 @@ import re
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from layerwise.config import Config
 from layerwise.errors import ConfigError, LayerwiseError
 from layerwise.io import tables
 from layerwise.io.files import replacing, sha256_text, versions
+from layerwise.run.plan import Plan
 from layerwise.run.validate import local_files
 
 PRIVATE = {
@@ -125,15 +127,30 @@ class Storage:
         self.shares_files = SharedFSUsage.INPUT_OUTPUT in shared
         self.shares_sources = SharedFSUsage.SOURCES in shared
 
-    def write_before_jobs(self, snapshot: Snapshot) -> None:
+    @property
+    def resolve(self) -> Callable[[str, str, str], str | None] | None:
+        """The function that finds commits: a dry run asks the hub's cache alone.
+
+        None in a storage, whose jobs have no records, and in a module, which starts unnoticed.
+        """
+        if self.is_remote or self._workflow.modifier.parent_modifier is not None:
+            return None
+        return commit_of if self._workflow.output_settings.dryrun else commit_on_hub
+
+    def write_before_jobs(self, snapshot: Snapshot, plan: Plan) -> None:
         """Write a run's snapshot, unless it is a dry run, which writes nothing.
 
-        Of a module also the copy for people, since Snakemake calls no `onstart` of one.
+        Of a module also what `start` writes, since Snakemake calls no `onstart` of one.
         """
         if not self._workflow.output_settings.dryrun:
             snapshot.write()
             if self._workflow.modifier.parent_modifier is not None:
-                self.store(snapshot.write_latest())
+                self.start(snapshot, plan)
+
+    def start(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Write the config for people and the commits of a run that has jobs."""
+        self.store(snapshot.write_latest())
+        plan.write_records()
 
     def rerun_if_stale(
         self, stage: str, output: str, key: str, within: str = "", copy_of: str = ""
@@ -311,3 +328,36 @@ def _stored(path: Path) -> dict[str, Any]:
 
     with h5py.File(path, **hdf5.UNLOCKED) as file:
         return dict(hdf5.attributes(file))
+
+
+@cache
+def commit_of(kind: str, repository: str, revision: str) -> str | None:
+    """The commit of a branch or tag in the hub's cache; None if it is not there."""
+    from huggingface_hub import constants
+
+    folder = f"{kind}s--{repository.replace('/', '--')}"
+    ref = Path(constants.HF_HUB_CACHE, folder, "refs", revision)
+    return ref.read_text(encoding="utf-8").strip() if ref.is_file() else None
+
+
+@cache
+def commit_on_hub(kind: str, repository: str, revision: str) -> str | None:
+    """As `commit_of`, or on the hub if it is not in the cache and the hub answers."""
+    return commit_of(kind, repository, revision) or _refs(kind, repository).get(revision)
+
+
+@cache
+def _refs(kind: str, repository: str) -> dict[str, str]:
+    """The commits of a repository's branches and tags; none if the hub does not tell."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+    from layerwise.models.source import hub_answers
+
+    if not hub_answers():
+        return {}
+    try:
+        refs = HfApi().list_repo_refs(repository, repo_type=kind)
+    except (HfHubHTTPError, OSError, ValueError):  # jobs say what is wrong
+        return {}
+    return {ref.name: ref.target_commit for ref in (*refs.branches, *refs.tags)}
