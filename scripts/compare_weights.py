@@ -12,7 +12,6 @@ from pathlib import Path
 import pandas as pd
 
 from layerwise.io import tables
-from layerwise.io.files import replacing
 from layerwise.run import script
 
 log = logging.getLogger(__name__)
@@ -23,8 +22,7 @@ COLUMNS = ["model", "revision", "dtype", "weights_sha256"]
 def main(arguments: script.Arguments) -> None:
     """Read the hashes, warn of equal ones, write the table."""
     weights = compare(map(Path, arguments.plan.swept_tables))
-    with replacing(arguments.output) as partial:
-        weights.to_csv(partial, index=False)
+    tables.write_csv(arguments.output, weights, arguments.key)
 
 
 def compare(paths: Iterable[Path]) -> pd.DataFrame:

@@ -19,7 +19,7 @@ def main(arguments: script.Arguments) -> None:
         Order.of(config),
         config.association.seed,
     )
-    tables.write_csv(arguments.output, found)
+    tables.write_csv(arguments.output, found, arguments.key)
 
 
 if __name__ == "__main__":

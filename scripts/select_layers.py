@@ -25,7 +25,7 @@ def main(arguments: script.Arguments) -> None:
         order=order,
         seed=settings.seed,
     )
-    tables.write_csv(arguments.summary, summarize(selections, order))
+    tables.write_csv(arguments.summary, summarize(selections, order), arguments.key)
     tables.write(arguments.output, selections, key=arguments.key)
 
 

@@ -19,6 +19,7 @@ from helpers.refused import refused
 
 import layerwise as lw
 from layerwise.io import tables
+from layerwise.run.publish import publish
 from layerwise.run.snakemake import LATEST
 
 REPORTS = {"report": 1, "explore": 1}
@@ -73,6 +74,28 @@ def test_a_second_run_has_nothing_to_do(done: Project) -> None:
     for n, path in enumerate(sorted((done.folder / "results").rglob("*.*"), reverse=True)):
         os.utime(path, (1_700_000_000 + n, 1_700_000_000 + n))
     assert done.jobs() == {}
+
+
+def test_a_changed_table_is_made_again(done: Project) -> None:
+    results = done.folder / "results"
+    (results / "report/best_layers.csv").write_text("model\nother\n")
+    (results / "report/weights.csv").write_bytes(b"\0")
+    (results / "tables/law.csv").write_text("")
+    prompts = results / "metrics/first/main/mine.prompts.parquet"
+    prompts.write_bytes(prompts.read_bytes()[:-9])
+    done.forget()
+    jobs = done.jobs()
+    assert {"best_layers": 1, "weights": 1, "metrics": 1, "report": 1}.items() <= jobs.items()
+    assert jobs["figure"] >= 1
+
+
+def test_tables_of_the_report_follow_the_config_without_records(done: Project) -> None:
+    done.forget()
+    done.config["association"] = {"seed": 3}
+    del done.config["studies"]["sweep"]
+    done.write()
+    jobs = done.jobs()
+    assert jobs["best_layers"] == jobs["report"] == 1
 
 
 def test_words_and_formatting_rerun_nothing(done: Project) -> None:
@@ -232,6 +255,25 @@ def test_only_a_run_with_jobs_writes_the_config_that_python_opens(done: Project)
     assert "more" not in lw.open(done.folder / "results").studies
     done.snakemake("results/figures/more.png")
     assert "more" in lw.open(done.folder / "results").studies
+
+
+def test_tables_of_another_config_are_named(
+    done: Project, caplog: pytest.LogCaptureFixture
+) -> None:
+    results = done.folder / "results"
+    done.config["metrics"]["metrics"] = ["prompt_entropy", "curvature"]
+    done.write()
+    done.snakemake("results/metrics/first/main/mine.parquet")
+    run = lw.open(results)
+    assert set(run.metrics(model="first")["metric"]) == {"prompt_entropy", "curvature"}
+    assert not caplog.records
+    run.metrics(model="second")
+    run.metrics(model="second")
+    (warning,) = caplog.messages
+    assert "metrics/second/step1/mine.parquet" in warning and "start it again" in warning
+    with refused("mismatch"):
+        publish(results, done.folder / "out", "other")
+    assert not (done.folder / "out").exists()
 
 
 def by_hand(done: Project, key: str, config: str = "config.yaml") -> str:

@@ -27,7 +27,11 @@ rule associate:
 rule select:
     input:
         tables=study_tables("metrics", "prompts", "scores"),
-        stale=stale("select", "<results>/selections/{study}.parquet"),
+        stale=stale(
+            "select",
+            "<results>/selections/{study}.parquet",
+            "<results>/selections/{study}.csv",
+        ),
     output:
         selections="<results>/selections/{study}.parquet",
         summary=report(
@@ -97,7 +101,8 @@ rule import_published:
 
 rule weights:
     input:
-        lambda _: PLAN.swept_tables,
+        tables=lambda _: PLAN.swept_tables,
+        stale=stale("weights", "<results>/report/weights.csv"),
     output:
         report(
             "<results>/report/weights.csv",

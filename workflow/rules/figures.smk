@@ -4,7 +4,9 @@
 rule figure:
     input:
         tables=study_tables(),
-        stale=stale("figure", "<results>/figures/{study}.png"),
+        stale=stale(
+            "figure", "<results>/figures/{study}.png", "<results>/tables/{study}.csv"
+        ),
     output:
         png=report(
             "<results>/figures/{study}.png",
@@ -38,7 +40,8 @@ rule figure:
 
 rule best_layers:
     input:
-        lambda _: PLAN.score_files,
+        scores=lambda _: PLAN.score_files,
+        stale=stale("best_layers", "<results>/report/best_layers.csv"),
     output:
         report(
             "<results>/report/best_layers.csv",

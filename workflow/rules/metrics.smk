@@ -4,7 +4,12 @@
 rule metrics:
     input:
         activations="<results>/activations/{model}/{revision}/{corpus}.h5",
-        stale=stale("metrics", "<results>/metrics/{model}/{revision}/{corpus}.parquet"),
+        stale=stale(
+            "metrics",
+            "<results>/metrics/{model}/{revision}/{corpus}.parquet",
+            "<results>/metrics/{model}/{revision}/{corpus}.prompts.parquet",
+            "<results>/metrics/{model}/{revision}/{corpus}.positions.parquet",
+        ),
     output:
         metrics="<results>/metrics/{model}/{revision}/{corpus}.parquet",
         prompts="<results>/metrics/{model}/{revision}/{corpus}.prompts.parquet",

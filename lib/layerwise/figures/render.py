@@ -74,7 +74,7 @@ class Drawn:
         self, png: Path, pdf: Path, table: Path, caption: Path, metadata: Mapping[str, str]
     ) -> None:
         """Write the four files of a figure, each atomically; metadata goes into the PNG."""
-        write_csv(table, self.table)
+        write_csv(table, self.table, metadata.get("key", ""))
         with replacing(caption) as partial:
             partial.write_text(self.rst(), encoding="utf-8")
         theme.save(self.figure, png, pdf, metadata)

@@ -7,6 +7,7 @@ metadata: its SHA-256 stands in front of it, where readers do not look.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from layerwise.errors import LayerwiseError, first_line, printable
-from layerwise.io.files import provenance, replacing
+from layerwise.io.files import provenance, replacing, sha256_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,13 +118,16 @@ def read(
     return full[0] if len(full) == 1 else pd.concat(full, ignore_index=True)
 
 
-def write_csv(path: Path, table: pd.DataFrame, **options: Any) -> None:
+def write_csv(path: Path, table: pd.DataFrame, key: str = "", **options: Any) -> None:
     """Write a table for people, whole or not at all.
 
     Programs for spreadsheets run what begins like a formula; an apostrophe in front makes it text.
 
     Parameters
     ----------
+    key : str
+        The key of the job that makes it. A hidden file next to the table has it, and a hash of the
+        table (`csv_facts`).
     **options
         Of `pandas.DataFrame.to_csv`.
 
@@ -136,6 +140,20 @@ def write_csv(path: Path, table: pd.DataFrame, **options: Any) -> None:
     safe = table.assign(**{str(name): words[name].map(_no_formula) for name in words})
     with replacing(path) as partial:
         safe.to_csv(partial, index=False, **options)
+    if key:
+        with replacing(_beside(path)) as partial:
+            record = {"key": key, "sha256": sha256_file(path)}
+            partial.write_text(json.dumps(record) + "\n", encoding="utf-8")
+
+
+def csv_facts(path: Path) -> dict[str, str]:
+    """The key that `write_csv` stored; empty if the table has changed since, or has none."""
+    record = json.loads(_beside(path).read_text(encoding="utf-8"))
+    return dict(record) if record["sha256"] == sha256_file(path) else {}
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.json")
 
 
 def _no_formula(cell: Any) -> Any:

@@ -325,7 +325,9 @@ class Keys:
     @cache
     def report(self) -> str:
         scored = self.best_layers() if self.plan.scored else None
-        return digest("report", scored, {s: self.figure(s) for s in self.config.studies})
+        weights = self.weights() if self.plan.swept else None
+        figures = {s: self.figure(s) for s in self.config.studies}
+        return digest("report", scored, weights, figures)
 
     @cache
     def explore(self) -> str:

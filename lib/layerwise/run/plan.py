@@ -33,6 +33,9 @@ OF_METRICS = {"metrics", "prompts", "positions"} | OF_RESULTS
 OF_SCORES = {"scores"} | OF_RESULTS
 """Tables that come from scores."""
 
+TABLE_KEYS = ".config/keys.json"
+"""The keys that the last run asked for, by path of the table below the results."""
+
 T = TypeVar("T")
 Point = tuple[str, str]
 """A model and one of its checkpoints."""
@@ -223,6 +226,24 @@ class Plan:
     def score_files(self) -> list[str]:
         """The tables of scores that studies read."""
         return [self.path("scores", model=m, revision=r) for m, r in self.scored]
+
+    def table_keys(self) -> dict[str, str]:
+        """The keys of the tables that the run makes, by path below the results."""
+        keys, made = self.keys, {}
+        for (model, revision), corpora in self.measured.items():
+            point = {"model": model, "revision": revision}
+            for corpus in corpora:
+                key = keys.metrics(model, revision, corpus)
+                for table in ("metrics", "prompts", "positions"):
+                    made[path_of(table, **point, corpus=corpus)] = key
+        for model, revision in self.scored:
+            key = keys.evaluate(model, revision)
+            made[path_of("scores", model=model, revision=revision)] = key
+        of_study = {"associations": keys.associate, "selections": keys.select}
+        for name, study in self.studies.items():
+            for table in of_study.keys() & study.needs:
+                made[path_of(table, study=name)] = of_study[table](name)
+        return made
 
     @cached_property
     def explored(self) -> dict[str, dict[str, list[str]]]:

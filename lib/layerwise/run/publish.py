@@ -65,6 +65,8 @@ def publish(results: Path, out: Path, licence: str) -> list[str]:
             versions |= {tables.facts(path)["versions"] for path in paths}
     if not frames:
         raise LayerwiseError(f"{results} has no tables; finish the run first.", code="too_few")
+    if problem := run.outdated(path for name in frames for path in run._paths(name)):
+        raise LayerwiseError(problem, code="mismatch")
     out.mkdir(parents=True, exist_ok=True)
     for name, table in frames.items():
         table.to_parquet(out / f"{name}.parquet", index=False)

@@ -5,6 +5,8 @@ Tables are read from the results folder when they are asked for.
 
 from __future__ import annotations
 
+import json
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -17,7 +19,7 @@ from layerwise.config.kinds import KINDS
 from layerwise.config.studies import of_usual, several
 from layerwise.errors import LayerwiseError, check_name, listed
 from layerwise.names import PATHS, RESERVED, decode, in_order, order_key, step_of
-from layerwise.run.plan import OF_STUDY
+from layerwise.run.plan import OF_STUDY, TABLE_KEYS
 from layerwise.vocabulary import USUAL
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from layerwise.config.studies import Study
     from layerwise.figures.render import Drawn
     from layerwise.run.plan import Plan, PlannedStudy
+
+log = logging.getLogger(__name__)
 
 # Keys of a study that take several names; one is enough here.
 LISTS = frozenset({"models", "corpora", "tasks", "task_types", "tokens", "metrics", "sublayers"})
@@ -78,13 +82,14 @@ class Results:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._compared: set[Path] = set()
 
     @classmethod
     def of(cls, plan: Plan) -> Results:
         """The results of a plan, in the folder that its config names."""
-        found = cls(Path(plan.config.results))
-        found.plan = plan
-        return found
+        results = cls(Path(plan.config.results))
+        results.plan, results.keys = plan, {}
+        return results
 
     def __repr__(self) -> str:
         return f"Results({str(self.folder)!r}: models {', '.join(self.models) or 'none'})"
@@ -106,6 +111,26 @@ class Results:
             return None
         config = read_config(snapshot)
         return Plan(config.model_copy(update={"results": str(self.folder)}))
+
+    @cached_property
+    def keys(self) -> dict[Path, str]:
+        """The keys that the last run asked for, by table."""
+        file = self.folder / TABLE_KEYS
+        keys = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        return {self.folder / name: key for name, key in keys.items()}
+
+    def outdated(self, paths: Iterable[Path]) -> str:
+        """A sentence about tables of another config than the run's; empty if there are none."""
+        from layerwise.io import tables
+
+        keys = {path: self.keys[path] for path in paths if path in self.keys}
+        others = [str(path) for path, key in keys.items() if tables.facts(path)["key"] != key]
+        if not others:
+            return ""
+        return (
+            f"Made with another config than {self.folder}/config.json: {listed(others)}. The last "
+            "run did not finish; start it again."
+        )
 
     @property
     def models(self) -> list[str]:
@@ -304,7 +329,11 @@ class Results:
         from layerwise.association.curves import with_text_sources
         from layerwise.io import tables
 
-        found = tables.read(map(Path, paths), table)
+        files = list(map(Path, paths))
+        if warning := self.outdated(path for path in files if path not in self._compared):
+            log.warning(warning)
+        self._compared.update(files)
+        found = tables.read(files, table)
         own = self.plan.config.association.text_sources if self.plan else {}
         return with_text_sources(found, own) if table == "scores" else found
 

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from layerwise.config import Config
 from layerwise.errors import ConfigError, LayerwiseError
 from layerwise.io import tables
 from layerwise.io.files import replacing, sha256_text, versions
-from layerwise.run.plan import Plan
+from layerwise.run.plan import TABLE_KEYS, Plan
 from layerwise.run.validate import local_files
 
 PRIVATE = {
@@ -148,9 +149,12 @@ class Storage:
                 self.start(snapshot, plan)
 
     def start(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Write the config for people and the commits of a run that has jobs."""
+        """Write the config for people, the keys of tables, and the commits of a run with jobs."""
         self.store(snapshot.write_latest())
         plan.write_records()
+        # A key that cannot be had is of a table that this run does not make.
+        with suppress(LayerwiseError):
+            _write(snapshot.results / TABLE_KEYS, json.dumps(plan.table_keys()) + "\n")
 
     def rerun_if_stale(
         self, stage: str, output: str, key: str, within: str = "", copy_of: str = ""
@@ -270,6 +274,8 @@ class Storage:
         """
         if not self.is_remote:
             return facts_of(Path(path)) if Path(path).is_file() else None
+        if path.endswith(".csv"):  # the file with its key is not stored
+            return None
         stored = self._stored(path)
         if not stored.exists():
             return None
@@ -311,6 +317,8 @@ def facts_of(path: Path) -> dict[str, Any]:
 def _stored(path: Path) -> dict[str, Any]:
     if path.suffix == ".parquet":
         return dict(tables.facts(path))
+    if path.suffix == ".csv":
+        return dict(tables.csv_facts(path))
     if path.suffix == ".json":
         return dict(json.loads(path.read_text(encoding="utf-8")))
     if path.suffix == ".html":
