@@ -256,6 +256,23 @@ def test_tables_of_another_division_into_parts_are_not_joined(
     assert set(pd.read_parquet(joined)["task"]) == {"own"}
 
 
+def test_a_joined_table_names_all_versions_and_is_of_the_same_weights(
+    run: Callable[..., pd.DataFrame], tmp_path: Path
+) -> None:
+    run({"own": own_task(tmp_path)})
+    part, other, joined = (tmp_path / name for name in ("main/own.parquet", "b", "joined.parquet"))
+    facts = tables.facts(part)
+    here = json.loads(facts["versions"])
+    rows = pd.read_parquet(part).assign(task="other")
+    tables.write(other, rows, **facts | {"versions": {**here, "torch": "1.0"}})
+    join_tables([part, other], ["own", "other"], key="all", output=joined)
+    versions = json.loads(tables.facts(joined)["versions"])
+    assert versions == here | {"torch": ", ".join(sorted(["1.0", here["torch"]]))}
+    tables.write(other, rows, **facts | {"weights_sha256": "0" * 64})
+    with refused("mismatch"):
+        join_tables([part, other], ["own", "other"], key="all", output=joined)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_failing_task_does_not_stop_the_others(
     run: Any,

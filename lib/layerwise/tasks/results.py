@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -177,9 +179,26 @@ def join_tables(parts: Iterable[Path], tasks: Iterable[str], *, key: str, output
     rows = tables.read(paths, "scores", kind=KIND)
     rows = rows.iloc[rows["task"].map(order).argsort(kind="stable")]
     scores = pa.Table.from_pandas(rows, schema=SCHEMA, preserve_index=False)
-    about = tables.facts(paths[0])
-    facts = {name: about[name] for name in ("model", "revision", "dtype", "weights_sha256")}
+    about = [tables.facts(path) for path in paths]
+    names = ("model", "revision", "dtype", "weights_sha256")
+    facts = {name: about[0][name] for name in names}
+    if any(facts.items() - each.items() for each in about):
+        raise LayerwiseError(
+            f"{paths[0].parent}: the tasks were scored with different weights; delete the folder "
+            "and run again.",
+            code="mismatch",
+        )
+    facts["versions"] = _versions(json.loads(each["versions"]) for each in about)
     tables.write(output, scores, kind=KIND, key=key, **facts)
+
+
+def _versions(of_tables: Iterable[Mapping[str, str]]) -> str:
+    """The versions of each library that made some of the tables, as JSON."""
+    versions: dict[str, set[str]] = defaultdict(set)
+    for of_table in of_tables:
+        for library, version in of_table.items():
+            versions[library].add(version)
+    return json.dumps({name: ", ".join(sorted(each)) for name, each in versions.items()})
 
 
 def runs(scores: Mapping[str, Any], main_score: str) -> list[float]:
