@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from helpers.refused import refused
 import layerwise as lw
 from layerwise.io import tables
 from layerwise.run.publish import publish
-from layerwise.run.snakemake import LATEST
+from layerwise.run.snakemake import LATEST, RUNNING
 
 REPORTS = {"report": 1, "explore": 1}
 
@@ -274,6 +276,32 @@ def test_tables_of_another_config_are_named(
     with refused("mismatch"):
         publish(results, done.folder / "out", "other")
     assert not (done.folder / "out").exists()
+
+
+def test_a_second_run_on_the_same_results_is_refused_and_a_killed_one_is_told(
+    done: Project,
+) -> None:
+    running = done.folder / "results" / RUNNING
+    assert not running.exists()
+    (done.folder / "results/tables/law.csv").unlink()
+    for host, pid in ((platform.node(), os.getpid()), ("elsewhere", 1)):
+        running.write_text(json.dumps({"host": host, "pid": pid}))
+        printed = done.snakemake("results/tables/law.csv", check=False)
+        assert f"Process {pid} of {host} writes results" in printed and "Traceback" not in printed
+        assert not (done.folder / "results/tables/law.csv").exists()
+    assert done.jobs("results/tables/law.csv") == {"figure": 1}, "a dry run may look"
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    running.write_text(json.dumps({"host": platform.node(), "pid": gone.pid}))
+    assert "squeue" in done.snakemake("results/tables/law.csv")
+    assert not running.exists()
+
+
+def test_a_file_of_the_future_is_named_before_any_job(done: Project) -> None:
+    os.utime(done.folder / "mine.txt", (time.time() + 7200,) * 2)
+    printed = done.snakemake("--dry-run", check=False)
+    assert "corpora.mine.source.file: mine.txt is dated in the future" in printed
+    assert "touch mine.txt" in printed and "Traceback" not in printed
 
 
 def by_hand(done: Project, key: str, config: str = "config.yaml") -> str:

@@ -22,7 +22,7 @@ from layerwise.names import decode, encode
 from layerwise.project import ROOT, export_library, rules_of
 from layerwise.run.plan import Plan, model_folder
 from layerwise.run.resources import LONGEST, Requests
-from layerwise.run.snakemake import Snapshot, Storage
+from layerwise.run.snakemake import Snapshot, Storage, claim
 from layerwise.run.validate import log_unused, read_valid
 
 export_library()
@@ -63,6 +63,11 @@ def warn_of_other_versions(say=partial(print, file=sys.stderr)):
 onstart:
     warn_of_other_versions(logger.warning)
     # Inspection (--dag, --summary, --unlock) and a run without jobs leave the last run's.
+    try:
+        if killed := claim(SNAPSHOT.results):
+            logger.warning(killed)
+    except LayerwiseError as error:
+        sys.exit(str(error))
     STORAGE.start(SNAPSHOT, PLAN)
 
 

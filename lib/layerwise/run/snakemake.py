@@ -10,8 +10,10 @@ Snakefile, and tests/test_snakemake_names.py fails when a release of Snakemake c
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import platform
 import re
 import tempfile
 import time
@@ -25,7 +27,7 @@ from typing import Any
 from layerwise.config import Config
 from layerwise.errors import ConfigError, LayerwiseError
 from layerwise.io import tables
-from layerwise.io.files import replacing, sha256_text, versions
+from layerwise.io.files import is_file, is_running, replacing, sha256_text, versions
 from layerwise.run.plan import TABLE_KEYS, Plan
 from layerwise.run.validate import local_files
 
@@ -46,6 +48,10 @@ PRIVATE = {
 """Attributes of Snakemake's workflow that its manual does not promise, and why each is needed."""
 
 HTML_KEY = '<meta name="layerwise-key" content="{key}">'
+RUNNING = ".config/running.json"
+"""The process that runs the workflow, below the results folder."""
+SKEW_S = 60.0
+"""Seconds by which clocks of a network may differ."""
 LATEST = "config.json"
 """Config of the last run, below the results folder; for people and `layerwise.open`."""
 
@@ -94,6 +100,38 @@ class Snapshot:
 def _write(path: Path, text: str) -> None:
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
+
+
+def claim(results: Path) -> str:
+    """Note that this process writes results, until it ends.
+
+    Returns
+    -------
+    str
+        A warning if the last run was killed; empty otherwise.
+
+    Raises
+    ------
+    LayerwiseError
+        If another process writes them.
+    """
+    file, warning = results / RUNNING, ""
+    if file.is_file():
+        other = json.loads(file.read_text(encoding="utf-8"))
+        if other["host"] != platform.node() or is_running(other["pid"]):
+            raise LayerwiseError(
+                f"Process {other['pid']} of {other['host']} writes {results}; wait until it ends, "
+                f"or delete {file} if it no longer runs.",
+                code="conflict",
+            )
+        if other["pid"] != os.getpid():
+            warning = (
+                f"The last run on {results} was killed. Its jobs on a cluster may still run, and "
+                "would run twice; look for them (squeue)."
+            )
+    _write(file, json.dumps({"host": platform.node(), "pid": os.getpid()}))
+    atexit.register(file.unlink, missing_ok=True)
+    return warning
 
 
 class Storage:
@@ -216,7 +254,7 @@ class Storage:
             self._keys_decide = True
 
     def check(self, config: Config, workflow_folder: str) -> None:
-        """Refuse a path with braces, and what jobs cannot read without this machine's files.
+        """Refuse braces in a path, files of the future, and what jobs elsewhere cannot read.
 
         Parameters
         ----------
@@ -235,6 +273,13 @@ class Storage:
                     "folder.",
                     code="bad_name",
                 )
+        for where, path in local_files(config):
+            if is_file(path) and Path(path).stat().st_mtime > time.time() + SKEW_S:
+                problem = (
+                    f"{path} is dated in the future, and Snakemake removes what is made from such "
+                    f"a file; run: touch {path}."
+                )
+                raise ConfigError(where, problem, code="conflict")
         if not self.is_remote:
             return
         if Path(config.results).is_absolute():
