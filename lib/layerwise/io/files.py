@@ -143,8 +143,8 @@ def disk_fault(error: BaseException) -> str | None:
     messages only.
     """
     for link in causes(error):
-        found = re.search(r"\b(?:os error|errno)\s*=?\s*(\d+)", str(link), re.IGNORECASE)
-        number = int(found[1]) if found else getattr(link, "errno", None)
+        match = re.search(r"\b(?:os error|errno)\s*=?\s*(\d+)", str(link), re.IGNORECASE)
+        number = int(match[1]) if match else getattr(link, "errno", None)
         if number in DISK:
             return os.strerror(number)
     return None
@@ -233,7 +233,7 @@ def folder_sha256(folder: Path) -> str:
     """SHA-256 of the names and contents of a folder's files, computed once for their states."""
     files = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file()}
     files = {name: files[name] for name in sorted(files) if not name.endswith(".lock")}
-    states = sha256_text(*(part for name, p in files.items() for part in (name, _state(p))))
+    states = sha256_text(*(text for name, p in files.items() for text in (name, _state(p))))
     lines = (f"{name} {sha256_file(p)}" for name, p in files.items())
     return cached(states, lambda: sha256_text("\n".join(lines)))
 
@@ -284,8 +284,8 @@ def sha256_text(*parts: str) -> str:
     Lone surrogates are legal in Python strings and are kept (`surrogatepass`).
     """
     digest = hashlib.sha256()
-    for part in parts:
-        raw = part.encode("utf-8", "surrogatepass")
+    for text in parts:
+        raw = text.encode("utf-8", "surrogatepass")
         digest.update(len(raw).to_bytes(8, "little"))
         digest.update(raw)
     return digest.hexdigest()

@@ -107,12 +107,12 @@ def read(
     """
     import pandas as pd
 
-    given = [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
-    if not given:
+    files = [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
+    if not files:
         raise LayerwiseError(
             f"No table of {what} was given; give at least one parquet file.", code="missing_file"
         )
-    frames = [_read(path, what, columns, kind) for path in given]
+    frames = [_read(path, what, columns, kind) for path in files]
     # Frames without rows would turn the others' numbers into objects.
     full = [frame for frame in frames if len(frame)] or frames[:1]
     return full[0] if len(full) == 1 else pd.concat(full, ignore_index=True)
@@ -184,11 +184,11 @@ def _read(path: Path, what: str, columns: Sequence[str] | None, kind: Kind | Non
     with _readable(path, what):
         _check_footer(path)
     with _readable(path, what), pq.ParquetFile(path, page_checksum_verification=True) as file:
-        known = _decoded(file.metadata)
-        given = known.get("schema"), known.get("schema_version")
-        if kind is not None and given != (kind.name, str(kind.version)):
+        metadata = _decoded(file.metadata)
+        stored = metadata.get("schema"), metadata.get("schema_version")
+        if kind is not None and stored != (kind.name, str(kind.version)):
             raise LayerwiseError(
-                f"{path} has the schema and version {given}, wanted was {tuple(kind)}; {REMEDY}",
+                f"{path} has the schema and version {stored}, wanted was {tuple(kind)}; {REMEDY}",
                 code="mismatch",
             )
         lacking = [name for name in columns or () if name not in file.schema_arrow.names]
@@ -198,7 +198,7 @@ def _read(path: Path, what: str, columns: Sequence[str] | None, kind: Kind | Non
                 code="unknown_name",
             )
         table = file.read(columns=None if columns is None else list(columns))
-        frame: pd.DataFrame = table.to_pandas(ignore_metadata="key" in known)
+        frame: pd.DataFrame = table.to_pandas(ignore_metadata="key" in metadata)
     return frame if columns is None else frame[list(columns)]
 
 

@@ -73,8 +73,8 @@ def digest(stage: str, *parts: Any) -> str:
 def settings(section: Any, *leave_out: str) -> dict[str, Any]:
     """The settings of a section that differ from their defaults, as JSON has them."""
     exclude = MACHINE | set(leave_out)
-    found: dict[str, Any] = section.model_dump(mode="json", exclude_defaults=True, exclude=exclude)
-    return found
+    plain: dict[str, Any] = section.model_dump(mode="json", exclude_defaults=True, exclude=exclude)
+    return plain
 
 
 class Keys:
@@ -134,9 +134,9 @@ class Keys:
         made = isinstance(source, GeneratedTexts)
         data = self.generate(corpus) if made else self._data(corpus)
         described = settings(entry, "views", "perturb")
-        (place,) = {"source", "images", "audio"} & described.keys()
-        described[place] = settings(source, "file", "folder", "labels", "generate")
-        return digest("corpus" if place == "source" else place, corpus, described, data)
+        (medium,) = {"source", "images", "audio"} & described.keys()
+        described[medium] = settings(source, "file", "folder", "labels", "generate")
+        return digest("corpus" if medium == "source" else medium, corpus, described, data)
 
     def _data(self, corpus: str) -> Any:
         """The identity of the data that a corpus reads."""
@@ -338,8 +338,8 @@ class Keys:
         """The models and checkpoints of a study in the config's order, which decides colours."""
         revisions = self.plan.studies[study].revisions
         return {
-            model: [place, revisions[model]]
-            for place, model in enumerate(self.config.models)
+            model: [rank, revisions[model]]
+            for rank, model in enumerate(self.config.models)
             if model in revisions
         }
 
@@ -348,21 +348,25 @@ class Keys:
         return {table: self._table(study, table) for table in tables}
 
     def _table(self, study: str, table: str) -> list[str]:
-        made = {
+        planned = self.plan.studies[study]
+        published = planned.study.published
+        if published and table in ("metrics", "scores"):
+            return [self.published(published), *(planned.study.models or ())]
+        names = planned.names(table)
+        if table == "scores":  # of its tasks alone
+            return [self.score(**each, task=task) for each in names for task in planned.tasks]
+        return [self.of_table(table, **each) for each in names]
+
+    def of_table(self, table: str, **names: str) -> str:
+        """The key of a table of `layerwise.names.PATHS`."""
+        methods = {
+            "scores": self.evaluate,
+            "texts": self.corpus,
             "associations": self.associate,
             "selections": self.select,
             "similarities": self.similarity,
         }
-        if table in made:
-            return [made[table](study)]
-        planned = self.plan.studies[study]
-        if table == "texts":
-            return [self.corpus(corpus) for corpus in planned.corpora]
-        if published := planned.study.published:
-            return [self.published(published), *(planned.study.models or ())]
-        if table == "scores":
-            return [self.score(m, r, task) for m, r in planned.points for task in planned.tasks]
-        return [self.metrics(m, r, c) for m, r in planned.points for c in planned.corpora]
+        return methods.get(table, self.metrics)(**names)
 
 
 def _hash(path: Path) -> str:

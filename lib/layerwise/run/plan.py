@@ -10,6 +10,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -90,8 +91,8 @@ class PlannedStudy:
     def corpora(self) -> tuple[str, ...]:
         """The corpora of the study."""
         names = self.study.corpora or tuple(self.config.corpora)
-        parts = [tuple(self.config.own_texts) if n == OWN_TEXTS else (n,) for n in names]
-        return tuple(dict.fromkeys(name for part in parts for name in part))
+        corpora = [tuple(self.config.own_texts) if n == OWN_TEXTS else (n,) for n in names]
+        return tuple(dict.fromkeys(chain.from_iterable(corpora)))
 
     @cached_property
     def tasks(self) -> tuple[str, ...]:
@@ -117,12 +118,18 @@ class PlannedStudy:
         published = self.study.published
         if published and table in ("metrics", "scores"):
             return [f"{self.config.results}/published/{encode(published)}.{table}.parquet"]
+        return [f"{self.config.results}/{path_of(table, **n)}" for n in self.names(table)]
+
+    def names(self, table: str) -> list[dict[str, str]]:
+        """The names in the paths of these files."""
         names = [{"study": self.name}]
-        if "{model}" in PATHS[table]:
-            names = [{"model": model, "revision": r} for model, r in self.points]
         if "{corpus}" in PATHS[table]:
-            names = [{**each, "corpus": c} for each in names for c in self.corpora]
-        return [f"{self.config.results}/{path_of(table, **each)}" for each in names]
+            names = [{"corpus": corpus} for corpus in self.corpora]
+        if "{model}" in PATHS[table]:
+            points = [{"model": model, "revision": r} for model, r in self.points]
+            corpora = names if "{corpus}" in PATHS[table] else [{}]
+            names = [{**point, **corpus} for point in points for corpus in corpora]
+        return names
 
 
 class Plan:
@@ -164,11 +171,11 @@ class Plan:
     @cached_property
     def measured(self) -> dict[Point, list[str]]:
         """The corpora whose metrics some study reads, by model and checkpoint."""
-        found: dict[Point, dict[str, None]] = defaultdict(dict)
+        corpora_of: dict[Point, dict[str, None]] = defaultdict(dict)
         for study in self.studies.values():
             for point in study.points if study.reads_metrics else ():
-                found[point].update(dict.fromkeys(study.corpora))
-        return {point: list(corpora) for point, corpora in found.items()}
+                corpora_of[point].update(dict.fromkeys(study.corpora))
+        return {point: list(corpora) for point, corpora in corpora_of.items()}
 
     @cached_property
     def corpora_read(self) -> list[str]:
@@ -180,13 +187,13 @@ class Plan:
     @cached_property
     def tasks(self) -> Mapping[Point, list[str]]:
         """The tasks that a model is scored on at a checkpoint: those that studies read, or all."""
-        found: dict[Point, dict[str, None]] = defaultdict(dict)
+        tasks_of: dict[Point, dict[str, None]] = defaultdict(dict)
         for study in self.studies.values():
             for point in study.points if study.reads_scores else ():
-                found[point].update(dict.fromkeys(study.tasks))
+                tasks_of[point].update(dict.fromkeys(study.tasks))
         everything = list(self.config.tasks)
         tasks: dict[Point, list[str]] = defaultdict(lambda: everything)
-        tasks.update({point: list(names) or everything for point, names in found.items()})
+        tasks.update({point: list(names) or everything for point, names in tasks_of.items()})
         return tasks
 
     @cached_property
@@ -199,17 +206,17 @@ class Plan:
     @cached_property
     def facts_tables(self) -> dict[Point, str]:
         """A table of each checkpoint that is read, with facts such as the hash of its weights."""
-        found = {(m, r): self.path("scores", model=m, revision=r) for m, r in self.scored}
+        files = {(m, r): self.path("scores", model=m, revision=r) for m, r in self.scored}
         for (m, r), corpora in self.measured.items():
-            found[m, r] = self.path("metrics", model=m, revision=r, corpus=corpora[-1])
-        return found
+            files[m, r] = self.path("metrics", model=m, revision=r, corpus=corpora[-1])
+        return files
 
     @cached_property
     def revisions_read(self) -> dict[str, list[str]]:
         """The checkpoints of each model that are read, in the config's order."""
         models = self.config.models.items()
-        found = {m: [r for r in e.revisions if (m, r) in self.facts_tables] for m, e in models}
-        return {model: names for model, names in found.items() if names}
+        revisions = {m: [r for r in e.revisions if (m, r) in self.facts_tables] for m, e in models}
+        return {model: names for model, names in revisions.items() if names}
 
     @cached_property
     def last_tables(self) -> dict[str, str]:
@@ -228,36 +235,27 @@ class Plan:
         return [self.path("scores", model=m, revision=r) for m, r in self.scored]
 
     def table_keys(self) -> dict[str, str]:
-        """The keys of the tables that the run makes, by path below the results."""
-        keys, made = self.keys, {}
-        for (model, revision), corpora in self.measured.items():
-            point = {"model": model, "revision": revision}
-            for corpus in corpora:
-                key = keys.metrics(model, revision, corpus)
-                for table in ("metrics", "prompts", "positions"):
-                    made[path_of(table, **point, corpus=corpus)] = key
-        for model, revision in self.scored:
-            key = keys.evaluate(model, revision)
-            made[path_of("scores", model=model, revision=revision)] = key
-        of_study = {"associations": keys.associate, "selections": keys.select}
-        for name, study in self.studies.items():
-            for table in of_study.keys() & study.needs:
-                made[path_of(table, study=name)] = of_study[table](name)
-        return made
+        """The keys of the tables that studies read, by path below the results."""
+        return {
+            path_of(table, **names): self.keys.of_table(table, **names)
+            for study in self.studies.values()
+            for table in study.needs
+            for names in study.names(table)
+        }
 
     @cached_property
     def explored(self) -> dict[str, dict[str, list[str]]]:
         """The tables that the explorer shows, by published name (empty for own models)."""
-        found: dict[str, dict[str, list[str]]] = {}
+        shown: dict[str, dict[str, list[str]]] = {}
         for study in self.studies.values():
-            origin = found.setdefault(study.study.published or "", {})
+            origin = shown.setdefault(study.study.published or "", {})
             wanted = set(study.needs)
             if OF_RESULTS & wanted:
                 wanted |= {"metrics", "scores"}
             for table in ("metrics", "scores", "associations", "selections"):
                 if table in wanted:
                     origin[table] = _distinct([*origin.get(table, ()), *study.files(table)])
-        return found
+        return shown
 
     def is_to_make(self, model: str) -> bool:
         """True if a recipe makes a model and has not made its last checkpoint yet."""
@@ -328,10 +326,10 @@ class Plan:
     def task_results(self, task: str) -> list[str]:
         """The results of the workflow that a task is read from."""
         entry = self.config.tasks.get(task)
-        found = self.made_files(entry) if isinstance(entry, MtebEntry) else []
+        paths = self.made_files(entry) if isinstance(entry, MtebEntry) else []
         if corpus := getattr(entry, "corpus", None):
-            found.append(self.path("texts", corpus=corpus))
-        return found
+            paths.append(self.path("texts", corpus=corpus))
+        return paths
 
     @property
     def generated(self) -> list[str]:

@@ -62,14 +62,14 @@ def open(folder: str | Path = "results") -> Results:  # noqa: A001
     LayerwiseError
         If the folder does not exist or holds no results.
     """
-    found = Results(Path(folder))
-    if not any(map(found._files, PATHS)):
+    results = Results(Path(folder))
+    if not any(map(results._files, PATHS)):
         raise LayerwiseError(
             f"{folder} holds no results; give the results folder of a run "
             "(`results:` in its config).",
             code="missing_file",
         )
-    return found
+    return results
 
 
 class Results:
@@ -281,14 +281,14 @@ class Results:
         from layerwise.figures.render import draw
         from layerwise.section import parse
 
-        given = {k: [v] if k in LISTS and isinstance(v, str) else v for k, v in choices.items()}
+        keys = {k: [v] if k in LISTS and isinstance(v, str) else v for k, v in choices.items()}
         if self.plan:
-            planned = self._planned(self.plan, name, given)
-            partial = bool(given) or name not in self.plan.studies
+            planned = self._planned(self.plan, name, keys)
+            partial = bool(keys) or name not in self.plan.studies
             read = {t: self.of_study(planned, t, partial=partial) for t in planned.needs}
             return draw(planned.study, read, config=self.plan.config, ax=ax)
         check_name("kind", name, KINDS)
-        study = parse(Study, {"kind": name, **given})
+        study = parse(Study, {"kind": name, **keys})
         if OF_STUDY & set(study.reads):
             raise LayerwiseError(ADD_STUDY.format(kind=name), code="missing_file")
         return draw(study, {t: self._read(t) for t in study.reads}, ax=ax)
@@ -305,24 +305,19 @@ class Results:
             One of the study's `needs`.
         partial : bool
             True to read the files that are there, if not all are.
-
-        Raises
-        ------
-        LayerwiseError
-            If a file is missing or cannot be read.
         """
         paths = [Path(path) for path in planned.files(table)]
         if partial:
             paths = [path for path in paths if path.is_file()] or paths[:1]
-        found, study = self.read(paths, table), planned.study
+        rows, study = self.read(paths, table), planned.study
         if study.published and table in ("metrics", "scores"):
             corpora = study.corpora and planned.corpora
             for column, names in (("model", study.models), ("corpus", corpora)):
-                if names and column in found:
-                    found = found[found[column].isin(names)]
+                if names and column in rows:
+                    rows = rows[rows[column].isin(names)]
         elif table == "scores":
-            found = found[found["task"].isin(planned.tasks)]
-        return found.reset_index(drop=True)
+            rows = rows[rows["task"].isin(planned.tasks)]
+        return rows.reset_index(drop=True)
 
     def read(self, paths: Iterable[str | Path], table: str) -> pd.DataFrame:
         """Some files of one table, scores with the text source of each task."""
@@ -333,9 +328,9 @@ class Results:
         if warning := self.outdated(path for path in files if path not in self._compared):
             log.warning(warning)
         self._compared.update(files)
-        found = tables.read(files, table)
-        own = self.plan.config.association.text_sources if self.plan else {}
-        return with_text_sources(found, own) if table == "scores" else found
+        rows = tables.read(files, table)
+        of_tasks = self.plan.config.association.text_sources if self.plan else {}
+        return with_text_sources(rows, of_tasks) if table == "scores" else rows
 
     def _planned(self, plan: Plan, name: str, choices: Mapping[str, Any]) -> PlannedStudy:
         """A study of the plan, or a kind with its defaults, with some of its keys changed."""
@@ -345,26 +340,26 @@ class Results:
         from layerwise.section import parse
 
         check_name("study or kind", name, [*plan.studies, *KINDS])
-        own = plan.studies.get(name)
-        if own is None and OF_STUDY & set(KINDS[name].reads):
-            own = next((s for s in plan.studies.values() if s.study.kind == name), None)
-            if own is None:
+        base = plan.studies.get(name)
+        if base is None and OF_STUDY & set(KINDS[name].reads):
+            base = next((s for s in plan.studies.values() if s.study.kind == name), None)
+            if base is None:
                 raise LayerwiseError(ADD_STUDY.format(kind=name), code="missing_file")
-        study = parse(Study, {"kind": name, **(own.study.plain() if own else {}), **choices})
-        for key, known in (("models", plan.config.models), ("tasks", plan.config.tasks)):
+        study = parse(Study, {"kind": name, **(base.study.plain() if base else {}), **choices})
+        for key, names in (("models", plan.config.models), ("tasks", plan.config.tasks)):
             for each in () if study.published else getattr(study, key) or ():
-                check_name(key.rstrip("s"), each, known)
-        if own and "models" in choices and "revisions" not in choices:
+                check_name(key.rstrip("s"), each, names)
+        if base and "models" in choices and "revisions" not in choices:
             study = study.model_copy(update={"revisions": _of_models(study, plan.config)})
-        if own and OF_STUDY & set(own.needs):
-            changed = [key for key in DECISIVE if getattr(study, key) != getattr(own.study, key)]
+        if base and OF_STUDY & set(base.needs):
+            changed = [key for key in DECISIVE if getattr(study, key) != getattr(base.study, key)]
             if changed:
                 raise LayerwiseError(
-                    f"The table of {own.name} was made with other {' and '.join(changed)}; add a "
+                    f"The table of {base.name} was made with other {' and '.join(changed)}; add a "
                     "study with these to the config and run it.",
                     code="missing_file",
                 )
-        planned = PlannedStudy(own.name if own else name, study, plan.config)
+        planned = PlannedStudy(base.name if base else name, study, plan.config)
         check_study(planned)
         return planned
 
@@ -375,9 +370,9 @@ class Results:
             for table in ("metrics", "scores", "activations")
             for names in self._files(table).values()
         ]
-        found = (names[wildcard] for names in files if wildcard in names)
+        named = (names[wildcard] for names in files if wildcard in names)
         order = getattr(self.plan.config, section) if self.plan else ()
-        return in_order(dict.fromkeys(found), order)
+        return in_order(dict.fromkeys(named), order)
 
     def _files(self, table: str) -> dict[Path, dict[str, str]]:
         """Files of a table, with the names in their paths, checkpoints in training order."""
@@ -446,9 +441,9 @@ def select(table: pd.DataFrame, **dimensions: Any) -> pd.DataFrame:
     for name, value in dimensions.items():
         check_name("column", name, table.columns)
         if value is not None:
-            known = table[name].dropna().unique().tolist()
+            values = table[name].dropna().unique().tolist()
             for each in several(value):
-                check_name(name, each, known)
+                check_name(name, each, values)
             table = table[table[name].isin(several(value))]
     table = of_usual(table, [name for name in USUAL if name not in dimensions])
     return table.reset_index(drop=True)

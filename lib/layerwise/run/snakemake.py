@@ -344,8 +344,8 @@ class Storage:
 
 def _paths_below(folder: str) -> Iterator[str]:
     """The paths of all files and folders below a folder, beginning with its name as given."""
-    for place, folders, files in os.walk(folder):
-        yield from (f"{place}/{name}" for name in (*folders, *files))
+    for parent, folders, files in os.walk(folder):
+        yield from (f"{parent}/{name}" for name in (*folders, *files))
 
 
 def facts_of(path: Path) -> dict[str, Any]:
@@ -368,8 +368,8 @@ def _stored(path: Path) -> dict[str, Any]:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     if path.suffix == ".html":
         with path.open(encoding="utf-8") as file:
-            found = re.search(HTML_KEY.format(key="(.+?)"), file.read(4096))
-        return {"key": found[1]} if found else {}
+            match = re.search(HTML_KEY.format(key="(.+?)"), file.read(4096))
+        return {"key": match[1]} if match else {}
     if path.suffix == ".png":
         from PIL import Image
 

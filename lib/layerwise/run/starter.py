@@ -115,8 +115,8 @@ def panel(
     document = _template("paper")
     document["models"], document["tasks"] = _models(models), list(tasks)
     corpora = document["corpora"]
-    own = corpora.pop("TASK")
-    corpora |= {task: own | {"source": {"task": task}} for task in tasks}
+    of_task = corpora.pop("TASK")
+    corpora |= {task: of_task | {"source": {"task": task}} for task in tasks}
     for model in document["models"].values() if revisions else ():
         shorthand = [*revisions] in (["all"], ["log"])
         model["revisions"] = revisions[0] if shorthand else [*revisions]
@@ -173,10 +173,10 @@ def _models(models: Sequence[str]) -> dict[str, dict[str, Any]]:
     """
     if not models:
         raise LayerwiseError("No model was given; name one.", code="missing")
-    found: dict[str, dict[str, Any]] = {}
+    entries: dict[str, dict[str, Any]] = {}
     for model in models:
         name, source = _name(model), named(model).model_dump(exclude_none=True)
-        if name in found:
+        if name in entries:
             raise LayerwiseError(
                 f"Two models would be called {name!r}; name one here, and add the other to the "
                 "config under a name of your own.",
@@ -184,8 +184,8 @@ def _models(models: Sequence[str]) -> dict[str, dict[str, Any]]:
             )
         if "folder" in source:
             source["folder"] = str(Path(source["folder"]).absolute())
-        found[name] = {"source": source}
-    return found
+        entries[name] = {"source": source}
+    return entries
 
 
 def _name(model: str) -> str:
