@@ -180,6 +180,25 @@ def test_local_data_are_compared_by_content(tmp_path: Path, source: str) -> None
     assert key() != changed
 
 
+def test_the_order_of_names_that_changes_no_value_changes_no_key() -> None:
+    lists = {
+        ("extract", "tokens"): ["all", "drop_first"],
+        ("extract", "protocols"): ["paper", "reference"],
+        ("extract", "sublayers"): ["mixer", "mlp"],
+        ("metrics", "metrics"): ["prompt_entropy", "curvature"],
+        ("scoring", "poolings"): ["mean", "max"],
+        ("scoring", "readouts"): ["residual", "final_norm"],
+    }
+    keys = []
+    for step in (1, -1):
+        document = copy.deepcopy(CONFIG)
+        for (section, name), values in lists.items():
+            document[section] = document[section] | {name: values[::step]}
+        made = Plan(Config.of(document)).keys
+        keys.append([made.metrics("m", "main", "c"), made.evaluate("m", "main")])
+    assert keys[0] == keys[1]
+
+
 def test_files_of_other_versions_are_made_anew_by_their_rule() -> None:
     storage = Storage(MagicMock())
     storage.other_versions.update({("published", "numpy 1.0"): 2, ("figure", "mteb 1.0"): 1})

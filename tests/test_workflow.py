@@ -263,11 +263,11 @@ def test_tables_of_another_config_are_named(
     done: Project, caplog: pytest.LogCaptureFixture
 ) -> None:
     results = done.folder / "results"
-    done.config["metrics"]["metrics"] = ["prompt_entropy", "curvature"]
+    done.config["metrics"]["seed"] = 5
     done.write()
     done.snakemake("results/metrics/first/main/mine.parquet")
     run = lw.open(results)
-    assert set(run.metrics(model="first")["metric"]) == {"prompt_entropy", "curvature"}
+    assert len(run.metrics(model="first"))
     assert not caplog.records
     run.metrics(model="second")
     run.metrics(model="second")

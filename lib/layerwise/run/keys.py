@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from functools import cache, cached_property
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,7 @@ from layerwise.io.files import cached_sha256, folder_sha256
 from layerwise.metrics.source import formula_hash
 from layerwise.models.source import identity
 from layerwise.project import rules_of
+from layerwise.vocabulary import POOLINGS, PROTOCOLS, READOUTS, SUBLAYERS, TOKENS
 
 if TYPE_CHECKING:
     from layerwise.config.models import Model
@@ -60,6 +63,8 @@ MACHINE = {
     "parts",
     "keep_activations",
 }
+LISTS = (TOKENS, PROTOCOLS, SUBLAYERS, POOLINGS, READOUTS)
+VOCABULARY = {name: rank for rank, name in enumerate(chain.from_iterable(LISTS))}
 # Keys of a model's entry that override `extract` and `scoring`, where they are counted.
 OVERRIDES = {"revisions", "dtype", "tokens", "poolings", "readouts", "prompts", "include_prompt"}
 
@@ -75,6 +80,18 @@ def settings(section: Any, *leave_out: str) -> dict[str, Any]:
     exclude = MACHINE | set(leave_out)
     plain: dict[str, Any] = section.model_dump(mode="json", exclude_defaults=True, exclude=exclude)
     return plain
+
+
+def unordered(names: Iterable[str]) -> list[str]:
+    """Names in the order of the vocabulary, then of the alphabet: theirs changes no value."""
+    return sorted(names, key=lambda name: (VOCABULARY.get(name, len(VOCABULARY)), name))
+
+
+def settings_of_values(section: Any) -> dict[str, Any]:
+    """As `settings`, where the order of names changes no value."""
+    lists = ("tokens", "protocols", "sublayers", "metrics", "poolings", "readouts")
+    plain = settings(section)
+    return {key: unordered(v) if key in lists and v else v for key, v in plain.items()}
 
 
 class Keys:
@@ -211,7 +228,7 @@ class Keys:
 
     @cache
     def _extraction(self, model: str, corpus: str) -> dict[str, Any]:
-        return settings(self.config.extraction(model, corpus))
+        return settings_of_values(self.config.extraction(model, corpus))
 
     @cache
     def metrics(self, model: str, revision: str, corpus: str) -> str:
@@ -219,7 +236,7 @@ class Keys:
 
     @cached_property
     def _metrics(self) -> list[Any]:
-        return [settings(self.config.metrics), formula_hash()]
+        return [settings_of_values(self.config.metrics), formula_hash()]
 
     @cache
     def task_data(self, task: str) -> str:
@@ -248,8 +265,8 @@ class Keys:
     def _scoring(self, model: str) -> list[Any]:
         entry, extraction = self.config.models[model], self.config.extraction(model)
         return [
-            settings(self.config.scoring_of(model)),
-            [extraction.dtype, extraction.tokens, extraction.sink_ratio],
+            settings_of_values(self.config.scoring_of(model)),
+            [extraction.dtype, unordered(extraction.tokens), extraction.sink_ratio],
             [entry.prompts, entry.include_prompt],
         ]
 
