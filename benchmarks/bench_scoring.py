@@ -14,9 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from layerwise.config.settings import ScoringSettings
-from layerwise.tasks.evaluate import one_thread
 from layerwise.tasks.mteb_task import MtebTask
-from layerwise.tasks.task import Vectors
+from layerwise.tasks.task import Vectors, one_thread
 from quickstart.tasks import TYPES
 
 WIDTH, LAYERS = 576, 3

@@ -22,8 +22,7 @@ from layerwise.activations.representation import Packed, choose, pool
 from layerwise.config.settings import ScoringSettings
 from layerwise.models.load import LoadedModel
 from layerwise.run import script
-from layerwise.tasks.evaluate import one_thread
-from layerwise.tasks.task import Vectors
+from layerwise.tasks.task import Vectors, one_thread
 from layerwise.vocabulary import BLOCK
 
 

@@ -23,6 +23,7 @@ import pytest
 from helpers import tiny
 from helpers.refused import refused
 from mteb.models.abs_encoder import AbsEncoder
+from sklearn.exceptions import ConvergenceWarning
 
 import layerwise as lw
 from layerwise.activations import embedding
@@ -304,6 +305,24 @@ def test_a_failing_task_does_not_stop_the_others(
 class Unscorable(LabelledTask):
     def score(self, *_: Any) -> Any:
         raise ValueError("scikit-learn does not like these labels")
+
+
+class Unconverged(LabelledTask):
+    def score(self, *arguments: Any) -> Any:
+        for _ in range(3):
+            warnings.warn("lbfgs failed to converge", ConvergenceWarning, stacklevel=2)
+        warnings.warn("another", UserWarning, stacklevel=2)
+        return super().score(*arguments)
+
+
+def test_fits_that_do_not_converge_are_counted_in_a_line(
+    run: Any, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    with pytest.warns(UserWarning, match="another") as caught:
+        run({"own": Unconverged(own_task(tmp_path).entry)})
+    assert not [one for one in caught if one.category is ConvergenceWarning]
+    lines = [line for line in caplog.messages if "converge" in line]
+    assert lines == ["own: 12 fits did not converge"]
 
 
 def test_texts_of_several_tasks_are_embedded_once(

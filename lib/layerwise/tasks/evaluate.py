@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -30,8 +31,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from sklearn.exceptions import ConvergenceWarning
 
 from layerwise.activations.representation import Representation
 from layerwise.config.settings import ExtractSettings, ScoringSettings
@@ -49,6 +49,7 @@ from layerwise.tasks.task import (
     Task,
     Unit,
     Vectors,
+    one_thread,
     set_up,
 )
 
@@ -162,6 +163,8 @@ class _Recorded:
         By prompt type, the prompt in front of inputs.
     cells : list
         Every layer in every representation.
+    n_unconverged : int
+        Number of fits that warned that they did not converge.
     """
 
     name: str
@@ -171,6 +174,7 @@ class _Recorded:
     representations: list[Representation]
     cells: list[Cell]
     n_units: int
+    n_unconverged: int = 0
     scores: list[dict[Cell, Any]] = field(default_factory=list)
 
     def inputs(self, unit: Unit) -> list[tuple[str, Any]]:
@@ -178,6 +182,8 @@ class _Recorded:
         return [(self.prompts[kind], text) for kind, text in unit.keys]
 
 
+UnitScores = tuple[dict[Cell, Any], int]
+"""Scores of layers on a unit, and the number of fits that did not converge."""
 Group = list[tuple[_Recorded, Unit]]
 """Units that are embedded together: their tasks have equal readers."""
 
@@ -204,7 +210,7 @@ class _Scoring:
     threads: int
     scratch: Path
     ended: dict[str, LayerwiseError | None] = field(default_factory=dict)
-    pending: list[tuple[_Recorded, list[Future[dict[Cell, Any]]]]] = field(default_factory=list)
+    pending: list[tuple[_Recorded, list[Future[UnitScores]]]] = field(default_factory=list)
     n_files: int = 0
     n_waiting: int = 0
 
@@ -315,7 +321,9 @@ class _Scoring:
             try:
                 of_unit = dict[Cell, Any]()
                 for future in futures:
-                    of_unit |= future.result()
+                    scores, n_unconverged = future.result()
+                    of_unit |= scores
+                    task.n_unconverged += n_unconverged
                 task.scores.append(of_unit)
                 if len(task.scores) == task.n_units:
                     settings = self.setup.scoring
@@ -333,6 +341,8 @@ class _Scoring:
             for each in of_subsets:
                 if each.main_score is None:
                     log.warning("%s has no score at layer %s: %s", task.name, layer, each.why)
+        if task.n_unconverged:
+            log.warning("%s: %d fits did not converge", task.name, task.n_unconverged)
         self.take(TaskScores(task.name, task.task_type, task.representations, scores))
 
     def _note(self, name: str, error: Exception) -> None:
@@ -386,28 +396,19 @@ def _score(
     path: Path,
     settings: ScoringSettings,
     cells: Sequence[Cell],
-) -> dict[Cell, Any]:
-    """Score some layers of a unit, in a process that scores."""
+) -> UnitScores:
+    """Score some layers of a unit, in a process that scores; count fits that did not converge."""
     file = np.load(path, mmap_mode="r")
-    with one_thread():
-        return {
-            (layer, number): task.score(
-                selection, Vectors(np.array(file[number, layer]), rows), settings
-            )
-            for layer, number in cells
-        }
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Limit all libraries to one thread; torch resets what others set when it first computes."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            yield
-    finally:
-        torch.set_num_threads(before)
+    scores: dict[Cell, Any] = {}
+    with one_thread(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        for layer, number in cells:
+            vectors = Vectors(np.array(file[number, layer]), rows)
+            scores[layer, number] = task.score(selection, vectors, settings)
+    others = [one for one in caught if not issubclass(one.category, ConvergenceWarning)]
+    for one in others:
+        warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    return scores, len(caught) - len(others)
 
 
 class _Here(Executor):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import SimpleNamespace
@@ -327,6 +328,21 @@ class Embedder:
             budget=setup.extraction.batch_tokens,
             sink_ratio=setup.extraction.sink_ratio,
         )
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Limit all libraries to one thread; torch resets what others set when it first computes."""
+    import torch
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(before)
 
 
 # Vectors
