@@ -300,7 +300,7 @@ def test_a_normalised_metric_is_not_counted_again(rng: np.random.Generator) -> N
 
 
 def test_table(rng: np.random.Generator) -> None:
-    values = rng.random((4, 9)) * 0.1 + np.linspace(0.2, 0.6, 9)
+    values = rng.random((5, 9)) * 0.1 + np.linspace(0.2, 0.6, 9)
     scores = pd.concat(
         [
             tidy_scores(values, types=("STS", "Clustering")),
@@ -323,7 +323,7 @@ def test_table(rng: np.random.Generator) -> None:
     same = {"metric": "prompt_entropy", "tokens": "all", "task_type": "all"}
     rho = one(table, **same, measure="spearman")
     assert rho["value"] == pytest.approx(1)
-    assert (rho["n_layers"], rho["n_tasks"], rho["n_sources"], rho["n_models"]) == (9, 4, 4, 1)
+    assert (rho["n_layers"], rho["n_tasks"], rho["n_sources"], rho["n_models"]) == (9, 5, 5, 1)
     assert 0.4 < rho["null95"] < 1
     tau = one(table, metric="curvature", tokens="all", task_type="all", measure="kendall")
     assert tau["value"] == pytest.approx(-1)
@@ -345,7 +345,8 @@ def test_table(rng: np.random.Generator) -> None:
     ]
     slope = one(table, **same, measure="slope")
     assert slope["value"] == pytest.approx(np.mean(slopes))
-    half = 3.182446 * np.std(slopes, ddof=1) / 2  # Student's t with three degrees of freedom
+    # Student's t with four degrees of freedom
+    half = 2.776445 * np.std(slopes, ddof=1) / np.sqrt(5)
     assert slope["high"] - slope["value"] == pytest.approx(half, rel=1e-5)
     r = one(table, **same, measure="r")
     assert r["value"] == pytest.approx(
@@ -354,13 +355,14 @@ def test_table(rng: np.random.Generator) -> None:
 
 
 def test_tasks_of_one_source_are_one_draw(rng: np.random.Generator) -> None:
-    values = rng.random((4, 9))
+    values = rng.random((6, 9))
+    values[1] = values[0]
     metrics, scores = tidy_metrics({"curvature": rng.random(9)}), tidy_scores(values)
     apart = one(associate(metrics, scores), metric="curvature", measure="slope")
     own = {f"task{i}": "shared" for i in range(2)}
     shared = with_text_sources(scores, own)
     together = one(associate(metrics, shared), metric="curvature", measure="slope")
-    assert (apart["n_sources"], together["n_sources"]) == (4, 3)
+    assert (apart["n_sources"], together["n_sources"]) == (6, 5)
     assert together["value"] == apart["value"]
     assert together["high"] - together["low"] > apart["high"] - apart["low"]
     none = with_text_sources(scores, dict.fromkeys(scores["task"], "shared"))

@@ -328,7 +328,7 @@ def test_intervals_over_few_tasks_hold_or_are_not_shown(
 ) -> None:
     missed, shown = task_rates(sizes, depth, N_SAMPLES)
     assert at_most(missed, 0.05, N_SAMPLES)
-    assert shown == (len(sizes) >= stats.FEWEST_TOGETHER)
+    assert shown == (len(sizes) >= stats.FEWEST)
 
 
 def leads_over(
@@ -440,7 +440,7 @@ def print_rates(n_samples: int = 400) -> None:
     for name, sizes in TASK_CLUSTERS.items():
         rates = [task_rates(sizes, depth, 2 * n_samples) for depth in DEPTHS]
         say(name, "  ".join(f"{100 * m:4.1f}" if s else "   –" for m, s in rates))
-        if len(sizes) >= stats.FEWEST_TOGETHER:
+        if len(sizes) >= stats.FEWEST:
             of_rules = [regret_rates(sizes, depth, n_samples) for depth in DEPTHS]
             say(name, "selectors", "  ".join(f"{100 * m:4.1f}" for one in of_rules for m in one))
 

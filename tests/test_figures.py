@@ -80,16 +80,18 @@ SCORES = np.array([[0.3, 0.5, 0.4], [0.5, 0.8, 0.5], [0.2, 0.5, 0.3], [0.6, 0.7,
 SCORES_OF_5 = np.vstack([SCORES, SCORES[0] + 0.05])
 
 
-def test_scores_have_the_mean_over_tasks_and_an_interval_without_their_levels() -> None:
+def test_bands_of_scores_are_those_of_the_difference_to_the_output() -> None:
     scores = np.vstack([SCORES, SCORES[0] + 0.05])
     table = made("score_by_depth", {"scores": tidy_scores(scores)}).table
     assert table["value"].tolist() == pytest.approx(scores.mean(axis=0))
     assert table["best"].tolist() == [False, True, False]
     assert table["output_score"].unique() == pytest.approx([scores[:, 2].mean()])
-    apart = scores - scores.mean(axis=1, keepdims=True)
-    error = np.sqrt(1.5) * apart.std(axis=0, ddof=1) / np.sqrt(5)
-    width = (table["high"] - table["low"]) / 2
-    assert width.tolist() == pytest.approx(stats.t.ppf(0.975, 4) * error)
+    leads = scores - scores[:, [2]]
+    # Two of three layers differ from the output; Student's t with Bonferroni's correction.
+    half = stats.t.ppf(1 - 0.025 / 2, 4) * leads.std(axis=0, ddof=1) / np.sqrt(5)
+    ends = scores.mean(axis=0) + half, scores.mean(axis=0) - half
+    assert table["high"].tolist() == pytest.approx(ends[0].clip(0, 1))
+    assert table["low"].tolist() == pytest.approx(ends[1].clip(0, 1))
 
 
 @pytest.mark.parametrize("n_tasks", [2, 4])
@@ -147,8 +149,9 @@ def test_token_selections_are_compared_task_by_task() -> None:
 
 
 def test_scores_of_models_are_compared_task_by_task() -> None:
-    gain = np.array([[0.1, 0.0, 0.2]]) * np.array([[0.5], [1.0], [1.5], [1.0]])
-    parts = [tidy_scores(SCORES + n * gain, model=f"m{n}") for n in range(3)]
+    gain = np.array([[0.1, 0.0, 0.2]]) * np.array([[0.5], [1.0], [1.5], [1.0], [0.8], [1.2]])
+    scores = np.vstack([SCORES, SCORES[:2]])
+    parts = [tidy_scores(scores + n * gain, model=f"m{n}") for n in range(3)]
     parts[2] = parts[2][parts[2]["task"] != parts[2]["task"].iloc[0]]
     given = {"scores": pd.concat(parts)}
     drawn = made("score_differences", given, models=("m0", "m1", "m2"))
@@ -158,11 +161,11 @@ def test_scores_of_models_are_compared_task_by_task() -> None:
     assert set(table["base"]) == {"m0"}
     first, second = (table[table["model"] == model] for model in ("m1", "m2"))
     assert first["value"].tolist() == pytest.approx([0.1, 0.0, 0.2])
-    error = gain.std(axis=0, ddof=1) / 2
+    error = gain.std(axis=0, ddof=1) / np.sqrt(6)
     width = (first["high"] - first["low"]) / 2
-    assert width.tolist() == pytest.approx(stats.t.ppf(0.975, 3) * error)
+    assert width.tolist() == pytest.approx(stats.t.ppf(0.975, 5) * error)
     assert second["value"].tolist() == pytest.approx(2 * gain[1:].mean(axis=0))
-    assert second["n_tasks"].tolist() == [3, 3, 3]
+    assert second["n_tasks"].tolist() == [5, 5, 5]
     with refused("too_few"):
         made("score_differences", given, models=("m0",))
 

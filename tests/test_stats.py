@@ -27,11 +27,18 @@ def test_mean_ci_is_students(rng):
     assert one.low == pytest.approx(low[0]) and isinstance(one.estimate, float)
 
 
-@pytest.mark.parametrize("n", [1, 2])
-def test_no_interval_below_three_observations(n):
-    found = stats.mean_ci(np.arange(n, dtype=float))
-    assert found.estimate == (n - 1) / 2 and found.n == n
-    assert np.isnan([found.low, found.high, found.p]).all()
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_no_interval_of_any_kind_below_five_observations(n, rng):
+    values = np.arange(n, dtype=float)
+    mean = stats.mean_ci(values)
+    assert mean.estimate == (n - 1) / 2 and mean.n == n
+    every = (mean, stats.paired_difference(values, 0 * values), stats.ratio_ci(values, 1 + values))
+    together = stats.simultaneous_ci(rng.normal(size=(n, 3)))
+    of_clusters = stats.mean_ci(rng.normal(size=3 * n), np.repeat(np.arange(n), 3))
+    for interval in (*every, together, of_clusters):
+        assert np.isnan([interval.low, interval.high, interval.p]).all()
+    table = pd.DataFrame({"value": [1.0, 1.0], "stderr": [0.1, 0.1], "n": [n, 5]})
+    assert stats.with_intervals(table)["low"].isna().tolist() == [True, False]
 
 
 def test_values_without_variation_have_no_p():
@@ -41,11 +48,11 @@ def test_values_without_variation_have_no_p():
 
 
 def test_clusters_of_equal_size_are_averaged(rng):
-    values, clusters = rng.normal(size=12), np.repeat(np.arange(4), 3)
+    values, clusters = rng.normal(size=15), np.repeat(np.arange(5), 3)
     by_cluster = pd.Series(values).groupby(clusters).mean().to_numpy()
     clustered = stats.mean_ci(values, clusters)
     np.testing.assert_allclose(clustered[:5], stats.mean_ci(by_cluster)[:5])
-    assert clustered.n == 4
+    assert clustered.n == 5
 
 
 def test_paired_difference(rng):
@@ -77,8 +84,8 @@ def test_simultaneous_intervals_cover_all_columns(rng):
 
 
 def test_ratio(rng):
-    wholes = rng.normal(10, 1, size=(400, 3))
-    parts = 0.3 * wholes + rng.normal(size=(400, 3))
+    wholes = rng.normal(10, 1, size=(400, 5))
+    parts = 0.3 * wholes + rng.normal(size=(400, 5))
     found = [stats.ratio_ci(a, b) for a, b in zip(parts, wholes, strict=True)]
     assert np.mean([one.low < 0.3 < one.high for one in found]) > 0.92
     many = stats.ratio_ci(parts.ravel(), wholes.ravel())
@@ -102,10 +109,13 @@ def test_intervals_for_all_columns_with_few_clusters(rng):
 
 
 def test_unequal_clusters_have_fewer_degrees_of_freedom(rng):
-    values, clusters = rng.normal(size=5), [0, 0, 0, 1, 2]
+    values, clusters = rng.normal(size=7), [0, 0, 0, 1, 2, 3, 4]
     found = stats.mean_ci(values, clusters)
-    # tr(M)^2 / tr(M^2) of the covariance of the three deviations (Bell & McCaffrey 2002).
-    quantile = scipy.stats.t.isf(0.025, 0.2**2 / 0.0252)
+    # tr(M)^2 / tr(M^2) of the covariance of the five deviations (Bell & McCaffrey 2002).
+    sizes = np.bincount(clusters)
+    weights = 1 / np.sqrt(1 - sizes / 7)
+    M = np.outer(weights, weights) * (np.diag(sizes) - np.outer(sizes, sizes) / 7)
+    quantile = scipy.stats.t.isf(0.025, np.trace(M) ** 2 / np.trace(M @ M))
     assert (found.high - found.estimate) / found.stderr == pytest.approx(quantile, rel=0.02)
 
 

@@ -2,8 +2,8 @@
 
 Prompts, tasks and models are samples; the layers of a model are not, because neighbours depend on
 each other. Tasks that share their texts form a cluster and count as one observation. An interval
-needs `FEWEST` observations, intervals for all layers together need `FEWEST_TOGETHER`; below that
-their ends are NaN. docs/statistics.md says how often each is wrong and when not to trust it.
+needs `FEWEST` observations; below that its ends are NaN. docs/statistics.md says how often each is
+wrong and when not to trust it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
-FEWEST = 3
-"""Observations below which there is no interval."""
-FEWEST_TOGETHER = 5
-"""Observations below which there are no intervals for several means together."""
+FEWEST = 5
+"""Observations, or task clusters, below which there is no interval of any kind."""
 FEW = 30
 """Prompts below which callers warn: intervals are wide and rest on normality."""
 ALPHA = 0.05
@@ -196,14 +194,13 @@ def simultaneous_ci(
     Returns
     -------
     Estimate
-        NaN for fewer than `FEWEST_TOGETHER` observations.
+        NaN for fewer than `FEWEST` observations.
     """
     mean, deviations, freedom = _mean_and_deviations(values, clusters)
     n = len(deviations)
     stderr = widening * np.sqrt(np.square(deviations).sum(axis=0))
-    if n < FEWEST_TOGETHER:
-        none = np.full_like(stderr, np.nan)
-        return Estimate(mean, none, none, none, stderr, n)
+    if n < FEWEST:
+        return Estimate(mean, stderr, stderr, stderr, stderr, n)  # NaN
     ratio = np.abs(_ratio(mean, stderr))
     if n < BONFERRONI_BELOW:
         k = max(int((stderr > 0).sum()), 1)

@@ -394,8 +394,8 @@ def expected_losses() -> pd.DataFrame:
     -------
     DataFrame
         Columns kind, rule, direction, corpus; loss, low and high in points: the mean over models
-        and its 95% interval (Student's), which needs three models; n_models, and ``models``, their
-        names. Rules with the smallest loss first. A kind without a published model has no row.
+        and its 95% interval (Student's); n_models, and ``models``, their names. Rules with the
+        smallest loss first. A kind without a published model has no row.
     """
     rows = []
     keys = ["kind", "rule", "direction", "corpus"]

@@ -16,7 +16,9 @@ from layerwise.association.curves import Floats, Names, ScoreCurves, Tasks, scor
 Columns = npt.NDArray[np.intp]
 """One column of a table of values for each task."""
 
-NO_INTERVAL = f"{{}}; an interval for all layers takes {stats.FEWEST_TOGETHER}"
+NO_INTERVAL = f"{{}}; an interval takes {stats.FEWEST}"
+FEWEST_ELSEWHERE = 3
+"""Task clusters of which two or more select a layer for another."""
 LOWEST, HIGHEST = "lowest", "highest"
 ENDS = {LOWEST: -1, HIGHEST: 1}
 
@@ -44,12 +46,12 @@ def with_representation(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def mean_scores(scores: pd.DataFrame, groups: Sequence[str] = ()) -> pd.DataFrame:
-    """Mean task score by layer with a 95% interval over task clusters.
+    """Mean task score by layer with a 95% interval of its difference to the model's output.
 
-    The interval is Student's, of each layer, after each task's own mean over layers is taken off:
-    tasks differ in level, and the reader compares layers. With a single task it is the evaluator's
-    own. Tasks of one cluster share texts and count as one draw; below `stats.FEWEST_TOGETHER`
-    clusters there is no interval.
+    Layers are compared, so the interval is that of the difference over task clusters, for all
+    layers together, added to the output's score: a layer differs significantly where its interval
+    excludes that score. With a single task it is the evaluator's own. Tasks of one cluster share
+    texts and count as one draw; below `layerwise.stats.FEWEST` clusters there is no interval.
 
     Parameters
     ----------
@@ -149,13 +151,13 @@ def best_of(curves: ScoreCurves, group: str, tasks: Tasks) -> dict[str, Any]:
         "n_layers": len(curves.layers),
         "n_tasks": len(values),
         "n_sources": n_sources,
-        "no_interval": "" if n_sources >= stats.FEWEST_TOGETHER else few,
+        "no_interval": "" if n_sources >= stats.FEWEST else few,
     }
 
 
 def best_elsewhere(values: Floats, sources: Names) -> Columns | None:
     """For each task the column that the other task clusters select; None for too few of them."""
-    if len(set(sources)) < stats.FEWEST:
+    if len(set(sources)) < FEWEST_ELSEWHERE:
         return None
     columns = np.empty(len(values), dtype=np.intp)
     for source in set(sources):
@@ -186,7 +188,7 @@ def gains_by_task(values: npt.NDArray[np.float64], scores: ScoreCurves) -> pd.Da
     DataFrame
         A row for each end of the metric: end; score and gain (score of the selected layers less
         that of the output), means over tasks in [0, 1]; low and high, the 95% interval of the gain
-        over task clusters, which needs three; n_tasks and n_clusters. Empty if no task has values,
+        over task clusters; n_tasks and n_clusters. Empty if no task has values,
         or the output no scores.
     """
     tasks, layers = by_layer.usable(values)
@@ -215,12 +217,11 @@ def _interval(scores: pd.DataFrame, curves: ScoreCurves, tasks: Tasks) -> tuple[
     values, clusters = curves.values[tasks], curves.sources[tasks]
     none = np.full(values.shape[1], np.nan)
     if len(tasks) > 1:
-        # A single layer has no differences; the layers are compared, so the floor is theirs.
-        if values.shape[1] < 2 or len(set(clusters)) < stats.FEWEST_TOGETHER:
-            return none, none
-        means = stats.mean_ci(stats.within(values), clusters)
+        output = curves.output[tasks]
+        leads = stats.simultaneous_ci(values - output[:, None], clusters)
         floor = -np.isin(curves.task_types[tasks], list(CORRELATED)).mean()
-        return np.clip(means.low, floor, 1), np.clip(means.high, floor, 1)
+        low, high = (np.clip(output.mean() + end, floor, 1) for end in (leads.low, leads.high))
+        return low, high
     rows = by_layer.with_output(scores)
     for column, value in {**curves.about, "task": curves.tasks[tasks[0]]}.items():
         rows = rows[rows[column] == value]

@@ -230,8 +230,8 @@ def select_layers(
         unreliable, score, the columns that `best_layers` has too, regret (best score - score),
         nested_regret (score of the best layer of the other tasks - score; from three clusters on)
         and gain_over_output, all with 95% intervals over task clusters. Those of regrets hold for
-        all layers together (`no_interval` says why there are none), those of gains are Student's
-        and take three clusters. Of rules that are selected by scores, all hold for all layers.
+        all layers together (`no_interval` says why there are none), those of gains are Student's.
+        Of rules that are selected by scores, all hold for all layers.
 
     Raises
     ------

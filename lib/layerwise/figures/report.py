@@ -10,7 +10,7 @@ import pandas as pd
 from layerwise.association.scores import best_layers, with_representation
 from layerwise.figures.labels import representation_label
 from layerwise.names import Order, in_order
-from layerwise.stats import FEWEST_TOGETHER, task_clusters
+from layerwise.stats import FEWEST, task_clusters
 from layerwise.vocabulary import TOKENS
 
 HEAD = ("Model", "Token selection", "Best layer", "Score", "Output's score", "Difference (95% CI)")
@@ -20,7 +20,7 @@ NOTE = (
     "Scores are means (× 100) over tasks. The output is the last layer after the model's last "
     "norm. The difference is the best layer's lead over the output in points; its 95% CI over "
     "task clusters corrects for selecting the best of all layers and takes "
-    f"{FEWEST_TOGETHER} clusters."
+    f"{FEWEST} clusters."
 )
 
 

@@ -42,15 +42,15 @@ VERSIONS = {
     "extract": 3,
     "metrics": 6,
     "evaluate": 5,
-    "associate": 7,
-    "select": 6,
+    "associate": 8,
+    "select": 7,
     "similarity": 2,
     "published": 2,
-    "figure": 10,
+    "figure": 11,
     "weights": 1,
     "best_layers": 4,
     "report": 2,
-    "explore": 4,
+    "explore": 5,
 }
 
 # Settings that say how a job runs, not what it computes.
