@@ -22,7 +22,7 @@ from layerwise.association.table import ALL_MODELS
 from layerwise.figures import labels, theme
 from layerwise.metrics import registry
 from layerwise.names import Order, in_order, step_of
-from layerwise.stats import FEWEST_TOGETHER
+from layerwise.stats import FEWEST
 from layerwise.vocabulary import BLOCK, NORMALIZATIONS, PROTOCOLS, SUBLAYERS, TOKENS
 
 METRIC_KEYS = ("model", "revision", *VARIANT, "sublayer", "tokens", "file")
@@ -262,5 +262,5 @@ def _words(metrics: Curves, scores: Curves, directions: Mapping[str, int]) -> di
         "measure": labels.MEASURES,
         "protocol": PROTOCOLS,
         "palette": list(theme.PALETTE),
-        "fewest_clusters": FEWEST_TOGETHER,
+        "fewest_clusters": FEWEST,
     }
