@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from conftest import ROOT
 
-from papers import theory
+from papers import additions, theory
 from papers.claims import inputs, metrics, page, scores
 from papers.claims.claim import Number, verdict
 from papers.tables import Release, lens_accuracies
@@ -93,3 +93,41 @@ def test_accuracies_of_lenses() -> None:
     accuracy = lens_accuracies("MMLU", "Llama3-8B")
     assert len(accuracy) == 32 and accuracy.argmax() == 28
     assert len(lens_accuracies("ToxiGen", "Pythia-410m", "tuned lens")) == 24
+
+
+def test_the_table_of_additions_is_what_the_tables_say() -> None:
+    table = pd.read_csv(ROOT / "docs/additions.csv")
+    again = additions.additions()
+    again["group"] = again["group"].replace("", np.nan)
+    pd.testing.assert_frame_equal(table, again, check_dtype=False, rtol=1e-3, atol=2e-4)
+
+
+def value_of(what: str, group: str) -> pd.Series:
+    table = pd.read_csv(ROOT / "docs/additions.csv")
+    return table[(table["what"] == what) & (table["group"] == group)].squeeze()
+
+
+def test_additions_by_hand(release: Release) -> None:
+    """From the shipped files, without the code of the annex."""
+    scores = pd.read_parquet(ROOT / "lib/layerwise/data/published/scores.parquet")
+    scores = scores[
+        scores["family"].eq("Pythia") & scores["size"].eq("410m") & scores["layer"].eq(24)
+    ]
+    scores = scores[scores["pooling"].eq("mean")].groupby(["task", "revision"], observed=True)
+    by_task = 100 * scores["main_score"].mean().unstack()
+    change = by_task["main"] - by_task["step16000"]
+    row = value_of("change of the score", "output")
+    assert row["value"] == pytest.approx(change.mean(), abs=0.01) == pytest.approx(-1.39, abs=0.01)
+    assert row["high"] < 0
+    assert value_of("tasks with a lower score", "output")["value"] == (change < 0).sum() == 24
+    size = value_of("depth of the valley on WikiText", "Pythia-6.9b")["value"]
+    curve = raw(model="Pythia-6.9b", dataset="wikitext", metric="entropy_prompt")
+    curve = curve.set_index("layer")["value"].drop(32)
+    assert size == pytest.approx(curve.idxmin() / 32, abs=1e-4)
+
+
+def test_resampled_clusters_stay_together() -> None:
+    weights = additions.resampled(np.array(["a", "a", "b", "c"]))
+    assert weights.sum(axis=1) == pytest.approx(1)
+    assert (weights[:, 0] == weights[:, 1]).all()
+    assert (weights[:, 2] == 0).any()

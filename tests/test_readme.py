@@ -195,7 +195,8 @@ def test_changes_by_fine_tuning(real: pd.DataFrame) -> None:
     rows = real[real["study"] == "fine_tuning"].set_index(["y", "model", "layer"]).sort_index()
     page = words("FINDINGS.md")
     early = rows[rows.index.get_level_values("layer") <= 8]["value"]
-    assert f"debiased CKA with the pre-trained layer is {early['cka_debiased'].min():.2f}" in page
+    least = np.floor(100 * early["cka_debiased"].min()) / 100
+    assert f"debiased CKA with the pre-trained layer is {least:.2f} or more" in page
     assert f"change by more than {early['prompt_entropy'].abs().max():.2f} nats" in page
     first, second = (
         {y: interval(rows.loc[y, f"rxn-bert-tuned{size}", 12]) for y in rows.index.levels[0]}

@@ -28,6 +28,17 @@ def claims() -> None:
 
 
 @app.command()
+def additions() -> None:
+    """Print what the authors' numbers say that the papers don't, as CSV.
+
+    Example: python -m papers additions > docs/additions.csv
+    """
+    from papers.additions import additions
+
+    typer.echo(additions().to_csv(index=False), nl=False)
+
+
+@app.command()
 def losses() -> None:
     """Print what rules of layer selection lose in the published models, as CSV.
 
