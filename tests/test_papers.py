@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from conftest import ROOT
 
+from layerwise.association.curves import metric_curves
 from papers import additions, theory
 from papers.claims import inputs, metrics, page, scores
 from papers.claims.claim import Number, verdict
@@ -131,3 +132,11 @@ def test_resampled_clusters_stay_together() -> None:
     assert weights.sum(axis=1) == pytest.approx(1)
     assert (weights[:, 0] == weights[:, 1]).all()
     assert (weights[:, 2] == 0).any()
+
+
+def test_a_model_without_metrics_has_no_curves(release: Release) -> None:
+    """Some models of the release have scores alone."""
+    others = release.metrics[release.metrics["model"] == "bert-base"]
+    curves = metric_curves(others, release.score("Pythia-410m"))
+    assert len(curves.variants) == 0
+    assert curves.values.shape == (0, 32, 25)

@@ -389,7 +389,7 @@ def metric_curves(
     variants = wide.index.to_frame(index=False).replace({"alpha": {NO_ALPHA: np.nan}})
     wide = wide.reindex(columns=pd.MultiIndex.from_product([names, scores.layers]))
     # Shape (3, k, t, n): at first, each task has the curves of all.
-    cells = wide.to_numpy().reshape(len(wide), len(names), 1, -1).swapaxes(0, 1)
+    cells = wide.to_numpy().reshape(len(wide), len(names), 1, len(scores.layers)).swapaxes(0, 1)
     cells = np.repeat(cells, len(scores.tasks), axis=2)
     tasks = {c: t for c, t in (own_texts or {}).items() if t in scores.tasks}
     variants, (values, stderr, n) = _with_own_texts(variants, cells, tasks, scores.tasks)
