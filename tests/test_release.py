@@ -296,3 +296,18 @@ def score_pairs(run: Plan, way: Representation, settings: dict[str, Any]) -> Non
     )
     usual = {"tokens": "all", "pooling": "mean", "readout": "final_norm"}
     tables.write(file, pd.read_parquet(file).assign(**usual))
+
+
+def test_the_score_of_a_task_with_two_subsets_is_their_mean() -> None:
+    """Of the subsets that both have; the layers stay apart."""
+
+    def scores(rows: list[tuple[str, int, float]]) -> pd.DataFrame:
+        frame = pd.DataFrame(rows, columns=["subset", "layer", "main_score"])
+        return frame.assign(task="Counterfactual")
+
+    first = scores([("en", 0, 0.5), ("en-ext", 0, 0.7), ("en", 1, 0.6), ("en-ext", 1, 0.9)])
+    second = scores([("en", 0, 0.4), ("en-ext", 0, 0.5), ("en", 1, 0.6), ("de", 1, 0.1)])
+    table = published.differences(first, second)
+    assert table["layer"].tolist() == [0, 1]
+    assert table["first"].tolist() == pytest.approx([60, 60])
+    assert table["difference"].tolist() == pytest.approx([15, 0])

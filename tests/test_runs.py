@@ -160,7 +160,8 @@ with open("counts", "a") as file:
     counts = [int(n) for n in (project.folder / "counts").read_text().split()]
     assert len(counts) == 2 + 2 * (len(steps) + 1)
     assert max(counts) <= 4
-    assert "large" in (project.folder / "started").read_text().split()[2:4]
+    # Two jobs start at once, after corpus and views; a short one may end before the other writes.
+    assert "large" in (project.folder / "started").read_text().split()[2:5]
 
 
 def test_a_job_shows_the_last_progress_in_its_log(tmp_path: Path) -> None:
