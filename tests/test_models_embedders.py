@@ -65,6 +65,40 @@ def test_default_prompt_and_lower_case(base: Path, tmp_path: Path) -> None:
     check(str(tmp_path / "saved"), lower.encode(TEXTS))
 
 
+def test_a_prompt_that_does_not_count(base: Path, tmp_path: Path) -> None:
+    chain = [modules.Transformer(str(base)), modules.Pooling(32, include_prompt=False)]
+    prompts = {"prompts": {"q": "the quick brown fox "}, "default_prompt_name": "q"}
+    model = SentenceTransformer(modules=chain, device="cpu", **prompts)
+    model.save(str(tmp_path / "saved"))
+    expected = model.encode(TEXTS)
+    check(model, expected)
+    check(str(tmp_path / "saved"), expected)
+    with open_model(str(tmp_path / "saved")) as loaded:
+        export(loaded, Recipe(3), tmp_path / "exported", TEXTS)
+        labels = lw.choose(model, tiny.texts(60), [n % 2 for n in range(60)])
+    assert len(labels.table) == 4
+    exported = SentenceTransformer(str(tmp_path / "exported"), device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(exported, expected, atol=1e-5)
+
+
+def test_hub_and_package_are_read_as_the_folder(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = embedder(base, "cls", modules.Dense(32, 32))
+    repository = tmp_path / "hub" / "models--someone--embedder"
+    model.save(str(repository / "snapshots" / ("a" * 40)))
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("a" * 40)
+    package = tmp_path / "packages" / "package_of_an_embedder"
+    model.save(str(package / "model"))
+    (package / "__init__.py").touch()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.syspath_prepend(tmp_path / "packages")
+    expected = model.encode(TEXTS)
+    check("someone/embedder", expected)
+    check("package:package_of_an_embedder/model", expected)
+
+
 def test_the_old_layout_with_a_folder_for_the_transformer(base: Path, tmp_path: Path) -> None:
     model = embedder(base, "cls")
     model.save(str(tmp_path / "saved"))

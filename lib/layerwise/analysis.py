@@ -138,7 +138,7 @@ def score_labels(
 
     Tokens are pooled after the model's final norm: by the model's own pooling if it is one of
     sentence-transformers, else by their mean. Vectors are scaled to unit length if such a model
-    does so. With `keep_vectors`, scores have their vectors.
+    does so, and have its default prompt. With `keep_vectors`, scores have their vectors.
     """
     from joblib.externals.loky import get_reusable_executor  # type: ignore[import-untyped]
 
@@ -146,10 +146,13 @@ def score_labels(
     from layerwise.section import parse
     from layerwise.tasks.evaluate import score
     from layerwise.tasks.results import TaskScores
-    from layerwise.tasks.task import set_up
+    from layerwise.tasks.task import DEFAULT, ModelPrompts, set_up
 
     scoring = parse(ScoringSettings, {"poolings": [loaded.pooling]})
     setup = set_up(loaded, parse(ExtractSettings, {"tokens": [tokens]}), scoring)
+    if embedder := loaded.embedder:
+        prompts = {DEFAULT: embedder.prompt} if embedder.prompt else {}
+        setup = replace(setup, prompts=ModelPrompts(prompts, embedder.include_prompt))
     pool = get_reusable_executor(threads) if threads > 1 else None
     taken: list[TaskScores] = []
     labels = replace(labels, keep_vectors=keep_vectors)

@@ -107,8 +107,7 @@ def embed(
                     part = prompts[start : start + size]
                     block = np.empty((1, n_layers, len(part), hidden), np.float32)
                     options: Any = {"budget": batch_tokens, "sink_ratio": SINK_RATIO}
-                    if loaded.embedder and loaded.embedder.prompt:
-                        options["prompts"] = [loaded.embedder.prompt] * len(part)
+                    options |= loaded.prompted(len(part))
                     for n in embed_into(loaded, part, block, ways, **options):
                         bar.update(n)
                     target[:, start : start + len(part)] = block[0, selected]

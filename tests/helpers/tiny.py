@@ -265,11 +265,11 @@ def texts(n: int, seed: int = 0, shortest: int = 4, longest: int = 30) -> list[s
 
 
 def save(
-    family: str, folder: Path, seed: int = 0, kind: Any = hf.AutoModel, vectors: bool = True
+    family: Any, folder: Path, seed: int = 0, kind: Any = hf.AutoModel, vectors: bool = True
 ) -> Path:
-    """Save a tiny random model of a family with a tokenizer, and return its folder."""
+    """Save a tiny random model of a family or a config with a tokenizer; returns its folder."""
     torch.manual_seed(seed)
-    model = kind.from_config(FAMILIES[family]())
+    model = kind.from_config(FAMILIES[family]() if isinstance(family, str) else family)
     for parameter in model.parameters():
         # Freshly built models have zero biases and tiny weights; real ones don't.
         torch.nn.init.normal_(parameter, std=0.2) if parameter.ndim > 1 else None

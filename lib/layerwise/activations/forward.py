@@ -51,7 +51,7 @@ def budget_of(device: str, hidden: int) -> int:
 
 
 def batches(
-    lengths: Sequence[int], budget: int, equal: Sequence[int] | None = None
+    lengths: Sequence[int], budget: int, groups: Sequence[int] | None = None
 ) -> Iterator[list[int]]:
     """Indices of each batch, longest prompts first.
 
@@ -61,11 +61,11 @@ def batches(
         Tokens in each prompt.
     budget : int
         The most tokens in a batch, pads included; a longer prompt goes alone.
-    equal : sequence of int, optional
-        For batches without padding: a size of each prompt's input, the same throughout a batch.
+    groups : sequence of int, optional
+        Prompts of different groups share no batch.
     """
-    sizes = lengths if equal is None else equal
-    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], -sizes[i]))
+    groups = [0] * len(lengths) if groups is None else groups
+    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], -groups[i]))
     batch: list[int] = []
     tokens, enough = 0, min(budget // 4, ENOUGH)
     for index in order:
@@ -73,7 +73,7 @@ def batches(
             padded = lengths[batch[0]] * (len(batch) + 1)
             pads = padded - tokens - lengths[index]
             is_full = padded > budget or (tokens >= enough and pads > SLACK * padded)
-            if is_full or (equal is not None and sizes[index] != sizes[batch[0]]):
+            if is_full or groups[index] != groups[batch[0]]:
                 yield batch
                 batch, tokens = [], 0
         batch.append(index)
@@ -176,8 +176,8 @@ def run(
         )
     anatomy = loaded.anatomy
     limit = budget or budget_of(loaded.device.type, anatomy.hidden)
-    sizes = [getattr(p, "extent", len(p)) for p in ids] if anatomy.equal_lengths else None
-    queue = list(batches([getattr(p, "cost", len(p)) for p in ids], limit, sizes))
+    groups = [anatomy.group(getattr(p, "extent", len(p))) for p in ids]
+    queue = list(batches([getattr(p, "cost", len(p)) for p in ids], limit, groups))
     queue.reverse()
     largest = max((len(batch) for batch in queue), default=0)
     while queue:
@@ -237,17 +237,19 @@ def _forward(
         packed = pack(states, lengths.to(where), pads=pads.to(where), prefix=prefix)
         taker.take(layer, sublayer, packed)
 
-    states = hooks.run(
-        loaded.model,
-        loaded.anatomy,
-        inputs,
-        hand_over,
-        sublayers=sublayers,
-        ablate=loaded.entry.ablate,
-    )
-    if output and states is not None:
-        hand_over(loaded.anatomy.n_layers - 1, OUTPUT, states)
-    taker.finish()
+    # The caller's autocast would change the type that the model computes in.
+    with torch.autocast(loaded.device.type, enabled=False):
+        states = hooks.run(
+            loaded.model,
+            loaded.anatomy,
+            inputs,
+            hand_over,
+            sublayers=sublayers,
+            ablate=loaded.entry.ablate,
+        )
+        if output and states is not None:
+            hand_over(loaded.anatomy.n_layers - 1, OUTPUT, states)
+        taker.finish()
 
 
 class FirstTokenAttention:

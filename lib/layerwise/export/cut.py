@@ -222,6 +222,12 @@ def check(loaded: LoadedModel, recipe: Recipe) -> None:
             f"{loaded.name} takes {loaded.reader.takes}s; export saves models of texts only.",
             code="unsupported",
         )
+    if type(loaded.model).__module__.startswith("transformers_modules."):
+        raise LayerwiseError(
+            f"{loaded.name} runs code that came with it; export saves models of transformers' own "
+            "code only.",
+            code="unsupported",
+        )
     check_words(recipe)
     check_layers(recipe, loaded.name, loaded.anatomy.n_layers - 1)
     there = [name for name in loaded.anatomy.readouts if name in SCORED_READOUTS]
@@ -281,9 +287,7 @@ def _beside(target: Path) -> Iterator[Path]:
 
 def _whole(loaded: LoadedModel, recipe: Recipe, texts: Sequence[str]) -> Array:
     """The whole model's embeddings, shape (N, D); as `combined` for several layers."""
-    prompt = loaded.embedder.prompt if loaded.embedder else ""
-    prompts = [prompt] * len(texts)
-    vectors = embed(loaded, texts, [recipe.representation], prompts=prompts)[0]
+    vectors = embed(loaded, texts, [recipe.representation], **loaded.prompted(len(texts)))[0]
     together = combined([vectors[layer] for layer in recipe.layers], recipe.combine)
     return normalized(together) if recipe.normalize else together
 
@@ -370,7 +374,8 @@ def _save(
     is_output = not several and recipe.layers[-1] == loaded.anatomy.n_layers - 1
     further = copy.deepcopy(loaded.embedder.modules) if loaded.embedder and is_output else ()
     if not any(isinstance(module, modules.Pooling) for module in further):
-        chain.append(modules.Pooling(hidden, pooling_mode=mode))
+        counts = loaded.embedder is None or loaded.embedder.include_prompt
+        chain.append(modules.Pooling(hidden, pooling_mode=mode, include_prompt=counts))
     if several:
         combine = _saved_as(layer_modules.Combine)
         chain += [modules.Normalize(), combine(len(recipe.layers), recipe.combine, hidden)]

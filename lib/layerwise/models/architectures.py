@@ -29,6 +29,8 @@ an architecture whose modules have known names but are connected differently.
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -44,6 +46,17 @@ from layerwise.vocabulary import BLOCK, OUTPUT, READOUTS, SUBLAYERS
 
 # Config keys of the longest input in tokens (transformers maps further ones to the first).
 LONGEST = ("max_position_embeddings", "max_seq_len", "max_encoder_position_embeddings")
+
+# Config keys of lengths in tokens at which the computation changes.
+THRESHOLDS = (
+    "sliding_window",
+    "attention_window",
+    "attention_window_size",
+    "local_attention",
+    "window_size",
+    "attention_chunk_size",
+    "expert_capacity",
+)
 
 
 def unsupported(problem: str) -> LayerwiseError:
@@ -97,6 +110,8 @@ class Anatomy:
         text models
     has_class : True if the first of them is a class token
     added_up : layers whose sub-layers were checked to add up to the block
+    thresholds : lengths at which the computation changes, which no batch crosses
+    proved : the longest prompt that may share a batch with a longer or shorter one
     """
 
     kind: str
@@ -111,6 +126,14 @@ class Anatomy:
     prefix: int | None = None
     has_class: bool = False
     added_up: set[int] = field(default_factory=set, compare=False)
+    thresholds: tuple[int, ...] = ()
+    proved: float = math.inf
+
+    def group(self, size: int) -> int:
+        """Prompts of different groups share no batch."""
+        if self.equal_lengths or size > self.proved:
+            return size
+        return -bisect_left(self.thresholds, size)
 
     @property
     def n_layers(self) -> int:
@@ -182,25 +205,52 @@ def settle(model: Any) -> Callable[[], None]:
 
 
 def attend_both_ways(model: nn.Module) -> None:
-    """Let a decoder's tokens see later ones too.
+    """Let a decoder's tokens see later ones too, where its attention has a switch for that.
 
     The mask functions of transformers read ``config.is_causal``, its attention functions each
     module's ``is_causal``.
-
-    Raises
-    ------
-    LayerwiseError
-        If no attention module of the model has ``is_causal``.
     """
     modules: list[Any] = [m for m in model.modules() if hasattr(m, "is_causal")]
-    if not modules:
-        raise LayerwiseError(
-            f"{type(model).__name__} has no attention that can be made bidirectional; leave out "
-            "bidirectional: true for this model.",
-            code="unsupported",
-        )
     for owner in (model.config, *modules):
         owner.is_causal = False
+
+
+def thresholds(config: Any, longest: int) -> tuple[int, ...]:
+    """Lengths below `longest` tokens at which a config changes the computation: windows, blocks,
+    chunks, capacities of experts, and lengths of training of rotary embeddings."""
+    lengths = {_dense_up_to(config)}
+    sections = [config.to_dict()]
+    for section in sections:  # grows
+        sections += [value for value in section.values() if isinstance(value, dict)]
+        by_batch = section.get("rope_type") in ("longrope", "dynamic")
+        for key in (*THRESHOLDS, *(["original_max_position_embeddings"] if by_batch else [])):
+            value = section.get(key)
+            lengths |= {
+                n for n in (value if isinstance(value, list) else [value]) if type(n) is int
+            }
+    return tuple(sorted(n for n in lengths if 0 < n < longest))
+
+
+def _dense_up_to(config: Any) -> int:
+    """Tokens of the longest text that BigBird's sparse attention is too coarse for; else 0."""
+    if getattr(config, "attention_type", None) != "block_sparse":
+        return 0
+    return int((5 + 2 * config.num_random_blocks) * config.block_size)
+
+
+def start_afresh(model: Any, n_tokens: int) -> None:
+    """Undo what an earlier pass has switched for all later ones: BigBird to dense attention,
+    frequencies of rotary embeddings to those of the longest text so far."""
+    if n_tokens > _dense_up_to(model.config) > 0:
+        model.set_attention_type(model.config.attention_type)
+    for module in model.modules():
+        if "dynamic" in str(getattr(module, "rope_type", "")):
+            names = (*vars(module), *dict(module.named_buffers(recurse=False)))
+            for name in [name for name in names if name.endswith("original_inv_freq")]:
+                prefix = name.removesuffix("original_inv_freq")
+                frequencies = getattr(module, name).to(getattr(module, f"{prefix}inv_freq").device)
+                module.register_buffer(f"{prefix}inv_freq", frequencies, persistent=False)
+                setattr(module, f"{prefix}max_seq_len_cached", module.original_max_seq_len)
 
 
 class Stack(NamedTuple):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from layerwise.config.models import Ablation
 from layerwise.errors import LayerwiseError
-from layerwise.models.architectures import Anatomy
+from layerwise.models.architectures import Anatomy, start_afresh
 from layerwise.vocabulary import BLOCK, SUBLAYERS
 
 # hand_over(layer, sublayer, states of shape (B, T, D))
@@ -62,7 +62,8 @@ def run(
         for block in dict.fromkeys(anatomy.blocks if wanted else ()):
             _look_inside(current, block, wanted, stack)
         stack.callback(anatomy.last.register_forward_hook(current.leave).remove)
-        states = getattr(model(**inputs, **pass_options(model)), "last_hidden_state", None)
+        options = pass_options(model, current.n_tokens)
+        states = getattr(model(**inputs, **options), "last_hidden_state", None)
         return states if isinstance(states, Tensor) else None
 
 
@@ -104,9 +105,11 @@ def token_count(inputs: Mapping[str, Tensor]) -> int | None:
     return None if first.is_floating_point() else first.shape[1]
 
 
-def pass_options(model: nn.Module) -> dict[str, Any]:
-    """Arguments of every pass in addition to its inputs."""
+def pass_options(model: nn.Module, n_tokens: int | None) -> dict[str, Any]:
+    """Arguments of every pass in addition to its inputs; earlier passes leave no trace."""
     config: Any = model.config
+    if n_tokens is not None:
+        start_afresh(model, n_tokens)
     options = {"use_cache": False} if hasattr(config, "use_cache") else {}
     # For images of another size than in training.
     if "interpolate_pos_encoding" in inspect.signature(model.forward).parameters:
@@ -188,6 +191,41 @@ def _unfit(current: _Pass, why: str) -> LayerwiseError:
     )
 
 
+@torch.inference_mode()
+def check_ablations(
+    who: str,
+    network: nn.Module,
+    anatomy: Anatomy,
+    ablate: Sequence[Ablation],
+    example: Mapping[str, Tensor],
+) -> None:
+    """Refuse ablations of parts that the model does not have, or does not add to its stream."""
+    for number, ablation in enumerate(ablate):
+        if ablation.layer >= anatomy.n_layers:
+            raise LayerwiseError(
+                f"{who}: ablate[{number}].layer: it has {anatomy.n_layers - 1} blocks, not "
+                f"{ablation.layer}.",
+                code="out_of_range",
+            )
+        if getattr(anatomy.parts[ablation.layer - 1], ablation.part) is None:
+            raise LayerwiseError(
+                f"{who}: ablate[{number}].part: its block {ablation.layer} has no "
+                f"{ablation.part}.",
+                code="unsupported",
+            )
+        # That its parts add up is checked in the first pass that reads them.
+        run(network, anatomy, example, lambda *_: None, sublayers=[ablation.part])
+
+
 def first_tensor(output: Any) -> Tensor:
     """A module's output, or the first entry of it if there are several."""
     return output if isinstance(output, Tensor) else output[0]
+
+
+def on(device: torch.device, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A model's inputs on a device; a GPU is not waited for, so copies are of pinned memory."""
+    pinned = {
+        name: tensor.pin_memory() if device.type == "cuda" and not tensor.is_cuda else tensor
+        for name, tensor in inputs.items()
+    }
+    return {name: tensor.to(device, non_blocking=True) for name, tensor in pinned.items()}

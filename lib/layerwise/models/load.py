@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -12,14 +12,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerwise.config.models import Ablation, Model, Preprocess
+from layerwise.config.models import Model, Preprocess
 from layerwise.corpora.media import Medium
 from layerwise.errors import Code, LayerwiseError
 from layerwise.io.files import memory_fault
 from layerwise.models import devices, hooks, saved
-from layerwise.models.architectures import Anatomy, attend_both_ways, settle, unsupported
+from layerwise.models.architectures import (
+    Anatomy,
+    attend_both_ways,
+    settle,
+    unsupported,
+)
+from layerwise.models.hooks import on
 from layerwise.models.media import Images, LazyPrompt, Recordings, takes_audio, takes_images, tower
-from layerwise.models.probe import batched, causal, probe
+from layerwise.models.probe import causal, prove
 from layerwise.models.source import locate, quiet, why
 from layerwise.models.states import Given, States
 from layerwise.models.texts import Texts
@@ -85,6 +91,15 @@ class LoadedModel:
     def pooling(self) -> str:
         """The pooling of the model's own embeddings; ``mean`` for others."""
         return self.embedder.pooling if self.embedder else "mean"
+
+    def prompted(self, n: int) -> dict[str, Any]:
+        """Options of `layerwise.activations.embedding.embed` for n texts: the default prompt."""
+        if self.embedder is None or not self.embedder.prompt:
+            return {}
+        return {
+            "prompts": [self.embedder.prompt] * n,
+            "include_prompt": self.embedder.include_prompt,
+        }
 
     @property
     def width(self) -> int:
@@ -231,11 +246,21 @@ def processor_of(
         AutoTokenizer,
         BitImageProcessorPil,
     )
+    from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
     kind = reader_of(config)
-    if kind is not Images:
-        auto = AutoTokenizer if kind is Texts else AutoFeatureExtractor
-        return auto.from_pretrained(name, **options)
+    if kind is Recordings:
+        return AutoFeatureExtractor.from_pretrained(name, **options)
+    if kind is Texts:
+        tokenizer = AutoTokenizer.from_pretrained(name, **options)
+        asked = get_tokenizer_config(name, **options).get("add_eos_token")
+        if asked and tokenizer("a")["input_ids"][-1:] != [tokenizer.eos_token_id]:
+            log.warning(
+                "%s: its tokenizer_config.json asks for an end-of-text token after each text "
+                "(add_eos_token), but this version of transformers adds none.",
+                name,
+            )
+        return tokenizer
     if preprocess is None:
         # torchvision scales differently, so values would depend on whether it is installed.
         return AutoImageProcessor.from_pretrained(name, backend="pil", **options)
@@ -417,48 +442,16 @@ def prepare(
     reader = kind(who, processor, entry, network)
     if isinstance(reader, Texts):
         reader.lower_case = embedder is not None and embedder.lower_case
+    anatomy = prove(name, network, reader)
     example = on(reader.device, reader.example())
-    anatomy, states = probe(name, network, example)
-    if neighbours := reader.neighbours():
-        padded, alone = (on(reader.device, inputs) for inputs in neighbours)
-        anatomy = batched(name, network, anatomy, states, padded, alone)
-    anatomy = reader.fit(anatomy, states[0].shape[1])
-    _check_ablations(who, network, anatomy, entry.ablate, example)
-    return LoadedModel(
+    hooks.check_ablations(who, network, anatomy, entry.ablate, example)
+    loaded = LoadedModel(
         name, revision, network, reader, anatomy, entry=entry, embedder=embedder, **facts
     )
-
-
-@torch.inference_mode()
-def _check_ablations(
-    who: str,
-    network: Any,
-    anatomy: Anatomy,
-    ablate: Sequence[Ablation],
-    example: Mapping[str, Tensor],
-) -> None:
-    """Refuse ablations of parts that the model does not have, or does not add to its stream."""
-    for number, ablation in enumerate(ablate):
-        if ablation.layer >= anatomy.n_layers:
-            raise LayerwiseError(
-                f"{who}: ablate[{number}].layer: it has {anatomy.n_layers - 1} blocks, not "
-                f"{ablation.layer}.",
-                code="out_of_range",
-            )
-        if getattr(anatomy.parts[ablation.layer - 1], ablation.part) is None:
-            raise LayerwiseError(
-                f"{who}: ablate[{number}].part: its block {ablation.layer} has no "
-                f"{ablation.part}.",
-                code="unsupported",
-            )
-        # That its parts add up is checked in the first pass that reads them.
-        hooks.run(network, anatomy, example, lambda *_: None, sublayers=[ablation.part])
-
-
-def on(device: torch.device, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A model's inputs on a device; a GPU is not waited for, so copies are of pinned memory."""
-    pinned = {
-        name: tensor.pin_memory() if device.type == "cuda" and not tensor.is_cuda else tensor
-        for name, tensor in inputs.items()
-    }
-    return {name: tensor.to(device, non_blocking=True) for name, tensor in pinned.items()}
+    if entry.bidirectional and loaded.is_causal():
+        raise LayerwiseError(
+            f"{type(network).__name__} has no attention that can be made bidirectional; leave out "
+            "bidirectional: true for this model.",
+            code="unsupported",
+        )
+    return loaded

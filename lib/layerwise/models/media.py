@@ -5,7 +5,7 @@ model's tokens are frames of some milliseconds. There are three kinds:
 
 - Models of waveforms (Wav2Vec2, HuBERT, WavLM) and of spectrograms of any length (Wav2Vec2-BERT)
   have as many tokens as the recording is long. Batches are padded, unless that changes the states
-  (`layerwise.models.probe.batched`), as where the feature encoder is normed over time.
+  (`layerwise.models.probe.depends_on_batch`), as where the feature encoder is normed over time.
 - Whisper's encoder reads 30 seconds, mostly silence. The tokens of the recording count, those of
   the silence behind it do not, although the others attend to them, as in training.
 - AST reads patches of a spectrogram of fixed length, all of which count.
@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -34,7 +34,7 @@ from layerwise.corpora.audio import Recording, Samples, wav
 from layerwise.corpora.images import Picture, png
 from layerwise.errors import LayerwiseError, first_line
 from layerwise.models.architectures import Anatomy, unsupported
-from layerwise.models.texts import UNLIMITED, padded
+from layerwise.models.texts import UNLIMITED, Proof, padded
 
 # Models of images and texts, whose image tower is their `vision_model`.
 TOWERS = ("aimv2", "altclip", "chinese_clip", "clip", "metaclip_2", "siglip", "siglip2")
@@ -222,8 +222,9 @@ class Images:
         """Inputs for three images of different shapes."""
         return self._named(self._examples())
 
-    def neighbours(self) -> None:
-        """None: all images have one length."""
+    def proofs(self) -> Iterator[Proof]:
+        """Inputs that prove the layers; all images have one length."""
+        yield Proof(self.example())
 
     def fit(self, anatomy: Anatomy, n_tokens: int) -> Anatomy:
         """The anatomy with the tokens in front of the patches, of the example's `n_tokens`."""
@@ -373,11 +374,12 @@ class Recordings:
         """Inputs for two recordings of one length."""
         return self._padded(*self._examples()[:2])
 
-    def neighbours(self) -> tuple[dict[str, Tensor], dict[str, Tensor]] | None:
-        """Inputs for the first recording of the example with a longer one, and alone; None if
-        all inputs have one length."""
-        first, _, longer = self._examples()
-        return None if self.is_fixed else (self._padded(first, longer), self._padded(first))
+    def proofs(self) -> Iterator[Proof]:
+        """Inputs that prove the layers."""
+        first, other, longer = self._examples()
+        alone = None if self.is_fixed else self._padded(first)
+        both = None if self.is_fixed else self._padded(first, longer)
+        yield Proof(self._padded(first, other), both, alone)
 
     def fit(self, anatomy: Anatomy, n_tokens: int) -> Anatomy:
         """The anatomy with the tokens in front of patches, of the example's `n_tokens`.

@@ -163,10 +163,11 @@ def unchanged(model: Any) -> Iterator[Any]:
     network = getattr(model, "transformers_model", None) or model
     if hasattr(network, "peft_config") and hasattr(network, "get_base_model"):
         network = network.get_base_model()
-    if not isinstance(network, nn.Module) or not hasattr(network, "config"):
+    if not isinstance(getattr(network, "config", None), PreTrainedConfig):
+        first = next(network.children(), network) if isinstance(network, nn.Module) else network
         raise LayerwiseError(
-            f"model: expected a model of transformers or sentence-transformers, a folder or a "
-            f"name on the hub, got {type(model).__name__}.",
+            f"model: expected a model of transformers or sentence-transformers that has layers, a "
+            f"folder or a name on the hub, got {type(first).__name__}.",
             code="wrong_type",
         )
     network = body(_below_head(network))

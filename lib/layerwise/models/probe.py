@@ -18,6 +18,8 @@ from torch import Tensor, nn
 
 from layerwise.models import hooks
 from layerwise.models.architectures import Anatomy, Stack, dissect, unsupported
+from layerwise.models.media import Images, Recordings
+from layerwise.models.texts import Texts
 
 # Largest relative difference of states that are the same but for a change of type.
 SAME = 0.01
@@ -71,6 +73,18 @@ class _MisfitError(Exception):
     """Calls are not those of the blocks; says why as a predicate."""
 
 
+def prove(name: str, model: nn.Module, reader: Texts | Images | Recordings) -> Anatomy:
+    """The model's anatomy, proved with each of the reader's examples; parameters as of `probe`."""
+    equal_lengths, device = False, reader.device
+    with torch.autocast(device.type, enabled=False):
+        for proof in reader.proofs():
+            anatomy, states = probe(name, model, hooks.on(device, proof.example))
+            if proof.padded and proof.alone:
+                padded, alone = hooks.on(device, proof.padded), hooks.on(device, proof.alone)
+                equal_lengths |= depends_on_batch(name, model, anatomy, states, padded, alone)
+    return reader.fit(replace(anatomy, equal_lengths=equal_lengths), states[0].shape[1])
+
+
 @torch.inference_mode()
 def probe(
     name: str, model: nn.Module, inputs: Mapping[str, Tensor]
@@ -112,15 +126,15 @@ def probe(
 
 
 @torch.inference_mode()
-def batched(
+def depends_on_batch(
     name: str,
     model: nn.Module,
     anatomy: Anatomy,
     both: list[Tensor],
     padded: Mapping[str, Tensor],
     alone: Mapping[str, Tensor],
-) -> Anatomy:
-    """The anatomy, with what a prompt's batch may hold.
+) -> bool:
+    """True if a prompt's states change with a longer prompt in its batch.
 
     Parameters
     ----------
@@ -138,16 +152,16 @@ def batched(
         same length.
     """
     who = f"{name} ({type(model).__name__})"
-    if torch.equal(both[-1][0, -1], both[-1][1, -1]):
+    if torch.equal(both[-1][0, 1], both[-1][1, 1]):
         raise unsupported(
             f"{who} gives a token the same states whatever the tokens before it are, as where its "
             f"attention has no kernel for the device ({both[0].device})"
         )
     if _differ(both, _states(model, anatomy, padded)) <= _tolerance(model):
-        return anatomy
+        return False
     if _differ(both, _states(model, anatomy, alone)) > _tolerance(model):
         raise unsupported(f"{who} gives a prompt other states if it shares a batch, or at random")
-    return replace(anatomy, equal_lengths=True)
+    return True
 
 
 @torch.inference_mode()
@@ -196,7 +210,8 @@ def _recorded(
         for module in set(model.modules()) - inner - {model}:
             hooked.callback(module.register_forward_pre_hook(before, with_kwargs=True).remove)
             hooked.callback(module.register_forward_hook(after).remove)
-        output = model(**inputs, **hooks.pass_options(model))
+        options = hooks.pass_options(model, hooks.token_count(inputs))
+        output = model(**inputs, **options)
     states = getattr(output, "last_hidden_state", None)
     return calls, states if isinstance(states, Tensor) else None
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from layerwise.config.models import FolderAdapter, HubAdapter
 from layerwise.errors import LayerwiseError, first_line
 from layerwise.extras import require
-from layerwise.models.architectures import dissect
+from layerwise.models.architectures import dissect, unsupported
 from layerwise.models.source import Location, hub_answers, locate
 
 log = logging.getLogger(__name__)
@@ -37,6 +37,7 @@ POOLINGS = {
 # Modules that turn an embedding into one of the same width.
 AFTER_POOLING = ("Dense", "LayerNorm")
 NEUTRAL = ("Transformer", "Pooling", "Normalize", "Dropout")
+WITHOUT_LAYERS = ("BoW", "StaticEmbedding", "WordEmbeddings")
 TRANSFORMER_SETTINGS = "sentence_bert_config.json"
 PROMPTS = "config_sentence_transformers.json"
 MODULES = "modules.json"
@@ -63,8 +64,18 @@ def entries(location: Location) -> list[dict[str, Any]]:
 
 
 def transformer_folder(location: Location) -> str:
-    """The folder of the transformer among a model's files; empty for the model's own."""
-    return next((str(entry.get("path", "")) for entry in entries(location)), "")
+    """The folder of the transformer among a model's files; empty for the model's own.
+
+    Raises
+    ------
+    LayerwiseError
+        If the first module is a table of embeddings.
+    """
+    first = next(iter(entries(location)), {"type": ""})
+    kind = first["type"].rpartition(".")[2]
+    if kind in WITHOUT_LAYERS:
+        raise unsupported(f"{location.name} begins with {kind}, which has no layers")
+    return str(first.get("path", ""))
 
 
 def module(location: Location, kind: str) -> dict[str, Any] | None:
@@ -86,6 +97,8 @@ class Embedder:
         Pooling of the tokens; ``mean`` where it has none of ours, such as several together.
     prompt : str
         Default prompt in front of each text.
+    include_prompt : bool
+        True if its tokens count in the pooling.
     normalizes : bool
         True if embeddings are scaled to unit length.
     modules : tuple of Module
@@ -97,6 +110,7 @@ class Embedder:
     lower_case: bool = False
     pooling: str = "mean"
     prompt: str = ""
+    include_prompt: bool = True
     normalizes: bool = False
     modules: tuple[nn.Module, ...] = ()
 
@@ -168,6 +182,7 @@ def _of_chain(who: str, chain: list[tuple[str, Any]], **settings: Any) -> Embedd
         log.warning("%s: %s of its embeddings apply to its output only.", who, names)
     return Embedder(
         pooling=POOLINGS.get(pooling, "mean"),
+        include_prompt=all(module.include_prompt for module in poolings),
         normalizes=any(name == "Normalize" for name, _ in chain),
         modules=tuple(modules),
         **settings,
@@ -227,10 +242,16 @@ def merge(model: nn.Module, adapter: HubAdapter | FolderAdapter) -> None:
         # A model without a head has no task.
         config.task_type = None
         base: Any = model
-        if any(key.startswith(f"base_model.model.{head}.") for key in weights):
-            # The adapter's names are those of a model with a head.
+        inner = f"base_model.model.{head}."
+        if any(key.startswith(inner) for key in weights):
+            # The adapter's names are those of a model with a head, which no layer reads.
             base = nn.ModuleDict({head: model})
             base.config = model.config
+            weights = {key: value for key, value in weights.items() if key.startswith(inner)}
+            names = {path.rpartition(".")[2] for path, _ in model.named_modules()}
+            config.modules_to_save = [
+                m for m in config.modules_to_save or () if m in names
+            ] or None
         wrapped = PeftModel(base, config)
         loaded = set_peft_model_state_dict(wrapped, weights)
         # PEFT would leave missing weights random and ignore the others.
@@ -266,7 +287,9 @@ def check_weights(who: str, network: Any, body: nn.Module, info: Any) -> None:
     stack = dissect(body)
     block = re.compile(rf"(?:^|\.){re.escape(stack.path or '?')}\.(\d+)\.")
     matches = ((name, block.search(name)) for name in info["unexpected_keys"])
-    further = [name for name, at in matches if at and int(at[1]) >= stack.depth]
+    # Blocks behind the last may be for the prediction of several tokens, which nothing reads.
+    depth = stack.depth + (getattr(body.config, "num_nextn_predict_layers", None) or 0)
+    further = [name for name, at in matches if at and int(at[1]) >= depth]
     unfit = [*lacking, *further, *(name for name, *_ in info["mismatched_keys"])]
     if unfit:
         raise LayerwiseError(

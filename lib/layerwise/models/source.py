@@ -191,7 +191,7 @@ def why(error: BaseException, location: Location) -> str:
     OSError for most problems, with texts that change.
     """
     text = " ".join(str(error).split())
-    about = {"name": location.name, "revision": location.revision}
+    about = {"name": location.name, "revision": location.revision, "text": text[:300]}
     if memory_fault(error):
         return (
             "it does not fit into memory; set dtype: bfloat16 for it, take a larger machine or "

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from inspect import signature
 from itertools import cycle, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from layerwise.config.models import Model
 from layerwise.corpora.select import SURROGATE
 from layerwise.errors import LayerwiseError
-from layerwise.models.architectures import LONGEST, Anatomy, unsupported
+from layerwise.models.architectures import LONGEST, Anatomy, thresholds, unsupported
 from layerwise.models.source import NO_TOKENIZER
 
 # A tokenizer's output takes hundreds of bytes per token, the ids only a few.
@@ -22,9 +24,25 @@ TEXTS_AT_ONCE = 256
 
 UNLIMITED = 10**9
 
+# Models that read padding up to their longest text, as in training.
+PADDED = ("siglip_text_model", "siglip2_text_model")
+
 # Tokens of two examples, and of a longer one. Batch and length differ, which shows whether a model
 # swaps them.
 LENGTH, LONGER = 5, 9
+
+# Tokens of the longest texts that layers are proved with. Longer ones share a batch only with
+# texts of their length where a config has thresholds beyond.
+PROVED = 1100
+
+
+class Proof(NamedTuple):
+    """Inputs for a few prompts of one length, for the first of them with a longer one, and for it
+    alone. The latter are None where all prompts have one length."""
+
+    example: dict[str, Tensor]
+    padded: dict[str, Tensor] | None = None
+    alone: dict[str, Tensor] | None = None
 
 
 class Texts:
@@ -44,8 +62,12 @@ class Texts:
     ----------
     max_length : int
         The longest prompt in tokens, special tokens included.
+    is_padded : bool
+        True if a text is padded to `max_length`, and its tokens see the padding.
     lower_case : bool
         True to read texts in lower case.
+    thresholds : tuple of int
+        See `layerwise.models.architectures.thresholds`.
     n_embeddings : int
         Number of token embeddings.
 
@@ -68,13 +90,23 @@ class Texts:
         self.n_embeddings = len(embeddings)
         self.device: torch.device = embeddings.device
         if tokenizer.pad_token_id is None or tokenizer.pad_token_id >= self.n_embeddings:
-            # Padding never counts and never reaches another token; any id works.
-            tokenizer.pad_token_id = tokenizer.eos_token_id or 0
+            # Padding never counts and never reaches another token; any id with an embedding works.
+            end = tokenizer.eos_token_id or 0
+            tokenizer.pad_token_id = end if end < self.n_embeddings else 0
         positions = [getattr(network.config, name, None) for name in LONGEST]
         offset = _first_position(network)
         limits = [n - offset for n in positions if isinstance(n, int) and n > 0]
         limits += [tokenizer.model_max_length, UNLIMITED, entry.max_length or UNLIMITED]
         self.max_length = int(min(limits))
+        self.is_padded = network.config.model_type in PADDED
+        self.thresholds = thresholds(network.config, self.max_length)
+        sample = tokenizer("a", add_special_tokens=self.special_tokens)
+        takes_types = "token_type_ids" in signature(network.forward).parameters
+        types = sample.get("token_type_ids", []) if takes_types else []
+        # Of XLNet's last token, for example.
+        self.token_types = (
+            dict(zip(sample["input_ids"], types, strict=False)) if any(types) else {}
+        )
 
     def _embeddings(self, network: Any) -> Tensor:
         try:
@@ -88,8 +120,8 @@ class Texts:
     @property
     def stand_in(self) -> int:
         """The token of an empty text: the end of text, or else the padding."""
-        end = self.tokenizer.eos_token_id
-        return int(self.tokenizer.pad_token_id if end is None else end)
+        end, padding = self.tokenizer.eos_token_id, self.tokenizer.pad_token_id
+        return int(padding if end is None or end >= self.n_embeddings else end)
 
     def prompts(self, texts: Sequence[str]) -> tuple[list[list[int]], list[int]]:
         """Token ids of each text, cut at `max_length`, and the number of tokens cut off each.
@@ -139,29 +171,39 @@ class Texts:
     def inputs(self, prompts: Sequence[Sequence[int]]) -> dict[str, Tensor]:
         """The model's inputs for a batch."""
         rows = [torch.tensor(prompt) for prompt in prompts]
-        return padded("input_ids", rows, self.tokenizer.pad_token_id)
+        padding = self.tokenizer.pad_token_id
+        if self.is_padded:
+            rows = [pad(row, (0, self.max_length - len(row)), value=padding) for row in rows]
+        inputs = padded("input_ids", rows, padding)
+        if self.token_types:
+            types = [torch.tensor([self.token_types.get(i, 0) for i in p]) for p in prompts]
+            inputs["token_type_ids"] = pad_sequence(types, True)
+        return inputs
 
-    @cached_property
-    def _examples(self) -> list[list[int]]:
-        """Two prompts that differ only in their first token, and a longer one."""
+    def proofs(self) -> Iterator[Proof]:
+        """Inputs that prove the layers: of a few tokens, and beyond the largest threshold that a
+        short pass can reach."""
         special = set(self.tokenizer.all_special_ids)
         usual = [i for i in range(self.n_embeddings) if i not in special] or [0]
-        tokens = list(islice(cycle(usual), 1 + LENGTH + LONGER))
-        first, other, further = tokens[1 : LENGTH + 1], tokens[:1], tokens[LENGTH + 1 :]
-        return [first, other + first[1:], further[: self.max_length]]
+        within = [n for n in self.thresholds if n + LONGER <= min(self.max_length, PROVED)]
+        for start in (0, *within[-1:]):
+            tokens = list(islice(cycle(usual), 1 + 2 * start + LENGTH + LONGER))
+            first, further = tokens[1 : start + LENGTH + 1], tokens[start + LENGTH + 1 :]
+            yield Proof(
+                # Two prompts that differ only in their first token, and a longer one.
+                self.inputs([first, tokens[:1] + first[1:]]),
+                self.inputs([first, further[: self.max_length]]),
+                self.inputs([first]),
+            )
 
     def example(self) -> dict[str, Tensor]:
-        """Inputs for two prompts of five tokens, which differ only in their first."""
-        return self.inputs(self._examples[:2])
-
-    def neighbours(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Inputs for the first prompt of the example with a longer one, and alone."""
-        first, _, longer = self._examples
-        return self.inputs([first, longer]), self.inputs([first])
+        """Inputs for two prompts of five tokens."""
+        return next(self.proofs()).example
 
     def fit(self, anatomy: Anatomy, _: int) -> Anatomy:
-        """The anatomy as it is: a text has no prefix."""
-        return anatomy
+        """The anatomy with the thresholds that batches do not cross, and how far it is proved."""
+        beyond = [n for n in self.thresholds if n + LONGER > PROVED]
+        return replace(anatomy, thresholds=self.thresholds, proved=min(beyond, default=UNLIMITED))
 
     def facts(self) -> dict[str, Any]:
         """Settings of the inputs, for the file's record."""
