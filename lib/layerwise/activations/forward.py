@@ -22,7 +22,7 @@ from layerwise.activations.representation import Packed, pack
 from layerwise.errors import LayerwiseError, closest
 from layerwise.io.files import memory_fault
 from layerwise.models import hooks
-from layerwise.models.load import DTYPES, LoadedModel, Prompt, on
+from layerwise.models.load import DTYPES, LoadedModel, Prompt
 from layerwise.vocabulary import OUTPUT
 
 log = logging.getLogger(__name__)
@@ -226,7 +226,7 @@ def _forward(
     longest = int(lengths.max())
     pads = (torch.arange(longest) >= lengths[:, None]).flatten().nonzero()[:, 0]
     inputs = loaded.inputs(prompts)
-    lengths, pads = on(loaded.device, {"lengths": lengths, "pads": pads}).values()
+    lengths, pads = hooks.on(loaded.device, {"lengths": lengths, "pads": pads}).values()
     prefix = loaded.anatomy.prefix or 0
 
     def hand_over(layer: int, sublayer: str, states: Tensor) -> None:
