@@ -21,7 +21,7 @@ from layerwise.config.models import FolderAdapter, HubAdapter
 from layerwise.errors import LayerwiseError, first_line
 from layerwise.extras import require
 from layerwise.models.architectures import dissect, unsupported
-from layerwise.models.source import Location, hub_answers, locate
+from layerwise.models.source import Location, locate
 
 log = logging.getLogger(__name__)
 
@@ -203,12 +203,10 @@ def _loaded(location: Location, entry: dict[str, Any]) -> tuple[str, Any]:
     require("sentence_transformers", "export")
     from sentence_transformers.sentence_transformer import modules
 
-    options: dict[str, Any] = {}
-    if location.revision:
-        options = {"revision": location.revision, "local_files_only": not hub_answers()}
+    kind, options = getattr(modules, name), location.options()
     folder = entry.get("path", "")
     try:
-        return name, getattr(modules, name).load(location.name, subfolder=folder, **options).eval()
+        return name, kind.load(location.name, subfolder=folder, **options).eval()
     except Exception as error:  # missing and damaged files fail in many ways
         raise LayerwiseError(
             f"{location.name}: the module {folder or name} of its embeddings cannot be read "
