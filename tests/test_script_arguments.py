@@ -1,0 +1,70 @@
+"""Settings that scripts pass on to the library."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from helpers.scripts import script
+
+from layerwise.config import Config
+from layerwise.run.plan import Plan
+from layerwise.run.results import Results
+
+CONFIG: dict[str, Any] = {
+    "models": {"m": {"source": {"hub": "o/m"}, "tokens": ["all"]}},
+    "corpora": {"c": {"source": {"file": "c.txt"}}},
+    "tasks": {"own": {"file": "own.csv", "kind": "classification"}},
+    "extract": {"sink_ratio": 7.0, "dtype": "bfloat16"},
+    "scoring": {"threads": 3, "seed": 5},
+    "association": {"directions": {"prompt_entropy": -1}, "seed": 4, "own_texts": {"c": "own"}},
+    "studies": {"s": {"kind": "layer_selection"}},
+}
+
+
+@pytest.fixture
+def arguments(monkeypatch: pytest.MonkeyPatch) -> Namespace:
+    config = Config.of(CONFIG)
+    monkeypatch.setattr(Results, "of_study", lambda _, __, table: table)
+    names = {"study": "s", "model": "m", "revision": "main", "corpus": "c"}
+    files = dict.fromkeys(("output", "summary", "prompts", "views"), Path("x"))
+    return Namespace(config=config, plan=Plan(config), key="k", threads=2, **names, **files)
+
+
+def seen_by(monkeypatch: pytest.MonkeyPatch, function: str) -> dict[str, Any]:
+    """What a function of the library is called with, once it is called."""
+    seen: dict[str, Any] = {}
+
+    def record(*args: Any, **options: Any) -> pd.DataFrame:
+        seen.update(enumerate(args))
+        seen.update(options)
+        return pd.DataFrame()
+
+    monkeypatch.setattr(function, record)
+    return seen
+
+
+def test_selection_takes_directions_own_texts_and_seed(
+    arguments: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = seen_by(monkeypatch, "layerwise.association.selection.select_layers")
+    for function in ("association.selection.summarize", "io.tables.write", "io.tables.write_csv"):
+        seen_by(monkeypatch, f"layerwise.{function}")
+    script("select_layers").main(arguments)
+    assert seen[2]["prompt_entropy"] == -1 and seen[2]["curvature"] is not None
+    assert seen["own_texts"] == {"c": "own"} and seen["seed"] == 4 and seen["prompts"] == "prompts"
+
+
+def test_scoring_takes_sinks_precision_threads_and_keys(
+    arguments: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = seen_by(monkeypatch, "layerwise.tasks.evaluate.evaluate")
+    arguments.parts, arguments.output = [], Path("scores.parquet")
+    script("evaluate_model").main(arguments)
+    assert (seen["extraction"].sink_ratio, seen["extraction"].dtype) == (7.0, "bfloat16")
+    assert seen["threads"] == 2 and seen["scoring"].seed == 5
+    assert seen["keys"] == arguments.plan.keys.scores("m", "main")
+    assert list(seen[1]) == ["own"]
