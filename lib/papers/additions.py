@@ -88,9 +88,10 @@ def mlps_write_the_valley(release: Release) -> Iterator[Row]:
     ranks = release.stages()
     for block in (3, 6, 7, 8, 12):
         yield number("effective rank of the MLP's output", f"block {block}", ranks["mlp"][block])
-    changes = release.changes_of_rank()["mlp"]
-    windows = changes.rolling(5).sum().dropna()
-    yield number("windows of five blocks with a larger fall", "", (windows < totals[-1]).sum())
+    falls = release.changes_of_rank()["mlp"].to_numpy()
+    windows = np.convolve(falls, np.ones(5), "valid")
+    larger = int((windows < totals[-1] - 1e-9).sum())
+    yield number("windows of five blocks with a larger fall", "", larger)
 
 
 def slope(x: Floats, y: list[float]) -> stats.Estimate:
@@ -112,8 +113,8 @@ def output_gets_worse(release: Release) -> Iterator[Row]:
         )
         yield number("tasks with a lower score", layer, (change < 0).sum())
     for task_type, tasks in by_type(after):
-        change = stats.mean_ci(changes["output"][tasks], after.sources[tasks])
-        yield row("change of the score", f"output, {task_type}", change, CLUSTERS, 100)
+        of_type = stats.mean_ci(changes["output"][tasks], after.sources[tasks])
+        yield row("change of the score", f"output, {task_type}", of_type, CLUSTERS, 100)
 
 
 def by_type(curves: ScoreCurves) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
@@ -136,8 +137,9 @@ def entropy_predicts_no_gain(release: Release) -> Iterator[Row]:
         gains = [centred(100 * (b.values - a.values)) for a, b in pairwise(scores)]
         draws, n = resampled(sources), len(np.unique(sources))
         for metric in METRICS:
-            curves = [release.curve(PYTHIA, metric, revision=r).loc[layers] for r in revisions]
-            changes = [centred((b - a).to_numpy()) for a, b in pairwise(curves)]
+            of_layers = [release.curve(PYTHIA, metric, revision=r) for r in revisions]
+            curves = [np.asarray(curve.to_numpy()[layers], float) for curve in of_layers]
+            changes = [centred(b - a) for a, b in pairwise(curves)]
             rho = correlation(changes, gains, np.full(len(sources), 1 / len(sources)))
             low, high = np.quantile(
                 [correlation(changes, gains, w) for w in draws], [0.025, 0.975]
