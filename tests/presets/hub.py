@@ -221,12 +221,14 @@ def add_data(
 
 
 def add_texts(home: Path, repository: str, config: str | None, split: str) -> None:
-    """WikiText's validation split for any of its splits; of others news texts, in their columns.
+    """News texts, in the columns of the data set, with a row that lacks something.
 
-    Each of those has a row that lacks something.
+    WikiText's stand between headings and blank lines, as there.
     """
     if repository == "Salesforce/wikitext":
-        table = pd.read_parquet(SHARED / "texts" / "wikitext-103-validation.parquet")
+        texts = list(news("lee_background"))
+        lines = [line for text in texts for line in (" = A heading = \n", "", text)]
+        table = pd.DataFrame({"text": lines})
     else:
         rows = [COLUMNS[repository](first, second) for first, second in _halves()]
         table = pd.DataFrame([*rows, dict.fromkeys(rows[0])])

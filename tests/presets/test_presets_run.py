@@ -161,6 +161,7 @@ def smaller(config: dict[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
             config["tasks"] = {name: config["tasks"][name] for name in sizes["tasks"]}
             for name in left_out:
                 config.get("corpora", {}).pop(name, None)
+                config.get("association", {}).get("text_sources", {}).pop(name, None)
             for study in config["studies"].values():
                 if "tasks" in study:
                     study["tasks"] = [name for name in study["tasks"] if name not in left_out]
@@ -178,7 +179,7 @@ def smaller(config: dict[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def home(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The hub's caches, for all presets; those of this process too."""
     pytest.importorskip("gensim", reason="package with the texts of the stand-ins")
     return tmp_path_factory.mktemp("hub")
