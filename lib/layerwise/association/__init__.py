@@ -20,7 +20,11 @@ docs/statistics.md has the share of unrelated curves beyond it.
 
 from __future__ import annotations
 
-from functools import lru_cache
+import sys
+from functools import cache, lru_cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -85,7 +89,7 @@ def features(measure: str, curves: Floats) -> Floats:
     """Values that an association correlates, shape (k, m), of k curves, shape (k, n).
 
     Residuals given depth, ranks, the signs of all differences of two layers, or distances between
-    all layers (double-centred; Székely et al. 2007, definition 3).
+    all layers (double-centred by dcor; Székely et al. 2007, definition 3).
     """
     if measure == "r":
         return residuals(curves)
@@ -96,9 +100,37 @@ def features(measure: str, curves: Floats) -> Floats:
         one, other = np.triu_indices(curves.shape[1], 1)
         return np.sign(curves[:, one] - curves[:, other])
     distances = np.abs(curves[:, :, None] - curves[:, None])
-    by_layer = distances.mean(axis=1)
-    means = by_layer[:, :, None] + by_layer[:, None] - by_layer.mean(axis=1)[:, None, None]
-    return np.asarray((distances - means).reshape(len(curves), -1))
+    centred = _dcor().double_centered
+    return np.array([centred(of_curve).ravel() for of_curve in distances])
+
+
+@cache
+def _dcor() -> ModuleType:
+    """The package dcor without what numba compiles, which takes 6 s in every process.
+
+    Users who import dcor get the compiled package.
+    """
+    numba: Any = import_module("numba")
+    before = {name: value for name, value in sys.modules.items() if _is_dcor(name)}
+    compiled, vectorize = numba.config.DISABLE_JIT, numba.guvectorize
+    for name in before:
+        del sys.modules[name]
+    try:
+        numba.config.DISABLE_JIT, numba.guvectorize = (
+            True,
+            lambda *_, **__: lambda function: function,
+        )
+        import dcor
+    finally:
+        numba.config.DISABLE_JIT, numba.guvectorize = compiled, vectorize
+        for name in filter(_is_dcor, [*sys.modules]):
+            del sys.modules[name]
+        sys.modules.update(before)
+    return dcor  # type: ignore[no-any-return]
+
+
+def _is_dcor(module: str) -> bool:
+    return module.partition(".")[0] == "dcor"
 
 
 def slopes(metric: Floats, scores: Floats) -> Floats:
