@@ -195,7 +195,9 @@ def choice_rates(kind: str, n: int, signal: bool, n_samples: int) -> np.ndarray:
     """Shares of samples with a miss and with a recommendation, shape (depths, 2)."""
     found = []
     for scores in drawn_scores(kind, n, signal, n_samples):
-        tables = [choose_by_scores(scores[-depth:], KINDS[kind]) for depth in DEPTHS]
+        tables = [
+            choose_by_scores(scores[-depth:], KINDS[kind], significant=True) for depth in DEPTHS
+        ]
         missed = [misses(c.table["difference_low"], c.table["difference_high"]) for c in tables]
         found.append([missed, [c.layer != len(c.table) - 1 for c in tables]])
     return np.mean(found, axis=0).T
@@ -463,7 +465,9 @@ def print_power(n_samples: int = 200) -> None:
                     Score(p.mean(), n_runs=n, n_train=n - n // FOLDS, baseline=0.5, parts=p / n)
                     for p in norm.cdf(latent) < shares
                 ]
-                found += choose_by_scores(scores, "classification").layer == BETTER
+                found += (
+                    choose_by_scores(scores, "classification", significant=True).layer == BETTER
+                )
             say(f"classes {n:5} {100 * lead:5.1f} {found / n_samples:.2f}")
     rng = np.random.default_rng(0)
     for n_tasks in (5, 8, 16, 32):

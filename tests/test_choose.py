@@ -119,18 +119,23 @@ def test_the_cheapest_layer_that_is_not_worse() -> None:
     near = output.copy()
     near[[0, 399]] = False, True
     layers = [of_rows(np.arange(400) < 200), of_rows(near), of_rows(output), of_rows(output)]
-    known = {
-        within: choose_by_scores(layers, "classification", within=within)
+    chosen = {
+        (within, certain): choose_by_scores(
+            layers, "classification", within=within, significant=certain
+        )
         for within in (0, 0.1, 5, 100)
+        for certain in (False, True)
     }
-    assert [one.layer for one in known.values()] == [2, 2, 1, 0]
-    assert known[5].advice == "Use layer 1 of 3."
+    assert [chosen[within, True].layer for within in (0, 0.1, 5, 100)] == [2, 2, 1, 0]
+    assert [chosen[within, False].layer for within in (0, 0.1, 5, 100)] == [3, 1, 1, 0]
+    certain = chosen[5, True]
+    assert certain.advice == "Use layer 1 of 3."
     assert (
-        known[5].reason.startswith("It scores 0.75 (95% CI 0.")
-        and "+0.0 points" in known[5].reason
+        certain.reason.startswith("It scores 0.75 (95% CI 0.") and "0.0 points" in certain.reason
     )
+    assert "the probability that it loses more than 5 is 0.0" in chosen[5, False].reason
     none = choose_by_scores([layers[0], layers[3]], "classification", within=5)
-    assert none.layer == 1 and none.reason.startswith("No earlier layer")
+    assert none.layer == 1 and none.reason.startswith("No earlier layer is expected")
 
 
 def test_within_needs_labels(folder: Path, tmp_path: Path) -> None:
@@ -299,21 +304,52 @@ def test_labels_that_give_no_score() -> None:
         choose_by_scores([none, none], "pairs")
 
 
-def test_equal_layers_are_not_chosen() -> None:
+def test_equal_layers_are_not_significantly_better() -> None:
     rng = np.random.default_rng(0)
     chosen = []
     for _ in range(30):
         right = rng.normal(size=120) + rng.normal(size=(32, 120)) > -0.5
-        chosen.append(choose_by_scores([of_rows(one) for one in right], "tags").layer)
+        layers = [of_rows(one) for one in right]
+        chosen.append(choose_by_scores(layers, "tags", significant=True).layer)
     assert sum(layer != 31 for layer in chosen) <= 3
+
+
+def test_the_expected_gain_loses_least_on_curves_of_any_shape() -> None:
+    """Against the output and the highest score, with few rows and many; intervals nearly hold."""
+    rng = np.random.default_rng(0)
+    depth = np.linspace(0, 1, 13)
+    smooth = 0.1**2 * np.exp(-(((depth[:, None] - depth) / 0.2) ** 2) / 2)
+    spread = np.sort(rng.uniform(size=20_000) + rng.normal(0, 0.1, 20_000))
+    covered = []
+    for n in (40, 200, 1000):
+        losses: dict[str, list[float]] = {"gain": [], "score": [], "output": []}
+        for _ in range(200):
+            curve = 0.6 + 0.1 * (depth - 1) + rng.multivariate_normal(0 * depth, smooth)
+            curve = (curve + rng.normal(0, 0.02, 13)).clip(0.02, 0.98)
+            # Layers mostly have the same rows right.
+            rows = rng.uniform(size=(n, 1)) + rng.normal(0, 0.1, (n, 13))
+            right = rows < np.quantile(spread, curve)
+            intervals = by_scores.Intervals([of_rows(one) for one in right.T], "classification")
+            gain, error = by_scores.expected_gains(intervals.scores, intervals.covariance(), depth)
+            chosen = {"gain": gain.argmax(), "score": intervals.scores.argmax(), "output": 12}
+            for rule, layer in chosen.items():
+                losses[rule].append(curve.max() - curve[layer])
+            off = np.abs(gain - curve + curve[-1])[:-1]
+            covered.append((off < 1.96 * error[:-1]).mean())
+        means = {rule: np.mean(loss) for rule, loss in losses.items()}
+        assert means["gain"] <= min(means.values()) + 0.001, (n, means)
+    assert 0.85 < np.mean(covered) < 0.98
 
 
 def test_a_layer_that_leads_by_pairs_of_rows_is_chosen() -> None:
     output = np.arange(200) < 120
     layers = [of_rows(output), of_rows(output | (np.arange(200) > 188)), of_rows(output)]
     choice = choose_by_scores(layers, "classification")
-    assert choice.layer == 1
-    assert choice.sentence.startswith("Use layer 1 of 2. Layer 1 scores 0.66 (95% CI 0.")
+    assert choice.layer == 1 and choice.reason.startswith("It scores 0.66 (95% CI 0.")
+    assert "Expected gain over the output: 5.4 points (95% CI" in choice.reason
+    assert choice.reason.endswith(", significant.")
+    certain = choose_by_scores(layers, "classification", significant=True)
+    assert certain.layer == 1 and "Lead over the output: 5.5 points (95% CI" in certain.reason
     row = choice.table.iloc[1]
     assert row["difference"] == pytest.approx(11 / 200) and 0 < row["difference_low"] < 11 / 200
 
@@ -321,18 +357,18 @@ def test_a_layer_that_leads_by_pairs_of_rows_is_chosen() -> None:
 def test_ties_are_reported() -> None:
     all_right, most = of_rows(np.ones(100, bool)), of_rows(np.arange(100) < 90)
 
-    def conclusion(*found: Score) -> tuple[int, str]:
-        choice = choose_by_scores(found, "classification")
+    def conclusion(*layers: Score, significant: bool = False) -> tuple[int, str]:
+        choice = choose_by_scores(layers, "classification", significant=significant)
         return choice.layer, choice.reason
 
     layer, reason = conclusion(all_right, all_right, all_right)
-    assert layer == 2 and reason.startswith("All 3 layers score 1.00 (95% CI 0.96 to 1.00)")
+    assert layer == 2 and reason.startswith("It scores 1.00 (95% CI 0.96 to 1.00)")
+    assert reason.endswith("these labels are too easy.")
     layer, reason = conclusion(most, all_right, all_right)
-    assert layer == 2 and reason.startswith("Layers 1 and 2 each score 1.00 (")
-    assert reason.endswith("; no layer scores higher.")
-    layer, reason = conclusion(all_right, all_right, most)
-    assert layer == 0 and reason.startswith("Layers 0 and 1 each score 1.00")
-    layer, reason = conclusion(most, all_right)
+    assert layer == 2 and reason.endswith("no other layer is expected to score higher.")
+    layer, reason = conclusion(all_right, all_right, most, significant=True)
+    assert layer == 0 and "Lead over the output: 10.0 points" in reason
+    layer, reason = conclusion(most, all_right, significant=True)
     assert layer == 1 and reason.endswith("no other layer scores higher.")
 
 
@@ -503,6 +539,8 @@ def test_several_layers_of_a_model(folder: Path, tmp_path: Path) -> None:
     assert status == 0, said
     assert "Of 2 layers together" in said and "last 2, averaged" in said
     choice = lw.choose(folder, texts, list(frame["label"]), layers=2)
+    assert choice.rows.startswith("Read 80 of 80 labelled rows, classification: 2 classes (")
+    assert html.escape(choice.rows) in choice._repr_html_()
     assert choice.several is not None and len(choice.several) == 6
     for written in (pd.read_csv(files["--csv"]), pd.read_json(files["--json"])):
         several = written[written["used"].isin(choice.several["used"])]

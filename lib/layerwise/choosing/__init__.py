@@ -1,8 +1,8 @@
 """Choose a layer of one model, from labels or from published scores of models of its kind.
 
-With labels, every layer has a score, and the best one, or the cheapest that is not worse, is
-compared with the model's output. Without labels, the answer is the output, unless another rule
-loses significantly less in the published models of this kind.
+With labels, every layer has a score, and the answer is the layer of the least expected loss, or
+the cheapest that is expected to lose little. Without labels, the answer is the output, unless
+another rule loses significantly less in the published models of this kind.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ def choose(
     tokens: str | None = None,
     within: float | None = None,
     layers: int | None = None,
+    significant: bool = False,
     kind: str | None = None,
     column: str | None = None,
     max_length: int | None = None,
@@ -50,10 +51,12 @@ def choose(
     tokens : str, optional
         Token selection; by default ``drop_first`` for causal models, else ``all``.
     within : float, optional
-        Recommend the cheapest layer that loses at most so many points (hundredths of the score)
-        against the output.
+        Recommend the cheapest layer that is expected to lose at most so many points (hundredths of
+        the score) against the output.
     layers : int, optional
         Compare so many layers together, concatenated and averaged, with the best one.
+    significant : bool
+        Recommend another layer than the output only if its lead is significant.
     kind : {'classification', 'regression'}, optional
         Kind of the labels; by default classes, unless they are more than 20 numbers that are not
         whole or hardly repeat.
@@ -87,8 +90,8 @@ def choose(
         data = sample_texts(prompts) if labels is None else labels_of(prompts, labels, kind)
     if isinstance(data, Labels):
         data, _ = with_copies_together(data)
-    elif within is not None or layers is not None:
-        name = "layers" if within is None else "within"
+    elif within is not None or layers is not None or significant:
+        name = "significant" if significant else "layers" if within is None else "within"
         raise LayerwiseError(f"{name} needs labels; give --labels.", code="conflict")
     with open_model(
         model, tokenizer, max_length=max_length, revision=revision, device=device, dtype=dtype
@@ -103,7 +106,8 @@ def choose(
         if not isinstance(data, Labels):
             return choose_by_evidence(loaded, tokens)
         scores: Any = score_labels(loaded, data, tokens, threads, keep_vectors=layers is not None)
-        choice = choose_by_scores(scores, data.kind, tokens, within)
+        choice = choose_by_scores(scores, data.kind, tokens, within, significant=significant)
+        choice = replace(choice, rows=f"Read {data.described(len(data.labels))}.")
         if layers is None:
             return choice
         vectors = [score.columns for score in scores]

@@ -1,4 +1,4 @@
-"""Choose a layer by its scores on labels: the best, or the cheapest that is not worse.
+"""Choose a layer by its scores on labels: of the least expected loss, or the cheapest.
 
 Layers, and several layers together, are compared with the model's output.
 """
@@ -34,19 +34,26 @@ SCORES = {
 
 
 def choose_by_scores(
-    scores: Sequence[Score], kind: str, tokens: str = "all", within: float | None = None
+    scores: Sequence[Score],
+    kind: str,
+    tokens: str = "all",
+    within: float | None = None,
+    *,
+    significant: bool = False,
 ) -> Choice:
     """Choose by the scores of layers 0 to L, the last of which is the output.
 
-    Another layer is chosen if it is the best and significantly better than the output. With
-    `within`, the first layer is chosen that loses at most so many points by the lower end of its
-    interval.
+    The layer of the largest expected gain over the output (`expected_gains`) is chosen, which is
+    the one of the least expected loss. With `significant`, the best layer is chosen if it is
+    significantly better than the output; with `within`, the first layer of which the expected
+    loss against the output is at most so many points.
 
     The best layer is selected among L + 1, and an interval that ignores this would be too high.
-    The intervals here hold for all layers together: their quantile is that of the largest |t| over
-    layers, with the correlation between layers (`layerwise.stats.simultaneous_ci`). With it,
-    intervals of accuracies are Wilson's, those of correlations are on Fisher's z scale, and those
-    of R² end at 1, so they stay in the range of the score.
+    The intervals of scores and differences hold for all layers together: their quantile is that of
+    the largest |t| over layers, with the correlation between layers
+    (`layerwise.stats.simultaneous_ci`). With it, intervals of accuracies are Wilson's, those of
+    correlations are on Fisher's z scale, and those of R² end at 1, so they stay in the range of
+    the score.
 
     Raises
     ------
@@ -58,25 +65,54 @@ def choose_by_scores(
         why = next(one.why for one in scores if one.parts is None)
         raise LayerwiseError(f"These labels give no score: {why}.", code="undefined")
     intervals = Intervals([*scored.values()], kind)
-    low, high = intervals.of_scores()
+    table = pd.DataFrame({"score": intervals.scores}, index=pd.Index(scored, name="layer"))
+    table["low"], table["high"] = intervals.of_scores()
     lead = intervals.of_differences(-1)
-    table = pd.DataFrame(
-        {
-            "score": intervals.scores,
-            "low": low,
-            "high": high,
-            "difference": lead.estimate,
-            "difference_low": lead.low,
-            "difference_high": lead.high,
-        },
-        index=pd.Index(scored, name="layer"),
-    )
+    table["difference"], table["difference_low"], table["difference_high"] = lead[:3]
+    depth = np.array([*scored]) / max(1, len(scores) - 1)
+    gain, error = expected_gains(intervals.scores, intervals.covariance(), depth)
+    quantile = norm.isf(0.025)
+    table["gain"], table["gain_low"] = gain, gain - quantile * error
+    table["gain_high"] = gain + quantile * error
     table = table.reindex(range(len(scores))).reset_index().assign(n=scores[-1].n_runs)
     if within is None:
-        layer, reason = _conclusion(table, scores[-1].baseline or 0.0)
+        layer, reason = _conclusion(table, scores[-1].baseline or 0.0, significant=significant)
     else:
-        layer, reason = _cheapest(table, within)
+        layer, reason = _cheapest(table, within, significant=significant)
     return Choice(layer, advice(layer, len(scores) - 1), reason, tokens, SCORES[kind], table)
+
+
+# What is expected of a curve of scores before it is measured (docs/statistics.md).
+DECLINE = 0.1
+"""Decline of the mean curve from the output to the embeddings."""
+SPREAD, LENGTH = 0.1, 0.2
+"""Standard deviation of smooth departures from it, and the depth over which they change."""
+ROUGHNESS = 0.02
+"""Standard deviation of each layer on its own."""
+
+
+def expected_gains(scores: Any, covariance: Any, depth: Any) -> tuple[Any, Any]:
+    """Posterior means, and standard deviations, of each score's difference from the last one.
+
+    The curve of true scores over depth is a Gaussian process of unknown level that declines away
+    from the output. Noisy scores are shrunk towards their neighbours and towards this curve, so
+    few rows favour the output, and many rows the highest score.
+
+    Parameters
+    ----------
+    scores, depth : array, shape (k,)
+    covariance : array, shape (k, k)
+        Of the errors of the scores.
+    """
+    apart = depth[:, None] - depth
+    prior = SPREAD**2 * np.exp(-((apart / LENGTH) ** 2) / 2) + ROUGHNESS**2 * np.eye(len(depth))
+    prior += 1  # The level of the curve may be anything.
+    expected = DECLINE * (depth - 1)
+    weights = np.linalg.solve(prior + covariance, prior).T
+    means = expected + weights @ (scores - expected)
+    errors = prior - weights @ prior
+    variance = np.diag(errors) + errors[-1, -1] - 2 * errors[:, -1]
+    return means - means[-1], np.sqrt(variance.clip(0))
 
 
 class Intervals:
@@ -90,6 +126,12 @@ class Intervals:
         self.groups = np.arange(len(self.rows)) if groups is None else groups
         self.scores = self.rows.mean(axis=0)
         self.factor = widening(scores[-1], kind)
+
+    def covariance(self) -> Any:
+        """Covariance of the errors of the scores, by groups."""
+        more = (self.rows - self.scores) / len(self.rows)
+        sums = np.stack([np.bincount(self.groups, column) for column in more.T], axis=1)
+        return self.factor**2 * len(sums) / (len(sums) - 1) * sums.T @ sums
 
     def of_scores(self) -> tuple[Any, Any]:
         """Ends of the intervals of the scores."""
@@ -139,52 +181,53 @@ def interval(score: stats.Estimate, kind: str) -> tuple[Any, Any]:
     return low, high
 
 
-def _conclusion(table: pd.DataFrame, guessing: float) -> tuple[int, str]:
+def _conclusion(table: pd.DataFrame, guessing: float, *, significant: bool) -> tuple[int, str]:
     """The layer to use, and the reason.
 
     Another layer than the output has to score higher than the output and than guessing.
     """
     rows: Any = table.to_dict("records")
-    output, best = rows[-1], rows[int(np.nanargmax(table["score"]))]
-    last = len(table) - 1
-    tied = table.loc[table["score"] >= best["score"] - 1e-12, "layer"].tolist()
-    score = with_ends(best)
-    if len(tied) == len(table):
-        return last, f"All {len(tied)} layers score {score}: these labels are too easy."
-    *most, one = map(str, tied)
-    name = f"Layers {', '.join(most)} and {one} each score" if most else f"Layer {one} scores"
-    if output["layer"] in tied:
-        return last, (
-            f"{name} {score}; no layer scores higher."
-            if most
-            else f"It scores {score}, and no other layer scores higher."
-        )
-    lead = (
-        f"{100 * best['difference']:.1f} points above the output "
-        f"({100 * best['difference_low']:.1f} to {100 * best['difference_high']:.1f})"
-    )
+    column = "difference" if significant else "gain"
+    output, best = rows[-1], rows[int(np.nanargmax(table[column]))]
+    last, layer = output["layer"], best["layer"]
+    if best[column] <= 1e-12:
+        verb = "scores" if significant else "is expected to score"
+        easy = "; these labels are too easy" if np.ptp(table["score"]) == 0 else ""
+        return last, f"It scores {with_ends(output)}, and no other layer {verb} higher{easy}."
     if best["low"] <= guessing:
-        return last, f"{name} highest, {score}, not better than guessing ({guessing:.2f})."
-    if best["difference_low"] > 0:
-        return int(best["layer"]), f"{name} {score}, {lead}."
-    return last, (
-        f"It scores {with_ends(output)}. {name} {best['score']:.2f}, {lead}, which is not "
-        "significant."
-    )
-
-
-def _cheapest(table: pd.DataFrame, within: float) -> tuple[int, str]:
-    """The first layer that loses at most so many points, and the reason."""
-    last = len(table) - 1
-    enough = table.index[table["difference_low"] >= -within / 100]
-    layer = int(enough[0]) if len(enough) else last
-    if layer == last:
-        return last, f"No earlier layer is certain to lose at most {within:g} points."
-    row: Any = table.to_dict("records")[layer]
+        score = f"{with_ends(best)}, not better than guessing ({guessing:.2f})"
+        return last, f"Layer {layer} is ahead with {score}."
+    if significant and best["difference_low"] <= 0:
+        lead = f"layer {layer} scores {best['score']:.2f}, {_points(best, column)} above it"
+        return last, f"It scores {with_ends(output)}; {lead}, which is not significant."
+    certain = "significant" if best["difference_low"] > 0 else "not significant"
+    what = "Lead" if significant else "Expected gain"
     return layer, (
-        f"It scores {with_ends(row)}, {100 * row['difference']:+.1f} points against the output "
-        f"({100 * row['difference_low']:+.1f} to {100 * row['difference_high']:+.1f})."
+        f"It scores {with_ends(best)}. {what} over the output: {_points(best, column)}, {certain}."
     )
+
+
+def _points(row: Any, column: str) -> str:
+    """A difference in points, with its interval."""
+    value, low, high = (100 * row[column + end] for end in ("", "_low", "_high"))
+    return f"{value:.1f} points (95% CI {low:.1f} to {high:.1f})"
+
+
+def _cheapest(table: pd.DataFrame, within: float, *, significant: bool) -> tuple[int, str]:
+    """The first layer that is expected, or certain, to lose at most so many points, and why."""
+    last = len(table) - 1
+    column, bound = ("difference", "difference_low") if significant else ("gain", "gain")
+    layer = next((n for n in range(last) if table.loc[n, bound] >= -within / 100), last)
+    if layer == last:
+        what = "certain" if significant else "expected"
+        return last, f"No earlier layer is {what} to lose at most {within:g} points."
+    row: Any = table.to_dict("records")[layer]
+    reason = f"It scores {with_ends(row)}, {_points(row, column)} against the output"
+    if significant:
+        return layer, f"{reason}."
+    error = (row["gain_high"] - row["gain"]) / norm.isf(0.025)
+    more = norm.cdf((-within / 100 - row["gain"]) / error) if error else 0.0
+    return layer, f"{reason}; the probability that it loses more than {within:g} is {more:.2f}."
 
 
 class Comparison(NamedTuple):

@@ -35,14 +35,17 @@ class Choice:
         Name of the score; empty without labels.
     table : DataFrame
         With labels a row per layer: layer, score, low, high, difference (from the output),
-        difference_low, difference_high, n. The 95% intervals hold for all layers together, which
-        corrects for selecting one; `choose_by_scores` says how. Without labels a row per rule:
+        difference_low, difference_high, gain (expected over the output), gain_low, gain_high, n.
+        The 95% intervals of scores and differences hold for all layers together, which corrects
+        for selecting one; `choose_by_scores` says how. Without labels a row per rule:
         rule, layer, loss, low, high, n_models, as `layerwise.association.published`; `layer` is
         null for metrics that were not computed.
     several : DataFrame, optional
         As `compare_several`, if several layers were asked for.
     together : Combination, optional
         Layers to use together, if they score significantly higher than the best layer.
+    rows : str
+        The labelled rows that were read: their number, kind, and classes with their rows.
     """
 
     layer: int
@@ -53,6 +56,7 @@ class Choice:
     table: pd.DataFrame = field(repr=False)
     several: pd.DataFrame | None = field(default=None, repr=False)
     together: Combination | None = None
+    rows: str = ""
 
     @property
     def whole_table(self) -> pd.DataFrame:
@@ -72,9 +76,10 @@ class Choice:
         return f"{self.advice} {self.reason}"
 
     def _repr_html_(self) -> str:
-        """The advice, its reason and the table, for notebooks."""
+        """The rows read, the advice, its reason and the table, for notebooks."""
         table = self.whole_table.round(3).to_html(index=False, na_rep="–")
-        return f"<p><b>{html.escape(self.advice)}</b> {html.escape(self.reason)}</p>{table}"
+        rows, advice, reason = map(html.escape, (self.rows, self.advice, self.reason))
+        return f"<p>{rows} <b>{advice}</b> {reason}</p>{table}"
 
     def export_command(self, model: str, **options: object) -> str:
         """The shell command that saves a model that gives the vectors that were scored.

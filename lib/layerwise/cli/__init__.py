@@ -176,10 +176,18 @@ def choose(
         float | None,
         Option(
             min=0,
-            help="With --labels: choose the cheapest layer that loses at most this many points "
-            "against the output.",
+            help="With --labels: choose the cheapest layer that is expected to lose at most this "
+            "many points against the output.",
         ),
     ] = None,
+    significant: Annotated[
+        bool,
+        Option(
+            "--significant",
+            help="With --labels: choose another layer than the output only if its lead is "
+            "significant.",
+        ),
+    ] = False,
     layers: Annotated[
         int | None,
         Option(
@@ -209,10 +217,9 @@ def choose(
 
     Example: layerwise choose HuggingFaceTB/SmolLM2-135M --labels reviews.csv
     """
-    if within is not None and labels is None:
-        raise LayerwiseError("--within needs --labels.", code="conflict")
-    if layers is not None and labels is None:
-        raise LayerwiseError("--layers needs --labels.", code="conflict")
+    for name, value in {"within": within, "layers": layers, "significant": significant}.items():
+        if value not in (None, False) and labels is None:
+            raise LayerwiseError(f"--{name} needs --labels.", code="conflict")
     if kind is not None and (labels is None or labels.is_dir()):
         raise LayerwiseError("--kind needs --labels with a file.", code="conflict")
     if (texts is None) == (labels is None):
@@ -256,6 +263,7 @@ def choose(
         tokens=tokens,
         within=within,
         layers=layers,
+        significant=significant,
         device=device,
         threads=threads,
         **options,
