@@ -217,11 +217,12 @@ def _cheapest(table: pd.DataFrame, within: float, *, significant: bool) -> tuple
     """The first layer that is expected, or certain, to lose at most so many points, and why."""
     last = len(table) - 1
     column, bound = ("difference", "difference_low") if significant else ("gain", "gain")
-    layer = next((n for n in range(last) if table.loc[n, bound] >= -within / 100), last)
+    rows: Any = table.to_dict("records")
+    layer = next((n for n in range(last) if rows[n][bound] >= -within / 100), last)
     if layer == last:
         what = "certain" if significant else "expected"
         return last, f"No earlier layer is {what} to lose at most {within:g} points."
-    row: Any = table.to_dict("records")[layer]
+    row = rows[layer]
     reason = f"It scores {with_ends(row)}, {_points(row, column)} against the output"
     if significant:
         return layer, f"{reason}."
