@@ -23,7 +23,7 @@ ROUGH = "x"  # marker of few prompts
 
 def line(
     ax: Axes,
-    part: pd.DataFrame,
+    subset: pd.DataFrame,
     x: str,
     y: str = "value",
     ends: Sequence[str] = ("low", "high"),
@@ -33,16 +33,16 @@ def line(
     **style: Any,
 ) -> None:
     """Draw a line with its band, with crosses if it is of fewer than `FEW` prompts."""
-    part = part.sort_values(x).astype({x: float})
+    subset = subset.sort_values(x).astype({x: float})
     style = {"color": theme.INK} | style
-    if "n" in part and part["n"].between(1, FEW - 1).any():
+    if "n" in subset and subset["n"].between(1, FEW - 1).any():
         style |= {"marker": ROUGH, "markersize": 4}
-    if {*ends} <= {*part} and part[[*ends]].notna().any(axis=None):
-        lower, upper = (scale * part[end].astype(float) for end in ends)
-        ax.fill_between(part[x], lower, upper, color=style["color"], alpha=shade, linewidth=0)
-        if len(part) == 1:
-            ax.vlines(part[x], lower, upper, color=style["color"], linewidth=0.8)
-    ax.plot(part[x], scale * part[y].astype(float), **style)
+    if {*ends} <= {*subset} and subset[[*ends]].notna().any(axis=None):
+        lower, upper = (scale * subset[end].astype(float) for end in ends)
+        ax.fill_between(subset[x], lower, upper, color=style["color"], alpha=shade, linewidth=0)
+        if len(subset) == 1:
+            ax.vlines(subset[x], lower, upper, color=style["color"], linewidth=0.8)
+    ax.plot(subset[x], scale * subset[y].astype(float), **style)
 
 
 def dots(
@@ -63,9 +63,9 @@ def dots(
         draw, at = (ax.vlines, t["x"]) if vertical else (ax.hlines, t["y"])
         draw(at, low, high, color=colour, linewidth=1.0, alpha=0.6)
     style = {"markersize": 4.5, "markeredgewidth": 0.9, "zorder": 3} | style
-    for full, part in t.groupby("filled"):
+    for full, subset in t.groupby("filled"):
         face = {"color": colour if full else "white", "markeredgecolor": colour}
-        ax.plot(part["x"], part["y"], **dot(**style, **face))
+        ax.plot(subset["x"], subset["y"], **dot(**style, **face))
 
 
 def points(ax: Axes, x: Any, y: Any, **style: Any) -> None:
@@ -159,11 +159,11 @@ def step_label(names: Iterable[str]) -> str:
     return "Training step" if all(step_of(n) is not None for n in names) else "Checkpoint"
 
 
-def metric_axis(part: pd.DataFrame) -> str:
+def metric_axis(subset: pd.DataFrame) -> str:
     """Label of the axis of a panel's metric or score."""
-    alphas, normals = part["alpha"].unique(), part["normalization"].unique()
+    alphas, normals = subset["alpha"].unique(), subset["normalization"].unique()
     return axis_label(
-        str(part["metric"].iloc[0]),
+        str(subset["metric"].iloc[0]),
         alphas[0] if len(alphas) == 1 else None,
         str(normals[0]) if len(normals) == 1 else "raw",
     )

@@ -112,9 +112,9 @@ class Facets:
 
     def curves(self, panel: Panel) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
         """Each curve of a panel: its colour, marker and line style, and its rows."""
-        for (colour, dash), part in panel.table.groupby(["colour", "dashes"], observed=True):
+        for (colour, dash), subset in panel.table.groupby(["colour", "dashes"], observed=True):
             style = self.styles[str(colour)] or {"color": self.colour(panel)}
-            yield style | ({"linestyle": self.dashes[str(dash)]} if dash else {}), part
+            yield style | ({"linestyle": self.dashes[str(dash)]} if dash else {}), subset
 
     def colour(self, panel: Panel) -> str:
         """Colour of a panel's model."""

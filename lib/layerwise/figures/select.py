@@ -306,15 +306,15 @@ def task_type_of(study: Study, table: pd.DataFrame) -> str:
 def matrices(table: pd.DataFrame, by: Sequence[str]) -> dict[tuple[str, ...], pd.DataFrame]:
     """Values of each curve by prompt and layer, see `matrix`, in the order of the table."""
     return {
-        tuple(map(str, key)): matrix(part) for key, part in table.groupby(list(by), sort=False)
+        tuple(map(str, key)): matrix(subset) for key, subset in table.groupby(list(by), sort=False)
     }
 
 
-def matrix(part: pd.DataFrame) -> pd.DataFrame:
+def matrix(subset: pd.DataFrame) -> pd.DataFrame:
     """Values of one curve by prompt and layer: prompts that have a value at every layer."""
-    whole = part.pivot(index="prompt_id", columns="layer", values="value").sort_index()
+    whole = subset.pivot(index="prompt_id", columns="layer", values="value").sort_index()
     wide = whole.dropna()
-    row = part.iloc[0]
+    row = subset.iloc[0]
     if wide.empty:
         raise LayerwiseError(
             f"No prompt has a value of {row['metric']} at every layer of {row['model']} at "
@@ -327,10 +327,10 @@ def matrix(part: pd.DataFrame) -> pd.DataFrame:
     return wide
 
 
-def by_checkpoint(part: pd.DataFrame) -> pd.DataFrame:
+def by_checkpoint(subset: pd.DataFrame) -> pd.DataFrame:
     """Values of one curve by layer and checkpoint, in the order of the table."""
-    names = part["revision"].unique()
-    return part.pivot(index="layer", columns="revision", values="value").sort_index()[names]
+    names = subset["revision"].unique()
+    return subset.pivot(index="layer", columns="revision", values="value").sort_index()[names]
 
 
 def shared(*wide: pd.DataFrame) -> list[pd.DataFrame]:

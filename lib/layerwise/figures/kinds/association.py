@@ -131,12 +131,12 @@ def plot_points(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a point per layer, joined in order of depth and coloured by it."""
     grid = panels.facets(table, look, height=2.3, columns=6, width=2.2)
     for panel in grid.panels:
-        part, ax = panel.table.sort_values("depth"), panel.ax
-        x, y = part["value"], 100 * part["score"]
+        subset, ax = panel.table.sort_values("depth"), panel.ax
+        x, y = subset["value"], 100 * subset["score"]
         ax.plot(x, y, color=theme.FAINT, linewidth=0.8, zorder=2)
         dots: dict[str, Any] = {"s": 18, "edgecolors": "white", "linewidths": 0.4, "zorder": 3}
-        ax.scatter(x, y, c=part["depth"], cmap=theme.sequential(), vmin=0, vmax=1, **dots)
-        top = part.iloc[int(y.argmax())]
+        ax.scatter(x, y, c=subset["depth"], cmap=theme.sequential(), vmin=0, vmax=1, **dots)
+        top = subset.iloc[int(y.argmax())]
         ax.plot(top["value"], y.max(), **RING)
         if pd.notna(top["output_score"]):
             ax.axhline(100 * top["output_score"], **OUTPUT)
@@ -151,7 +151,7 @@ def plot_points(table: pd.DataFrame, look: Look) -> Figure:
         ax.set_title(ax.get_title(loc="left"), pad=25)
         ax.margins(0.08)
         ax.xaxis.set_major_locator(MaxNLocator(4))
-        ax.set_xlabel(marks.metric_axis(part))
+        ax.set_xlabel(marks.metric_axis(subset))
         ax.set_ylabel(SCORE_AXIS if panel.left else "")
     panels.depth_bar(grid)
     return grid.legend(
@@ -280,11 +280,13 @@ def plot_selections(table: pd.DataFrame, look: Look) -> Figure:
     grid = rows_of_rules(table, look, rules)
     top = 1.15 * max(100 * float(table["regret"].max()), 1.0)
     for panel in grid.panels:
-        for style, part in grid.curves(panel):
-            low, high = (100 * part[["regret_low", "regret_high"]].clip(0, top / 100)).to_numpy().T
-            x, y = 100 * part["regret"], part["height"]
-            marks.dots(panel.ax, x, y, low, high, part["unreliable"] == "", **style)
-            beyond = y[100 * part["regret_high"] > top]
+        for style, subset in grid.curves(panel):
+            low, high = (
+                (100 * subset[["regret_low", "regret_high"]].clip(0, top / 100)).to_numpy().T
+            )
+            x, y = 100 * subset["regret"], subset["height"]
+            marks.dots(panel.ax, x, y, low, high, subset["unreliable"] == "", **style)
+            beyond = y[100 * subset["regret_high"] > top]
             marks.points(
                 panel.ax, [top] * len(beyond), beyond, **BEYOND | {"color": style["color"]}
             )

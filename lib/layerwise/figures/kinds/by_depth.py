@@ -65,8 +65,8 @@ def plot_curves(table: pd.DataFrame, look: Look) -> Figure:
     only_score = set(table["y"]) == {SCORE}
     grid = panels.facets(table, look, height=2.4 if only_score else panels.HEIGHT)
     for panel in grid.panels:
-        for style, part in grid.curves(panel):
-            _curve(panel.ax, part, style, small=grid.many)
+        for style, subset in grid.curves(panel):
+            _curve(panel.ax, subset, style, small=grid.many)
     scored = SCORE in set(table["y"])
     words = ("best layer", "model output") if scored else ("best by the metric", "last layer")
     if scored and not only_score:
@@ -78,29 +78,31 @@ def plot_curves(table: pd.DataFrame, look: Look) -> Figure:
     return grid.legend(handles).label(marks.DEPTH, _axis).figure
 
 
-def _curve(ax: Axes, part: pd.DataFrame, style: dict[str, Any], *, small: bool) -> None:
-    y, ink = part["y"].iloc[0], style["color"]
+def _curve(ax: Axes, subset: pd.DataFrame, style: dict[str, Any], *, small: bool) -> None:
+    y, ink = subset["y"].iloc[0], style["color"]
     scale = 100 if y in (SCORE, select.DIFFERENCE) else 1
     marks.line(
-        ax, part, "depth", scale=scale, shade=0.08 if small else 0.16, markersize=2.2, **style
+        ax, subset, "depth", scale=scale, shade=0.08 if small else 0.16, markersize=2.2, **style
     )
     if y == select.DIFFERENCE:
         marks.zero(ax)
         return
-    last = part.loc[part["depth"] == 1, "value"]
+    last = subset.loc[subset["depth"] == 1, "value"]
     if y == SCORE:
-        last = part["output_score"].dropna().head(1)
-        if part["chance"].notna().any():
-            ax.axhline(100 * part["chance"].iloc[0], color=theme.GREY, linestyle="dotted", lw=0.8)
+        last = subset["output_score"].dropna().head(1)
+        if subset["chance"].notna().any():
+            ax.axhline(
+                100 * subset["chance"].iloc[0], color=theme.GREY, linestyle="dotted", lw=0.8
+            )
     ax.plot([1.0] * len(last), scale * last, **marks.output(ink, small=small))
-    best = part[part["best"]]
+    best = subset[subset["best"]]
     marks.points(ax, best["depth"], scale * best["value"], **marks.best(ink, small=small))
 
 
-def _axis(part: pd.DataFrame) -> str:
-    if part["y"].iloc[0] == select.DIFFERENCE:
+def _axis(subset: pd.DataFrame) -> str:
+    if subset["y"].iloc[0] == select.DIFFERENCE:
         return "Score less that of all tokens (× 100)"
-    return marks.metric_axis(part)
+    return marks.metric_axis(subset)
 
 
 # The steps of a block along the residual stream, in the order in which it computes them.
@@ -115,10 +117,10 @@ def sublayers(data: Data) -> pd.DataFrame:
     """
     by = [*select.POINT, "corpus", "metric"]
     rows = []
-    for key, part in data.prompts().groupby(by, sort=False):
+    for key, subset in data.prompts().groupby(by, sort=False):
         about = dict(zip(by, key, strict=True))
-        there = [s for s in SUBLAYERS if s in set(part["sublayer"])]
-        curves = select.shared(*(select.matrix(part[part["sublayer"] == s]) for s in there))
+        there = [s for s in SUBLAYERS if s in set(subset["sublayer"])]
+        curves = select.shared(*(select.matrix(subset[subset["sublayer"] == s]) for s in there))
         values = dict(zip(there, curves, strict=True))
         for sublayer, wide in values.items():
             rows.append(
@@ -144,7 +146,7 @@ def plot_sublayers(table: pd.DataFrame, look: Look) -> Figure:
     names = [s for s in SUBLAYERS if s in set(table["sublayer"])]
     in_block = (table["what"] == "change") | ~table["sublayer"].isin(list(STREAM))
     t = table.assign(part=table["what"].where(in_block, "stream"))
-    t = t.sort_values("part", key=lambda part: part.map([*PARTS].index), kind="stable")
+    t = t.sort_values("part", key=lambda subset: subset.map([*PARTS].index), kind="stable")
     grid = panels.facets(t, look.only(row=("part",), column=look.roles["column"]))
     for panel in grid.panels:
         styles = {**INSIDE, **ADDED} if panel.row == "change" else INSIDE
@@ -153,7 +155,7 @@ def plot_sublayers(table: pd.DataFrame, look: Look) -> Figure:
         if panel.row == "change":
             marks.zero(panel.ax)
     metric = str(table["metric"].iloc[0])
-    grid.label(marks.DEPTH, {part: with_unit(words, metric) for part, words in PARTS.items()})
+    grid.label(marks.DEPTH, {subset: with_unit(words, metric) for subset, words in PARTS.items()})
     return grid.legend([marks.entry(SUBLAYERS[s], **INSIDE[s]) for s in names]).figure
 
 
@@ -327,11 +329,11 @@ def plot_alphas(table: pd.DataFrame, look: Look) -> Figure:
     )
     for panel in grid.panels:
         ax, theory = panel.ax, (panel.table["what"] == "theory").all()
-        for style, part in grid.curves(panel):
+        for style, subset in grid.curves(panel):
             x = "beta" if theory else "depth"
-            marks.line(ax, part, x, shade=0.1, **style | {"marker": ""})
-            if "best" in part and not theory:
-                best = part[part["best"].eq(True)]
+            marks.line(ax, subset, x, shade=0.1, **style | {"marker": ""})
+            if "best" in subset and not theory:
+                best = subset[subset["best"].eq(True)]
                 marks.points(ax, best["depth"], best["value"], **marks.best(style["color"]))
         if theory:
             ax.set(xlabel="Exponent β of the spectrum", ylabel="Entropy / log n")

@@ -153,13 +153,13 @@ def plot_differences(table: pd.DataFrame, look: Look) -> Figure:
     """Draw the difference of scores or of each metric by depth, and CKA with the base."""
     grid = panels.facets(table, look, height=1.7)
     for panel in grid.panels:
-        part, colour = panel.table, grid.colour(panel)
-        scale = 100 if (part["metric"] == select.DIFFERENCE).all() else 1
-        marks.line(panel.ax, part, "depth", scale=scale, color=colour)
-        differs = part[part["p_adjusted"] < stats.ALPHA]
+        subset, colour = panel.table, grid.colour(panel)
+        scale = 100 if (subset["metric"] == select.DIFFERENCE).all() else 1
+        marks.line(panel.ax, subset, "depth", scale=scale, color=colour)
+        differs = subset[subset["p_adjusted"] < stats.ALPHA]
         marks.dots(panel.ax, differs["depth"], scale * differs["value"], color=colour)
-        if (part["metric"] == CKA).all():
-            panel.ax.set_ylim(min(0, part["low"].min()), 1.05)
+        if (subset["metric"] == CKA).all():
+            panel.ax.set_ylim(min(0, subset["low"].min()), 1.05)
         else:
             marks.zero(panel.ax)
     grid.label(marks.DEPTH, _axis)
@@ -167,8 +167,8 @@ def plot_differences(table: pd.DataFrame, look: Look) -> Figure:
     return grid.legend([differing] if (table["p_adjusted"] < stats.ALPHA).any() else []).figure
 
 
-def _axis(part: pd.DataFrame) -> str:
-    metric, base = part[["metric", "base"]].iloc[0]
+def _axis(subset: pd.DataFrame) -> str:
+    metric, base = subset[["metric", "base"]].iloc[0]
     if metric == select.DIFFERENCE:
         return f"Score less that of {base} (× 100)"
     return "CKA with the base" if metric == CKA else f"Δ {axis_label(metric)}"
@@ -204,8 +204,8 @@ def scores_over_checkpoints(data: Data) -> pd.DataFrame:
     scores = data.scores(table)
     apart = [d for d in POOLED if d in columns]
     parts = []
-    for key, part in scores.groupby(apart) if apart else [((), scores)]:
-        found = best_layers(part)
+    for key, subset in scores.groupby(apart) if apart else [((), scores)]:
+        found = best_layers(subset)
         found = found[found["task_type"] == "all"]
         parts.append(found.assign(**dict(zip(apart, map(str, key), strict=True))))
     best = pd.concat(parts, ignore_index=True)
@@ -232,9 +232,9 @@ def plot_scores(table: pd.DataFrame, look: Look) -> Figure:
             wide = 100 * select.by_checkpoint(panel.table)
             image = marks.heat(panel.ax, wide, vmin=low, vmax=high)
             marks.checkpoint_axis(panel.ax, names, offset=0.5)
-            for of_output, part in first.groupby(first["output_is_best"].astype(bool)):
-                places = wide.index.get_indexer(pd.Index(part["best_layer"])) + 0.5
-                panel.ax.plot(part.index + 0.5, places, **(square if of_output else disc))
+            for of_output, subset in first.groupby(first["output_is_best"].astype(bool)):
+                places = wide.index.get_indexer(pd.Index(subset["best_layer"])) + 0.5
+                panel.ax.plot(subset.index + 0.5, places, **(square if of_output else disc))
             continue
         style: dict[str, Any] = {"scale": 100, "color": grid.colour(panel), "markersize": 3}
         ends, marker = ("gain_low", "gain_high"), "" if small else "o"
@@ -272,12 +272,12 @@ def plot_tasks(table: pd.DataFrame, look: Look) -> Figure:
     # Not stretched by a few extreme cells, which get the end colour.
     limit = float(np.ceil(np.nanquantile(100 * table["above_output"].abs(), 0.98))) or 1.0
     for panel in grid.panels:
-        part = panel.table
-        wide = part.pivot(index="task", columns="depth", values="above_output").reindex(names)
+        subset = panel.table
+        wide = subset.pivot(index="task", columns="depth", values="above_output").reindex(names)
         image = marks.heat(
             panel.ax, 100 * wide, vmin=-limit, vmax=limit, cmap=theme.DIVERGING, up=False
         )
-        best = part[part["best"]]
+        best = subset[subset["best"]]
         columns = wide.columns.get_indexer(pd.Index(best["depth"])) + 0.5
         marks.dots(panel.ax, columns, wide.index.get_indexer(pd.Index(best["task"])) + 0.5)
         ends = np.linspace(0, len(wide.columns) - 1, 5)

@@ -38,27 +38,29 @@ def bimodality(data: Data) -> pd.DataFrame:
     if texts is not None and "text" in texts:
         known = properties(list(texts["text"])).set_index(texts["prompt_id"].to_numpy())
     edges = np.linspace(table["value"].min(), table["value"].max(), BINS + 1)
-    layers = {key: part.set_index("prompt_id") for key, part in table.groupby(LAYER, sort=False)}
+    layers = {
+        key: subset.set_index("prompt_id") for key, subset in table.groupby(LAYER, sort=False)
+    }
     dips, densities = [], []
-    for part in layers.values():
-        about = part.iloc[0][[*LAYER, "depth"]].to_dict()
-        dip, p = stats.dip_test(part["value"])
-        more = {"n": len(part), "mean": part["value"].mean()}
+    for subset in layers.values():
+        about = subset.iloc[0][[*LAYER, "depth"]].to_dict()
+        dip, p = stats.dip_test(subset["value"])
+        more = {"n": len(subset), "mean": subset["value"].mean()}
         dips.append(about | {"what": "dip", "value": dip, "p": p} | more)
-        counts = {"bin": edges[:-1], "value": np.histogram(part["value"], edges)[0]}
+        counts = {"bin": edges[:-1], "value": np.histogram(subset["value"], edges)[0]}
         densities.append(pd.DataFrame(about | {"what": "density"} | counts))
     found = pd.DataFrame(dips)
     found["p_adjusted"] = stats.holm(found["p"])
     most = found.sort_values("value", ascending=False, kind="stable").drop_duplicates(PANEL)
     effects = []
     for row in most[most["p_adjusted"] < stats.ALPHA].to_dict("records"):
-        part = layers[tuple(row[name] for name in LAYER)]
-        have = known.reindex(part.index).assign(n_tokens=part["n_tokens"])
+        subset = layers[tuple(row[name] for name in LAYER)]
+        have = known.reindex(subset.index).assign(n_tokens=subset["n_tokens"])
         bare = layers.get(tuple({**row, "representation": "drop_first"}[name] for name in LAYER))
         if bare is not None and row["representation"] == "all":
-            have["sink"] = bare["value"] - part["value"]
+            have["sink"] = bare["value"] - subset["value"]
         about = {name: row[name] for name in (*LAYER, "depth")}
-        effects += [{**about, **effect} for effect in _effects(part, have)]
+        effects += [{**about, **effect} for effect in _effects(subset, have)]
     groups = pd.DataFrame(effects)
     if len(groups):
         groups["p_adjusted"] = stats.holm(groups["p"])
@@ -69,9 +71,9 @@ PANEL = [*select.POINT, "corpus", "metric"]
 LAYER = [*PANEL, "layer"]
 
 
-def _effects(part: pd.DataFrame, have: pd.DataFrame) -> Iterator[dict[str, Any]]:
+def _effects(subset: pd.DataFrame, have: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Cliff's delta of each property between the two groups of one layer's prompts."""
-    upper = stats.two_groups(part["value"].to_numpy(dtype=float))
+    upper = stats.two_groups(subset["value"].to_numpy(dtype=float))
     for name in (n for n in PROPERTIES if n in have):
         there = have[name].notna().to_numpy()
         values = have[name].to_numpy(dtype=float)[there]
@@ -89,18 +91,18 @@ def plot_bimodality(table: pd.DataFrame, look: Look) -> Figure:
     grid = panels.facets(table.assign(part=rows), own, height=2.1)
     label = axis_label(str(table["metric"].iloc[0]))
     for panel in grid.panels:
-        part, ax, colour = panel.table, panel.ax, grid.colour(panel)
+        subset, ax, colour = panel.table, panel.ax, grid.colour(panel)
         ax.tick_params(labelleft=panel.left)
         if panel.row != "groups":
-            _density(ax, part, colour)
+            _density(ax, subset, colour)
             ax.set(xlabel=marks.DEPTH, ylabel=label if panel.left else "")
             continue
-        at, filled = part["what"].map(names.index), part["p_adjusted"] < stats.ALPHA
-        marks.dots(ax, part["value"], at, part["low"], part["high"], filled, color=colour)
+        at, filled = subset["what"].map(names.index), subset["p_adjusted"] < stats.ALPHA
+        marks.dots(ax, subset["value"], at, subset["low"], subset["high"], filled, color=colour)
         panels.named_rows(panel, [PROPERTIES[name] for name in names])
         ax.set_xlim(-1.05, 1.05)
         ax.axvline(0, color=theme.GREY, linewidth=0.7, zorder=1)
-        ax.set_xlabel(f"Cliff’s delta, layer {part['layer'].iloc[0]}")
+        ax.set_xlabel(f"Cliff’s delta, layer {subset['layer'].iloc[0]}")
     handles = [
         marks.entry("mean over prompts", linewidth=1),
         marks.entry("more than one mode (adjusted p < .05)", **SPLIT),
@@ -113,8 +115,8 @@ def plot_bimodality(table: pd.DataFrame, look: Look) -> Figure:
 SPLIT = marks.dot(marker="v", markersize=4, zorder=5)
 
 
-def _density(ax: Any, part: pd.DataFrame, colour: str) -> None:
-    wide = part[part["what"] == "density"].pivot(index="bin", columns="depth", values="value")
+def _density(ax: Any, subset: pd.DataFrame, colour: str) -> None:
+    wide = subset[subset["what"] == "density"].pivot(index="bin", columns="depth", values="value")
     bins, depths = wide.index.to_numpy(), wide.columns.to_numpy(dtype=float)
     middles = (depths[1:] + depths[:-1]) / 2
     ax.pcolormesh(
@@ -126,7 +128,7 @@ def _density(ax: Any, part: pd.DataFrame, colour: str) -> None:
         rasterized=True,
         cmap=LinearSegmentedColormap.from_list("fade", ["white", colour]),
     )
-    dips = part[part["what"] == "dip"]
+    dips = subset[subset["what"] == "dip"]
     marks.line(ax, dips, "depth", "mean", linewidth=1)
     split = dips.loc[dips["p_adjusted"] < stats.ALPHA, "depth"]
     top = ax.get_xaxis_transform()
@@ -168,9 +170,9 @@ def plot_sequence(table: pd.DataFrame, look: Look) -> Figure:
     for panel in grid.panels:
         layers = np.sort(panel.table["layer"].unique())
         shown = layers[np.unique(np.linspace(0, len(layers) - 1, LINES).round().astype(int))]
-        for _, part in panel.table[panel.table["layer"].isin(shown)].groupby("layer"):
-            style["color"] = theme.sequential()(part["depth"].iloc[0])
-            marks.line(panel.ax, part, "position", "value", quartiles, **style)
+        for _, subset in panel.table[panel.table["layer"].isin(shown)].groupby("layer"):
+            style["color"] = theme.sequential()(subset["depth"].iloc[0])
+            marks.line(panel.ax, subset, "position", "value", quartiles, **style)
         if (panel.table["metric"] == "token_norm").all():
             panel.ax.set_yscale("log")
             panel.ax.yaxis.set_major_formatter("{x:g}")

@@ -56,9 +56,9 @@ def attention_sink(data: Data) -> pd.DataFrame:
         )
     rows: list[pd.DataFrame] = []
     by = ["model", "corpus", "metric"]
-    for key, part in table.groupby(by, sort=False):
+    for key, subset in table.groupby(by, sort=False):
         about = dict(zip(by, key, strict=True))
-        wide = select.matrices(part, ["revision", "tokens"])
+        wide = select.matrices(subset, ["revision", "tokens"])
         valleys, depths = [], []
         for (revision, tokens), curve in zip(wide, select.shared(*wide.values()), strict=True):
             one = {**about, "revision": revision, "tokens": tokens}
@@ -197,13 +197,13 @@ def plot_sizes(table: pd.DataFrame, look: Look) -> Figure:
     sizes = sorted(table["parameters"].unique())
     for panel in grid.panels:
         ax = panel.ax
-        for style, part in grid.curves(panel):
+        for style, subset in grid.curves(panel):
             if panel.row == "metric":
-                marks.line(ax, part, "depth", **style | {"marker": ""})
+                marks.line(ax, subset, "depth", **style | {"marker": ""})
                 continue
-            filled = part["p_adjusted"] < stats.ALPHA
-            ends = part["value"], part["low"], part["high"]
-            marks.dots(ax, part["parameters"], *ends, filled, vertical=True, **style)
+            filled = subset["p_adjusted"] < stats.ALPHA
+            ends = subset["value"], subset["low"], subset["high"]
+            marks.dots(ax, subset["parameters"], *ends, filled, vertical=True, **style)
         if panel.row == "metric":
             marks.depth_axis(ax)
             ax.set_xlabel(marks.DEPTH)
@@ -264,8 +264,8 @@ def training_dynamics(data: Data) -> pd.DataFrame:
         lead = lead.set_index("revision").reindex(best["revision"])
         for end in ("low", "high"):
             best[end] = (lead["output_score"] + lead[f"gain_{end}"]).to_numpy()
-        part = pd.concat([course, best, last], ignore_index=True)
-        parts.append(part.assign(model=model, representation=representation))
+        subset = pd.concat([course, best, last], ignore_index=True)
+        parts.append(subset.assign(model=model, representation=representation))
     result = pd.concat(parts, ignore_index=True)
     result = result.assign(corpus=table["corpus"].iloc[0], metric=table["metric"].iloc[0])
     result["p_adjusted"] = result.groupby(["what", "model", "representation"])["p"].transform(
