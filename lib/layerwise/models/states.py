@@ -26,7 +26,7 @@ from layerwise.models.source import STATES
 KIND: Final = "states"
 
 # Inputs of metrics that are of a text's tokens.
-OF_TOKENS = ("spectra", "norms", "curvature")
+OF_TOKENS = ("spectra", "norms", "curvature", "dimensions")
 
 
 class States:
