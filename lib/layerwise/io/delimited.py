@@ -71,8 +71,10 @@ def read(path: Path) -> pd.DataFrame:
         index_col=False,
         low_memory=False,
     )
-    columns = _columns(table)
-    return frame.assign(**{name: list(column) for name, column in columns if name in NAMES})
+    for name, column in _columns(table):
+        if name in NAMES:
+            frame[name] = list(column)
+    return frame
 
 
 def read_texts(path: Path) -> pd.DataFrame:

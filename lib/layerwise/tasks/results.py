@@ -180,8 +180,8 @@ def join_tables(parts: Iterable[Path], tasks: Iterable[str], *, key: str, output
     rows = rows.iloc[rows["task"].map(order).argsort(kind="stable")]
     scores = pa.Table.from_pandas(rows, schema=SCHEMA, preserve_index=False)
     about = [tables.facts(path) for path in paths]
-    names = ("model", "revision", "dtype", "weights_sha256")
-    facts = {name: about[0][name] for name in names}
+    shared = ("model", "revision", "dtype", "weights_sha256")
+    facts = {name: about[0][name] for name in shared}
     if any(facts.items() - each.items() for each in about):
         raise LayerwiseError(
             f"{paths[0].parent}: the tasks were scored with different weights; delete the folder "
