@@ -71,7 +71,7 @@ test-slurm: $(READY)
 lint: $(READY)
 	ruff check .
 	ruff format --check .
-	snakefmt --check workflow
+	snakefmt --check workflow lib/quickstart
 	mypy
 	lint-imports
 	snakemake --lint
