@@ -40,10 +40,10 @@ rule quickstart_tasks:
         [directory(folder) for folder in QUICKSTART_TASKS],
     log:
         "<results>/logs/quickstart/tasks.log",
-    conda:
-        ENVIRONMENT
     # The longest jobs wait for it.
     priority: 20
+    conda:
+        ENVIRONMENT
     params:
         key=PLAN.keys.recipe(RECIPE_FOLDER),
     message:
@@ -76,10 +76,10 @@ for MODEL in quickstart.nano.MODELS:
             ),
         log:
             f"<results>/logs/quickstart/{MODEL}.log",
-        conda:
-            ENVIRONMENT
         # The passes of its checkpoints wait for it.
         priority: 20
+        conda:
+            ENVIRONMENT
         params:
             key=PLAN.keys.recipe(RECIPE_FOLDER),
             model=MODEL,
