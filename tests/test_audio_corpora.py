@@ -25,7 +25,6 @@ from layerwise.cli import app
 from layerwise.config import Config
 from layerwise.config.corpora import AudioCorpus, AudioViews
 from layerwise.config.settings import ExtractSettings, ScoringSettings
-from layerwise.config.tasks import LabelledEntry
 from layerwise.corpora import audio, prompts
 from layerwise.corpora.audio import Recording, decode, resampled, wav
 from layerwise.corpora.images import Picture, png
@@ -35,7 +34,6 @@ from layerwise.models.load import load
 from layerwise.run.plan import Plan
 from layerwise.section import parse
 from layerwise.tasks.evaluate import score
-from layerwise.tasks.labelled import LabelledTask
 from layerwise.tasks.mteb_task import MtebTask
 from layerwise.tasks.results import TaskScores
 from layerwise.tasks.task import set_up
@@ -240,8 +238,6 @@ def test_files_there_and_back(folder: Path, tmp_path: Path) -> None:
     first = found.views[0][0].samples(RATE)
     expected = audio.apply_view(first, found.views[2][0].drawn)
     np.testing.assert_array_equal(found.views[2][0].samples(RATE), expected)
-    task = LabelledTask(LabelledEntry(corpus="c", kind="classification"), path)
-    assert list(task.media()) == table["sha256"].to_list()
 
 
 def test_python_takes_recordings(tmp_path: Path) -> None:

@@ -681,7 +681,7 @@ def test_near_copies_stay_together() -> None:
 
 
 BAD = {
-    "binary.txt": (b"\x89PNG\r\n\x1a\n\x00\xff\xfe" * 40, "that it is UTF-8"),
+    "binary.txt": (b"\x89PNG\r\n\x1a\n\x00\xff\xfe" * 40, "has NUL bytes"),
     "one.txt": (b"only one text\n", "1 different texts given"),
 }
 

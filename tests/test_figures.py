@@ -230,7 +230,7 @@ def test_a_band_is_around_its_line_and_the_legend_has_the_drawn_marks() -> None:
         corners = band.get_paths()[0].vertices
         for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True):
             ends = corners[np.isclose(corners[:, 0], x), 1]
-            assert ends.min() < y < ends.max()
+            assert ends.min() <= y <= ends.max()
         assert line.get_ydata() == pytest.approx(100 * rows["value"].to_numpy())
         assert corners[:, 1].min() == pytest.approx(100 * rows["low"].min())
     marks = {line.get_label(): line for line in drawn.figure.legends[0].get_lines()}

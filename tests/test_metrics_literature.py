@@ -289,6 +289,7 @@ def layer_of(views: np.ndarray, protocol: str = "paper", rows: np.ndarray | None
         norms=np.abs(views[0]) + 0.1,
         attention=np.abs(views[0]),
         curvature=np.abs(views[0, :, 0]),
+        dimension_shares=np.abs(views[0]),
         n_tokens=np.full(views.shape[:2], 9),
         ends=(views[1], views[2]),
     )

@@ -62,7 +62,7 @@ def states(model: LoadedModel) -> list[States]:
 @pytest.fixture(scope="module")
 def activations_file(model: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("metrics") / "a.h5"
-    return tiny.extracted(model, path, *VIEWS, **BOTH, attention=True)
+    return tiny.extracted(model, path, *VIEWS, **BOTH, attention=True, dimensions=True)
 
 
 @pytest.fixture
@@ -226,7 +226,7 @@ def test_prompts_without_a_value_are_left_out_and_counted(tables: Tables) -> Non
 def test_prompt_values_are_kept(tables: Tables, states: list[States]) -> None:
     frame = tables[1]
     assert tuple(frame.columns) == tuple(table.PROMPT_COLUMNS)
-    assert set(frame["metric"]) == OF_PROMPTS | {"infonce"}
+    assert set(frame["metric"]) == OF_PROMPTS | {"infonce", "largest_dimension"}
     assert np.isfinite(frame["value"]).all()
     rows = pick(frame, metric="prompt_entropy", protocol="paper", tokens="all", alpha=1.0, layer=1)
     assert list(rows["prompt_id"]) == [f"p{i}" for i in range(N)]
@@ -275,7 +275,7 @@ def test_equal_and_zero_embeddings_are_said_not_nan(spoiled: Path) -> None:
     flat, zero = (set(pick(frame, layer=k)["metric"]) for k in (1, 2))
     assert {"dataset_entropy", "anisotropy", "infonce", "dime"} <= flat
     assert not flat & {"lidar", "nesum", "participation_ratio", "alpha_req", "cka_first", "two_nn"}
-    assert zero <= OF_PROMPTS | {"infonce", "infonce_mi_bound"}
+    assert zero <= OF_PROMPTS | {"infonce", "infonce_mi_bound", "largest_dimension"}
     values = pick(frame, layer=1, metric="dataset_entropy", normalization="raw", protocol="paper")
     assert np.allclose(values["value"], 0, atol=1e-9)
 
@@ -488,6 +488,7 @@ def test_each_metric_is_a_function_on_plain_arrays_with_an_example(name: str) ->
         norms=np.tile(np.linalg.norm(Z, axis=1), (30, 1)),
         attention=np.tile(weights[:, :, 0].mean(axis=1), (30, 1)),
         curvature=np.full(30, metrics.curvature(Z)),
+        dimension_shares=np.full((30, 1), metrics.largest_dimension(Z)),
         ends=ends,
     )
     settings = MetricsSettings(alphas=(1.0,), settings={"alpha_req": {"ranks": [2, 12]}})

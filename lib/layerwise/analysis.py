@@ -260,6 +260,8 @@ def _medium(number: int, item: Any) -> Medium:
     from layerwise.corpora.audio import Recording, wav
 
     name = str(number)
+    if isinstance(item, Medium):
+        return item
     if isinstance(item, Image.Image):
         return _picture(name, item)
     if isinstance(item, Path):

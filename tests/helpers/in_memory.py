@@ -63,7 +63,7 @@ class Arrays:
 
     def pooled(self, protocol: str, tokens: str, layer: int, view: int = 0) -> Floats:
         """Pooled embeddings of one view, shape (N, D); layers -1 and 1 are the ends."""
-        return as_numpy(self._ends[layer > 0]) if layer else np.asarray(self._views[view])
+        return as_numpy(self._ends[int(layer > 0)]) if layer else np.asarray(self._views[view])
 
     def n_tokens(self, protocol: str, tokens: str, layer: int, view: int = 0) -> Floats:
         """Number of tokens that count in each prompt, shape (N,)."""

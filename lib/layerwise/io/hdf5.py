@@ -181,7 +181,7 @@ def open_checked(path: Path, schema: str, version: int, expected: Mapping[str, s
             f"There is no file {path}; run the rule that makes it.", code="missing_file"
         )
     wanted = {"schema": schema, "schema_version": version, **expected}
-    with readable(path), h5py.File(path, **UNLOCKED) as file:
+    with readable(path), opened(path) as file:
         stored = attributes(file)
     for key, value in wanted.items():
         if stored.get(key) != value:
@@ -190,7 +190,17 @@ def open_checked(path: Path, schema: str, version: int, expected: Mapping[str, s
                 code="mismatch",
             )
     with readable(path):
+        return opened(path)
+
+
+def opened(path: Path) -> h5py.File:
+    """Open a file for reading without a lock; with one if this process has it open so."""
+    try:
         return h5py.File(path, **UNLOCKED)
+    except OSError as error:
+        if "locking flag values" not in str(error):
+            raise
+        return h5py.File(path)
 
 
 @contextmanager
