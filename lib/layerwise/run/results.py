@@ -336,7 +336,7 @@ class Results:
         """A study of the plan, or a kind with its defaults, with some of its keys changed."""
         from layerwise.config.studies import Study
         from layerwise.run.plan import PlannedStudy
-        from layerwise.run.validate import check_study
+        from layerwise.run.validate_studies import check_study
         from layerwise.section import parse
 
         check_name("study or kind", name, [*plan.studies, *KINDS])
