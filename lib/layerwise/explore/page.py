@@ -25,16 +25,7 @@ def render(explored: Explored, title: str, *, key: str = "") -> str:
     key : str
         The key of the job that makes the page, stored in its head.
     """
-    data = {
-        "title": title,
-        "metrics": _curves(explored.metrics),
-        "scores": _curves(explored.scores),
-        "associations": pack(explored.associations),
-        "choices": pack(explored.choices),
-        "models": explored.models,
-        "timeline": explored.timeline,
-        "words": explored.words,
-    }
+    data = {"title": title} | {name: _packed(value) for name, value in vars(explored).items()}
     # No text of a name may end the element that holds it.
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     template, style, script = (
@@ -49,8 +40,10 @@ def render(explored: Explored, title: str, *, key: str = "") -> str:
     return page.replace("<!-- key -->", f'<meta name="layerwise-key" content="{key}">', 1)
 
 
-def _curves(curves: Curves) -> dict[str, Any]:
-    return {"index": pack(curves.index), "points": pack(curves.points)}
+def _packed(value: Any) -> Any:
+    if isinstance(value, Curves):
+        return {name: pack(table) for name, table in vars(value).items()}
+    return pack(value) if isinstance(value, pd.DataFrame) else value
 
 
 def pack(table: pd.DataFrame) -> dict[str, Any]:

@@ -40,7 +40,7 @@ from layerwise.association.table import ALL_MODELS
 from layerwise.config.kinds import DIMENSIONS, NAMES, POOLED, Roles, placed, without_role
 from layerwise.config.settings import OWN_TEXTS
 from layerwise.config.studies import MetricChoice, Study, of_usual, several
-from layerwise.errors import LayerwiseError, closest
+from layerwise.errors import LayerwiseError, check_name
 from layerwise.figures.labels import SCORE
 from layerwise.names import Order, in_order
 from layerwise.stats import FEW, Estimate, mean_ci, paired_difference, with_intervals
@@ -404,16 +404,9 @@ def at_checkpoints(frame: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:
 
 
 def only(frame: pd.DataFrame, column: str, wanted: Sequence[str]) -> pd.DataFrame:
-    """The rows with these values of a column."""
-    there = frame[column].unique()
+    """The rows with these values of a column, which must be there."""
     for name in wanted:
-        if name not in there:
-            raise LayerwiseError(
-                f"This study asks for the {column.replace('_', ' ')} {name!r}"
-                f"{closest(name, there)}, which its tables don't have; they have "
-                f"{', '.join(sorted(map(str, there))) or 'none'}.",
-                code="unknown_name",
-            )
+        check_name(column, name, frame[column].unique())
     return frame[frame[column].isin(list(wanted))]
 
 

@@ -88,8 +88,13 @@ def _parts(plan: Plan, results: Path) -> Iterable[tuple[str, str]]:
     if plan.scored:
         table = delimited.read(best)
         shown = first_page.shown(table)
-        note = f'<p class="note">{first_page.NOTE} {_downloads(shown)}</p>'
-        yield "Best layer of each model", _table(shown) + note
+        latex, markdown = first_page.as_latex(shown), first_page.as_markdown(shown)
+        links = (
+            _link("LaTeX", "best_layers.tex", latex.encode(), "text/plain"),
+            _link("Markdown", "best_layers.md", markdown.encode(), "text/plain"),
+        )
+        note = f'{first_page.NOTE} <span class="downloads">{", ".join(links)}</span>'
+        yield "Best layer of each model", f'{_table(shown)}<p class="note">{note}</p>'
     yield "Models", _table(_models(plan))
     yield "Corpora", _table(_corpora(plan))
     yield "Tasks", _table(_tasks(plan))
@@ -99,24 +104,10 @@ def _parts(plan: Plan, results: Path) -> Iterable[tuple[str, str]]:
         yield "Checkpoints with equal weights", _table(same)
 
 
-def _downloads(shown: pd.DataFrame) -> str:
-    """The table of best layers for a paper or a page."""
-    written = {"tex": first_page.as_latex(shown), "md": first_page.as_markdown(shown)}
-    names = {"tex": "LaTeX", "md": "Markdown"}
-    return (
-        '<span class="downloads">'
-        + ", ".join(
-            f'<a download="best_layers.{end}" href="{_data(text.encode(), "text/plain")}">'
-            f"{names[end]}</a>"
-            for end, text in written.items()
-        )
-        + "</span>"
-    )
-
-
-def _data(content: bytes, kind: str) -> str:
-    """An address that holds the content itself."""
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+def _link(words: str, file: str, content: bytes, kind: str) -> str:
+    """A link that holds the file itself."""
+    href = f"data:{kind};base64,{base64.b64encode(content).decode()}"
+    return f'<a download="{escape(file, quote=True)}" href="{href}">{words}</a>'
 
 
 def _seconds(results: Path) -> str:
@@ -205,11 +196,12 @@ def _figure(plan: Plan, results: Path, study: str) -> tuple[str, str]:
     caption = escape(re.sub(r"\\(.)", r"\1", re.sub(r"\A\*\*.*\*\*\n", "", rst)).strip())
     file = escape(study, quote=True)
     links = [f'<a download="{file}.png" href="#" onclick="{FROM_PICTURE}">PNG</a>']
-    for kind, folder in (("pdf", "figures"), ("csv", "tables")):
-        path = results / folder / f"{name}.{kind}"
+    for words, path, kind in (
+        ("PDF", results / "figures" / f"{name}.pdf", "application/pdf"),
+        ("CSV", results / "tables" / f"{name}.csv", "text/csv"),
+    ):
         if path.is_file():
-            href = _data(path.read_bytes(), "application/pdf" if kind == "pdf" else "text/csv")
-            links.append(f'<a download="{file}.{kind}" href="{href}">{kind.upper()}</a>')
+            links.append(_link(words, study + path.suffix, path.read_bytes(), kind))
     alt = escape(f"{title}. {caption.split('. ')[0]}.", quote=True)
     return title, (
         f'<h3 class="hidden">{escape(title)}</h3>'
