@@ -125,7 +125,7 @@ def extract(
     if loaded.entry.drop_dimensions:
         record["drop_dimensions"] = loaded.entry.drop_dimensions
     variants = len(settings.protocols) * len(settings.tokens) * n_layers * (1 + len(sublayers))
-    of_prompt = variants * (hidden * 4 + rank * 8)
+    of_prompt = variants * 4 * (hidden + rank)
     if token_states is not None:
         of_prompt += len(token_states.layers) * rank * hidden * 4
     size = min(n, forward.WINDOW_BYTES[loaded.device.type] // max(1, of_prompt))

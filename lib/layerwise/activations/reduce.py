@@ -15,7 +15,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import h5py
@@ -141,9 +140,9 @@ class Reduced:
     arrays : dict of Tensor
         With P protocols and C selections of tokens: ``pooled`` (P, C, B, D), float32; ``n_tokens``
         (P, C, B); ``norm`` (B, T), float32, NaN for pads; ``dimension`` and ``dimension_share``
-        (C, B, 4); and, once `complete` was called, in
-        float64 ``curvature`` (P, C, B), ``spectrum`` (P, C, B, T) and ``prefix_spectrum``
-        (C, B, S): the spectra of prefixes one after another.
+        (C, B, 4); and, after `complete`, ``curvature`` (P, C, B), float64, and in float32
+        ``spectrum`` (P, C, B, T) and ``prefix_spectrum`` (C, B, S): the spectra of prefixes one
+        after another.
     pending : list of Spectra
     turns : list of Turns
     of_all : Spectra, optional
@@ -174,8 +173,9 @@ class Reduced:
             total = torch.stack(squares).sum(dim=-1, keepdim=True)
             self.arrays["dimension"] = largest.indices.int()
             self.arrays["dimension_share"] = largest.values / total
-        zeros = partial(packed.states.new_zeros, dtype=torch.float64)
-        self.arrays |= {"curvature": zeros(shape), "spectrum": zeros((*shape, width))}
+        zeros = packed.states.new_zeros
+        self.arrays["curvature"] = zeros(shape, dtype=torch.float64)
+        self.arrays["spectrum"] = zeros((*shape, width))
         grams = Grams(selected)
         # ``all`` comes before ``drop_first``.
         for (p, protocol), tokens in itertools.product(
@@ -239,7 +239,7 @@ class Reduced:
         choices, lengths = sorted(self.needs.prefix_tokens), packed.lengths
         batch, width, _ = packed.states.shape
         sizes = prefix_sizes(width)
-        spectra = packed.states.new_zeros(len(choices), batch, sum(sizes), dtype=torch.float64)
+        spectra = packed.states.new_zeros(len(choices), batch, sum(sizes))
         self.arrays["prefix_spectrum"] = spectra
         for t, start in zip(sizes, itertools.accumulate(sizes, initial=0), strict=False):
             targets = []
