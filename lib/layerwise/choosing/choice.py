@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from layerwise.tasks.task import Combination
@@ -125,32 +124,39 @@ def with_ends(row: Mapping[Any, Any]) -> str:
 
 
 def plot(choice: Choice, path: Path) -> None:
-    """Draw the score of every layer, or the expected loss of every rule, to a file."""
+    """Draw the score of every layer as a workflow does, or the expected loss of every rule."""
     from matplotlib.figure import Figure
 
+    from layerwise.config.studies import Study
     from layerwise.figures import marks, theme
     from layerwise.figures.labels import metric_label
+    from layerwise.figures.render import draw
 
     table = choice.table
+    if choice.score:
+        depth = table["layer"] / max(len(table) - 1, 1)
+        names = {"score": "main_score", "low": "score_low", "high": "score_high"}
+        about = {"model": "model", "revision": "", "tokens": choice.tokens, "pooling": "mean"}
+        about |= {"task": choice.score, "task_type": "", "subset": "default", "depth": depth}
+        scores = table.rename(columns=names).assign(**about)
+        figure = draw(
+            Study(kind="score_by_depth", title="Layer choice"), {"scores": scores}
+        ).figure
+        (ax,) = figure.axes
+        ax.set_ylabel(f"{choice.score[0].upper()}{choice.score[1:]} (× 100)")
+        ax.axvline(depth[choice.layer], color=theme.GREY, lw=0.8)
+        ax.text(
+            depth[choice.layer], 1, f"layer {choice.layer}", transform=ax.get_xaxis_transform()
+        )
+        figure.savefig(path)
+        return
     with theme.theme():
         figure = Figure(figsize=(5, 3), layout="constrained")
+        table = table.iloc[::-1]
+        names = [metric_label(rule) for rule in table["rule"]]
+        ends = table["low"].to_numpy(), table["high"].to_numpy()
         ax = figure.subplots()
-        if choice.score:
-            ink = theme.PALETTE[0]
-            marks.line(ax, table, "layer", "score", color=ink, marker="o", markersize=2.2)
-            last, best = table.iloc[-1], table.iloc[int(np.nanargmax(table["score"]))]
-            ax.plot(last["layer"], last["score"], **marks.output(ink))
-            handles = [marks.entry("model output", **marks.output(ink))]
-            if best["layer"] != last["layer"]:
-                ax.plot(best["layer"], best["score"], **marks.best(ink))
-                handles.insert(0, marks.entry("best layer", **marks.best(ink)))
-            ax.set_ylabel(choice.score[0].upper() + choice.score[1:])
-            figure.legend(handles=handles, loc="outside lower left", ncols=2)
-        else:
-            table = table.iloc[::-1]
-            names = [metric_label(rule) for rule in table["rule"]]
-            ends = table["low"].to_numpy(), table["high"].to_numpy()
-            marks.dots(ax, table["loss"].to_numpy(), names, *ends)
-        ax.set_xlabel("Layer" if choice.score else "Score lost against the best layer (points)")
+        marks.dots(ax, table["loss"].to_numpy(), names, *ends)
+        ax.set_xlabel("Score lost against the best layer (points)")
         figure.suptitle("Layer choice", x=0.01, ha="left")
         figure.savefig(path)
