@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -220,8 +219,6 @@ def test_a_killed_job_goes_on_where_it_was(
             raise KeyboardInterrupt
         return embed_into(loaded, texts, *args, **options)
 
-    # 96 texts are half of what may wait, so the tasks are embedded apart.
-    run = partial(run, waiting_gb=1e-4)
     monkeypatch.setattr(embedding, "embed_into", dies)
     with pytest.raises(KeyboardInterrupt):
         run(tasks)
@@ -284,8 +281,8 @@ def test_a_failing_task_does_not_stop_the_others(
 ) -> None:
     """Of four tasks one has no data, one a text that cannot be embedded, one labels that fail."""
     (tmp_path / "empty").mkdir()
-    tasks = {"scored": Unscorable(own_task(tmp_path).entry)}
-    tasks |= {"BIOSSES": MtebTask("BIOSSES", str(tmp_path / "empty"))}
+    tasks: dict[str, Any] = {"BIOSSES": MtebTask("BIOSSES", str(tmp_path / "empty"))}
+    tasks |= {"scored": Unscorable(own_task(tmp_path).entry)}
     tasks |= quickstart(folders, "LeeNewsSimilarity", "PangLeePolarity")
     embed_into = embedding.embed_into
 

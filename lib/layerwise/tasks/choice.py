@@ -33,7 +33,6 @@ from layerwise.tasks.task import (
     Array,
     ModelPrompts,
     NoScoreError,
-    Reader,
     Setup,
     Task,
     Unit,
@@ -58,7 +57,7 @@ WINDOW = 128  # questions whose tokens are in memory
 class ChoiceTask(Task):
     """A task of multiple-choice questions, which reads them itself.
 
-    See `layerwise.tasks.task.Task` and `layerwise.tasks.task.Reader`. The vector of a question has
+    See `layerwise.tasks.task.Task`. The vector of a question has
     one number: 1 if the likeliest answer is the right one, else 0; nan if the question, with its
     examples, is longer than the model takes. The forms stand in place of poolings.
     """
@@ -71,7 +70,7 @@ class ChoiceTask(Task):
         return "MultipleChoice"
 
     @property
-    def reader(self) -> Reader:
+    def reader(self) -> object:
         """The task: its layers answer questions."""
         return self
 

@@ -1,21 +1,22 @@
 """Score every layer of a model on tasks: one function for the workflow and for models in memory.
 
-Each task records the inputs that it needs, in units. The model embeds a group of units (small
-tasks together, some sets of a clustering), each distinct input once, all layers in one pass. While
-it embeds the next group, processes score the layers of the last one from a file on local scratch.
-Only scores are kept.
+A task records the inputs that it needs, in units (a task, or some sets of a clustering). The model
+embeds a unit, all layers in one pass, to a file on local scratch, and processes score its layers
+while the next ones are embedded. Inputs that the unit before had too are not embedded again. Only
+scores are kept.
 
 `evaluate` writes a table with its own key for each finished task: a killed job continues where it
 was.
 
-Scratch holds at most `scoring.waiting_gb` of vectors, or one unit if that is larger. A group has
-at most half of the limit.
+Scratch holds at most `scoring.waiting_gb` of vectors, or one unit if that is larger. A unit has
+at most half of the limit where it can be divided.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +45,6 @@ from layerwise.tasks.results import Cell, Score, TaskScores, has_key, join_table
 from layerwise.tasks.task import (
     Key,
     NoScoreError,
-    Reader,
     Setup,
     Task,
     Unit,
@@ -105,7 +105,8 @@ def evaluate(
             setup = set_up(load(), extraction, scoring)
 
             def write(scored: TaskScores) -> None:
-                write_table(scored, setup, paths[scored.name], keys[scored.name])
+                path, task_key = paths[scored.name], keys[scored.name]
+                write_table(scored, setup.loaded, setup.scoring, path, task_key)
 
             score(setup, due, write, pool, threads)
     join_tables(paths.values(), tasks, key=key, output=output)
@@ -137,20 +138,23 @@ def score(
     with scratch() as folder:
         scoring = _Scoring(setup, take, pool or _Here(), threads, folder)
         try:
-            for group in scoring.record(tasks):
-                scoring.embed(group)
-            scoring.collect()
+            for name, task in tasks.items():
+                scoring.score(name, task)
+            scoring.collect(wait=True)
         except BrokenProcessPool as error:
             raise LayerwiseError(
                 "A scoring process was killed, most likely because memory ran out; lower "
                 "scoring.threads. Finished tasks are kept.",
                 code="no_memory",
             ) from error
-    failures = [error for error in scoring.ended.values() if error]
-    if failures:
+    if failures := list(scoring.failures.values()):
         first, n = failures[0], len(failures)
         more = f" ({n} of {len(tasks)} tasks failed)" if n > 1 else ""
         raise LayerwiseError(f"{first}{more}", code=first.code) from first
+
+
+UnitScores = tuple[dict[Cell, Any], int]
+"""Scores of layers on a unit, and the number of fits that did not converge."""
 
 
 @dataclass(eq=False)
@@ -169,39 +173,44 @@ class _Recorded:
 
     name: str
     task: Task
-    task_type: str
+    units: list[Unit]
     prompts: dict[str, str]
     representations: list[Representation]
     cells: list[Cell]
-    n_units: int
     n_unconverged: int = 0
     scores: list[dict[Cell, Any]] = field(default_factory=list)
 
-    def inputs(self, unit: Unit) -> list[tuple[str, Any]]:
-        """Prompt and text of each key of a unit."""
-        return [(self.prompts[kind], text) for kind, text in unit.keys]
 
+@dataclass(eq=False)
+class _Embedded:
+    """A unit whose vectors are on the scratch disk.
 
-UnitScores = tuple[dict[Cell, Any], int]
-"""Scores of layers on a unit, and the number of fits that did not converge."""
-Group = list[tuple[_Recorded, Unit]]
-"""Units that are embedded together: their tasks have equal readers."""
+    Attributes
+    ----------
+    rows : dict
+        Row of each prompt and input.
+    pending : list
+        Scores of the unit's layers as they come; empty when they are taken.
+    """
+
+    recorded: _Recorded
+    path: Path
+    rows: dict[tuple[str, Any], int]
+    pending: list[Future[UnitScores]] = field(default_factory=list)
 
 
 @dataclass
 class _Scoring:
-    """The scoring of a model: units of tasks are recorded, embedded in groups, and scored.
+    """The scoring of a model.
 
     Attributes
     ----------
-    ended : dict
-        Tasks that are scored or have failed, with their first error.
-    pending : list
-        Tasks of the last group, each with the scores of the layers of a unit as they come.
+    failures : dict
+        The first error of each task that failed.
+    embedded : list
+        Units on the scratch disk, oldest first: those that wait for scores, and the last one.
     n_files : int
-        Number of files of vectors that were written; only the last may still be scored.
-    n_waiting : int
-        Number of inputs in that one.
+        Number of files of vectors that were written.
     """
 
     setup: Setup
@@ -209,145 +218,132 @@ class _Scoring:
     pool: Executor
     threads: int
     scratch: Path
-    ended: dict[str, LayerwiseError | None] = field(default_factory=dict)
-    pending: list[tuple[_Recorded, list[Future[UnitScores]]]] = field(default_factory=list)
+    failures: dict[str, LayerwiseError] = field(default_factory=dict)
+    embedded: list[_Embedded] = field(default_factory=list)
     n_files: int = 0
-    n_waiting: int = 0
 
-    def record(self, tasks: Mapping[str, Task]) -> Iterator[Group]:
-        """Group the units of all tasks, in order: up to half of the limit is embedded together."""
-        group: Group = []
-        inputs: set[tuple[str, Any]] = set()
-        sort: Any = None
-        for recorded, unit in self._units(tasks):
-            reader, before = recorded.task.reader, sort
-            sort = reader, *unit.sort
-            inputs.update(recorded.inputs(unit))
-            if group and (sort != before or len(inputs) > self._limit(reader) // 2):
-                yield group
-                group, inputs = [], set(recorded.inputs(unit))
-            group.append((recorded, unit))
-        if group:
-            yield group
+    def score(self, name: str, task: Task) -> None:
+        """Record a task, embed its units, and have them scored."""
+        try:
+            recorded = self._record(name, task)
+            for unit in recorded.units:
+                if name not in self.failures:
+                    self._submit(unit, self._embed(recorded, unit))
+        except NoScoreError as error:
+            no_score = [Score(None, why=str(error))]
+            self._hand_over(recorded, dict.fromkeys(recorded.cells, no_score))
+        except Exception as error:  # of libraries that read data, of the model's code, or of texts
+            self._note(name, error)
 
-    def _units(self, tasks: Mapping[str, Task]) -> Iterator[tuple[_Recorded, Unit]]:
-        for name, task in tasks.items():
-            try:
-                units = list(task.units(max(1, self._limit(task.reader) // 2)))
-                recorded = self._recorded(name, task, units)
-            except Exception as error:  # of libraries that read data, which may hold anything
-                self._note(name, error)
-                continue
-            for kind, prompt in recorded.prompts.items():
-                if prompt:
-                    log.info("%s: in front of %s: %r", name, kind or "each text", prompt)
-            yield from ((recorded, unit) for unit in units)
-
-    def _recorded(self, name: str, task: Task, units: Sequence[Unit]) -> _Recorded:
+    def _record(self, name: str, task: Task) -> _Recorded:
+        representations = task.representations(self.setup)
+        n_layers = self.setup.loaded.anatomy.n_layers
+        n_bytes = 4 * len(representations) * n_layers * task.width(self.setup)
+        units = list(task.units(max(1, int(self._limit / n_bytes) // 2)))
         kinds = dict.fromkeys(kind for unit in units for kind, _ in unit.keys)
         prompts = {kind: task.prompt(self.setup.prompts, name, kind) for kind in kinds}
-        representations = task.reader.representations(self.setup)
-        layers = range(self.setup.loaded.anatomy.n_layers)
-        cells = list(itertools.product(layers, range(len(representations))))
-        return _Recorded(name, task, task.task_type, prompts, representations, cells, len(units))
+        for kind, prompt in prompts.items():
+            if prompt:
+                log.info("%s: in front of %s: %r", name, kind or "each text", prompt)
+        cells = list(itertools.product(range(n_layers), range(len(representations))))
+        return _Recorded(name, task, units, prompts, representations, cells)
 
-    def _limit(self, reader: Reader) -> int:
-        """Number of inputs whose vectors may be on the scratch disk."""
-        n_vectors = len(reader.representations(self.setup)) * self.setup.loaded.anatomy.n_layers
-        n_bytes = 4 * n_vectors * reader.width(self.setup)
-        return int(self.setup.scoring.waiting_gb * 1e9) // n_bytes
+    @property
+    def _limit(self) -> float:
+        """Bytes that vectors may take on the scratch disk."""
+        return self.setup.scoring.waiting_gb * 1e9
 
-    def embed(self, group: Group) -> None:
-        """Embed a group and have it scored; if that fails, each of its units alone."""
-        group = [(task, unit) for task, unit in group if task.name not in self.ended]
-        if not group:
+    def _embed(self, recorded: _Recorded, unit: Unit) -> _Embedded:
+        """Write the vectors of a unit to a file."""
+        loaded, task = self.setup.loaded, recorded.task
+        inputs = dict.fromkeys((recorded.prompts[kind], text) for kind, text in unit.keys)
+        shape = len(recorded.representations), loaded.anatomy.n_layers, len(inputs)
+        path = self.scratch / f"{self.n_files}.npy"
+        self.n_files += 1
+        self._make_room(4 * math.prod(shape) * task.width(self.setup))
+        into = _allocate(path, (*shape, task.width(self.setup)))
+        last = self.embedded[-1] if self.embedded else None
+        shared = last.rows if last and last.recorded.task.reader == task.reader else {}
+        new = [pair for pair in inputs if pair not in shared]
+        old = [pair for pair in inputs if pair in shared]
+        if last and old:
+            vectors = np.load(last.path, mmap_mode="r")
+            into[:, :, len(new) :] = vectors[:, :, [shared[pair] for pair in old]]
+        if new:
+            n_read = task.read(
+                self.setup,
+                [unit.media.get(text, text) for _, text in new],
+                [prompt for prompt, _ in new],
+                into[:, :, : len(new)],
+            )
+            with Progress(len(new), f"{loaded.name} {recorded.name:.60}", "text") as bar:
+                for n in n_read:
+                    bar.update(n)
+                    self.collect()
+        return _Embedded(recorded, path, {pair: row for row, pair in enumerate([*new, *old])})
+
+    def _make_room(self, n_bytes: int) -> None:
+        while self.embedded and n_bytes + self._waiting() > self._limit:
+            self._take_scores(self.embedded[0])
+            self.embedded.pop(0).path.unlink()
+
+    def _waiting(self) -> int:
+        return sum(embedded.path.stat().st_size for embedded in self.embedded)
+
+    def _submit(self, unit: Unit, embedded: _Embedded) -> None:
+        """Have the layers of a unit scored."""
+        recorded, settings = embedded.recorded, self.setup.scoring
+        rows = {key: embedded.rows[recorded.prompts[key[0]], key[1]] for key in unit.keys}
+        work = partial(_score, recorded.task, unit.selection, rows, embedded.path, settings)
+        shares = [recorded.cells[start :: self.threads] for start in range(self.threads)]
+        embedded.pending = [self.pool.submit(work, share) for share in shares]
+        self.embedded.append(embedded)
+        self.collect()
+
+    def collect(self, *, wait: bool = False) -> None:
+        """Take the scores that have come, or wait for all; the last unit's vectors stay."""
+        for embedded in list(self.embedded):
+            if not wait and not all(future.done() for future in embedded.pending):
+                break
+            self._take_scores(embedded)
+            if embedded is not self.embedded[-1]:
+                self.embedded.remove(embedded)
+                embedded.path.unlink()
+
+    def _take_scores(self, embedded: _Embedded) -> None:
+        """Wait for the scores of a unit, and hand over its task if that is complete."""
+        recorded, settings = embedded.recorded, self.setup.scoring
+        pending, embedded.pending = embedded.pending, []
+        if not pending:
             return
         try:
-            self._score(group, *self._embed(group))
-        except Exception as error:  # of the model's code, or of texts of one of the tasks
-            task = group[0][0]
-            if isinstance(error, NoScoreError) and len(group) == 1:
-                no_score = [Score(None, why=str(error))]
-                self._hand_over(task, dict.fromkeys(task.cells, no_score))
-            elif len(group) == 1 or _ends_all(error):
-                self._note(task.name, error)
-            else:
-                for alone in group:
-                    self.embed([alone])
+            of_unit = dict[Cell, Any]()
+            for future in pending:
+                scores, n_unconverged = future.result()
+                of_unit |= scores
+                recorded.n_unconverged += n_unconverged
+            recorded.scores.append(of_unit)
+            if len(recorded.scores) == len(recorded.units):
+                of_cell = {c: [unit[c] for unit in recorded.scores] for c in recorded.cells}
+                combine = recorded.task.scores
+                self._hand_over(recorded, {c: combine(u, settings) for c, u in of_cell.items()})
+        except Exception as error:  # of mteb's or scikit-learn's code, on data of any sort
+            self._note(recorded.name, error)
 
-    def _embed(self, group: Group) -> tuple[Path, dict[tuple[str, Any], int]]:
-        """Write the vectors of a group to a file, with the row of each input in it."""
-        loaded, reader = self.setup.loaded, group[0][0].task.reader
-        inputs = dict.fromkeys(pair for task, unit in group for pair in task.inputs(unit))
-        media = {sha: medium for _, unit in group for sha, medium in unit.media.items()}
-        if len(inputs) + self.n_waiting > self._limit(reader):
-            self.collect()
-        path = self.scratch / f"{self.n_files}.npy"
-        n_representations = len(group[0][0].representations)
-        shape = n_representations, loaded.anatomy.n_layers, len(inputs), reader.width(self.setup)
-        n_read = reader.read(
-            self.setup,
-            [media.get(text, text) for _, text in inputs],
-            [prompt for prompt, _ in inputs],
-            _allocate(path, shape),
-        )
-        names = ", ".join(dict.fromkeys(task.name for task, _ in group))
-        with Progress(len(inputs), f"{loaded.name} {names:.60}", "text") as bar:
-            for n in n_read:
-                bar.update(n)
-                self._collect_if_scored()
-        return path, {pair: row for row, pair in enumerate(inputs)}
-
-    def _score(self, group: Group, path: Path, rows: Mapping[tuple[str, Any], int]) -> None:
-        """Have the layers of a group scored, when those of the last one are."""
-        self.collect()
-        self.n_files, self.n_waiting = self.n_files + 1, len(rows)
-        for task, unit in group:
-            pairs = zip(unit.keys, task.inputs(unit), strict=True)
-            of_keys = {key: rows[pair] for key, pair in pairs}
-            work = partial(_score, task.task, unit.selection, of_keys, path, self.setup.scoring)
-            shares = [task.cells[start :: self.threads] for start in range(self.threads)]
-            self.pending.append((task, [self.pool.submit(work, share) for share in shares]))
-        self._collect_if_scored()
-
-    def _collect_if_scored(self) -> None:
-        if all(future.done() for _, futures in self.pending for future in futures):
-            self.collect()
-
-    def collect(self) -> None:
-        """Wait for the scores of the last group, and hand over tasks that are complete."""
-        pending, self.pending = self.pending, []
-        for task, futures in pending:
-            try:
-                of_unit = dict[Cell, Any]()
-                for future in futures:
-                    scores, n_unconverged = future.result()
-                    of_unit |= scores
-                    task.n_unconverged += n_unconverged
-                task.scores.append(of_unit)
-                if len(task.scores) == task.n_units:
-                    settings = self.setup.scoring
-                    of_cell = {cell: [unit[cell] for unit in task.scores] for cell in task.cells}
-                    scores = {c: task.task.scores(units, settings) for c, units in of_cell.items()}
-                    self._hand_over(task, scores)
-            except Exception as error:  # of mteb's or scikit-learn's code, on data of any sort
-                self._note(task.name, error)
-        self.n_waiting = 0
-        (self.scratch / f"{self.n_files - 1}.npy").unlink(missing_ok=True)
-
-    def _hand_over(self, task: _Recorded, scores: Mapping[Cell, Sequence[Score]]) -> None:
-        self.ended[task.name] = None
+    def _hand_over(self, recorded: _Recorded, scores: Mapping[Cell, Sequence[Score]]) -> None:
+        name, task = recorded.name, recorded.task
         for (layer, _), of_subsets in scores.items():
             for each in of_subsets:
                 if each.main_score is None:
-                    log.warning("%s has no score at layer %s: %s", task.name, layer, each.why)
-        if task.n_unconverged:
-            log.warning("%s: %d fits did not converge", task.name, task.n_unconverged)
-        self.take(TaskScores(task.name, task.task_type, task.representations, scores))
+                    log.warning("%s has no score at layer %s: %s", name, layer, each.why)
+        if recorded.n_unconverged:
+            log.warning("%s: %d fits did not converge", name, recorded.n_unconverged)
+        self.take(TaskScores(name, task.task_type, recorded.representations, scores))
 
     def _note(self, name: str, error: Exception) -> None:
         """Note an error that concerns one task, so that the others go on; raise any other."""
-        if _ends_all(error):
+        # Other tasks would meet a full disk too.
+        if isinstance(error, DiskError | BrokenProcessPool) or disk_fault(error) is not None:
             raise error
         if not isinstance(error, LayerwiseError):
             log.error("%s: the traceback", name, exc_info=error)
@@ -359,12 +355,7 @@ class _Scoring:
             failure.__cause__ = error
             error = failure
         log.error("%s: %s", name, error)
-        self.ended[name] = self.ended.get(name) or error
-
-
-def _ends_all(error: Exception) -> bool:
-    """True for an error that other tasks would meet too."""
-    return isinstance(error, DiskError | BrokenProcessPool) or disk_fault(error) is not None
+        self.failures.setdefault(name, error)
 
 
 def _allocate(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:

@@ -17,7 +17,7 @@ from layerwise.activations.representation import Representation
 from layerwise.config.settings import ScoringSettings
 from layerwise.errors import LayerwiseError
 from layerwise.io import tables
-from layerwise.tasks.task import Setup
+from layerwise.models.load import LoadedModel
 
 KIND = tables.Kind("layerwise.scores", 3)
 
@@ -117,9 +117,10 @@ class TaskScores:
     scores: Mapping[Cell, Sequence[Score]]
 
 
-def write_table(scored: TaskScores, setup: Setup, path: Path, key: str) -> None:
+def write_table(
+    scored: TaskScores, loaded: LoadedModel, settings: ScoringSettings, path: Path, key: str
+) -> None:
     """Write the table of a task, with its key."""
-    loaded = setup.loaded
     about = {"model": loaded.name, "revision": loaded.revision, "task": scored.name}
     last = max(loaded.anatomy.n_layers - 1, 1)
     rows = [
@@ -137,7 +138,7 @@ def write_table(scored: TaskScores, setup: Setup, path: Path, key: str) -> None:
         key=key,
         dtype=loaded.dtype,
         weights_sha256=loaded.weights,
-        settings=setup.scoring.plain(),
+        settings=settings.plain(),
         **about,
     )
 

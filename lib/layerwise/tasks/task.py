@@ -61,11 +61,6 @@ class Unit:
     media: Mapping[str, Medium] = field(default_factory=dict)
     selection: Any = None
 
-    @property
-    def sort(self) -> tuple[bool, type]:
-        """Equal for units that can be embedded together: of texts, of files, or of words."""
-        return bool(self.media), type(self.keys[0][1])
-
 
 @dataclass(frozen=True)
 class Vectors:
@@ -96,22 +91,53 @@ class NoScoreError(LayerwiseError):
     code = "unsupported"
 
 
-class Reader(Protocol):
-    """Turns inputs into a vector for each layer, all layers in one pass.
+class Task(Protocol):
+    """A task of the config: small, hashable, and sent to the processes that score.
 
-    Readers are compared: units with equal ones are read together.
+    Its methods read its data where they are not in memory.
     """
 
+    @property
+    def task_type(self) -> str:
+        """Type in the table of scores."""
+
+    @property
+    def reader(self) -> object:
+        """Tasks with equal readers share the vectors of equal inputs."""
+        return None
+
+    def instruction(self, prompt_type: str) -> str:  # noqa: ARG002
+        """Instruction for inputs of a prompt type; empty for none."""
+        return ""
+
+    def prompt(self, prompts: ModelPrompts, name: str, prompt_type: str) -> str:
+        """A model's prompt in front of inputs of a prompt type; empty for none."""
+        return prompts.of(name, self, prompt_type)
+
+    def units(self, most: int) -> Iterator[Unit]:
+        """Parts of the task of at most `most` inputs, where it can be divided."""
+
+    def text_of(self, item: Any) -> str:
+        """The text of an input."""
+        return str(item)
+
     def representations(self, setup: Setup) -> list[Representation]:
-        """The representations that inputs are read in."""
+        """The representations of inputs: by default all of the settings."""
+        from layerwise.activations import embedding
+
+        scoring = setup.scoring
+        return embedding.representations_of(
+            setup.loaded, setup.extraction.tokens, scoring.poolings, scoring.readouts
+        )
 
     def width(self, setup: Setup) -> int:
         """Length D of a vector."""
+        return setup.loaded.width
 
     def read(
         self, setup: Setup, inputs: Sequence[Any], prompts: Sequence[str], into: Array
     ) -> Iterator[int]:
-        """Fill an array with the vectors of inputs.
+        """Fill an array with the vectors of inputs, all layers in one pass.
 
         Parameters
         ----------
@@ -130,37 +156,18 @@ class Reader(Protocol):
         NoScoreError
             If the model cannot be read like this.
         """
+        from layerwise.activations import embedding
 
-
-class Task(Protocol):
-    """A task of the config: small, hashable, and sent to the processes that score.
-
-    Its methods read its data where they are not in memory.
-    """
-
-    @property
-    def task_type(self) -> str:
-        """Type in the table of scores."""
-
-    @property
-    def reader(self) -> Reader:
-        """Settings for reading the inputs; by default they are embedded."""
-        return Embedder()
-
-    def instruction(self, prompt_type: str) -> str:  # noqa: ARG002
-        """Instruction for inputs of a prompt type; empty for none."""
-        return ""
-
-    def prompt(self, prompts: ModelPrompts, name: str, prompt_type: str) -> str:
-        """A model's prompt in front of inputs of a prompt type; empty for none."""
-        return prompts.of(name, self, prompt_type)
-
-    def units(self, most: int) -> Iterator[Unit]:
-        """Parts of the task of at most `most` inputs, where it can be divided."""
-
-    def text_of(self, item: Any) -> str:
-        """The text of an input."""
-        return str(item)
+        return embedding.embed_into(
+            setup.loaded,
+            inputs,
+            into,
+            self.representations(setup),
+            prompts=prompts,
+            include_prompt=setup.prompts.include_prompt,
+            budget=setup.extraction.batch_tokens,
+            sink_ratio=setup.extraction.sink_ratio,
+        )
 
     def score(self, selection: Any, vectors: Vectors, settings: ScoringSettings) -> Any:
         """Score one layer on the unit with a selection."""
@@ -293,41 +300,6 @@ def set_up(loaded: LoadedModel, extraction: ExtractSettings, scoring: ScoringSet
     if scoring.normalize is None:
         scoring = scoring.model_copy(update={"normalize": loaded.normalizes})
     return Setup(loaded, extraction, scoring, of_model(loaded.entry, loaded.revision))
-
-
-@dataclass(frozen=True)
-class Embedder:
-    """Embeds texts, images, recordings or words; see `layerwise.tasks.task.Reader`."""
-
-    def representations(self, setup: Setup) -> list[Representation]:
-        """Every selection of tokens with every pooling and readout of the settings."""
-        from layerwise.activations import embedding
-
-        scoring = setup.scoring
-        return embedding.representations_of(
-            setup.loaded, setup.extraction.tokens, scoring.poolings, scoring.readouts
-        )
-
-    def width(self, setup: Setup) -> int:
-        """Width of the vectors."""
-        return setup.loaded.width
-
-    def read(
-        self, setup: Setup, inputs: Sequence[Any], prompts: Sequence[str], into: Array
-    ) -> Iterator[int]:
-        """Fill an array as `layerwise.activations.embedding.embed_into`."""
-        from layerwise.activations import embedding
-
-        return embedding.embed_into(
-            setup.loaded,
-            inputs,
-            into,
-            self.representations(setup),
-            prompts=prompts,
-            include_prompt=setup.prompts.include_prompt,
-            budget=setup.extraction.batch_tokens,
-            sink_ratio=setup.extraction.sink_ratio,
-        )
 
 
 @contextmanager
