@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import transformers as hf
 from helpers import tiny
+from helpers.refused import refused
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules
 
 import layerwise as lw
+from layerwise.analysis import labels_of, score_labels
 from layerwise.export import Recipe, export
 from layerwise.models.opening import open_model
 
 TEXTS = [text.upper() for text in tiny.texts(6, longest=40)]
+LABELLED = tiny.texts(40, seed=5)
 
 
 @pytest.fixture(scope="module")
@@ -149,3 +154,89 @@ def test_a_peft_model_in_memory_is_read(tmp_path: Path) -> None:
     expected = lw.embed(plain, TEXTS, tokenizer).values
     wrapped = peft.get_peft_model(plain, peft.LoraConfig(r=4, task_type="CAUSAL_LM"))
     np.testing.assert_allclose(lw.embed(wrapped, TEXTS, tokenizer).values, expected, atol=1e-5)
+
+
+def cut(seed: int = 0) -> modules.Dense:
+    torch.manual_seed(seed)
+    return modules.Dense(32, 24, activation_function=torch.nn.Tanh())
+
+
+def weighted() -> modules.WeightedLayerPooling:
+    weights = torch.nn.Parameter(torch.tensor([0.5, 2.0, 1.0]))
+    return modules.WeightedLayerPooling(
+        32, num_hidden_layers=3, layer_start=1, layer_weights=weights
+    )
+
+
+def mean() -> modules.Pooling:
+    return modules.Pooling(32, pooling_mode="mean")
+
+
+# Every further shape of modules.json with a transformer first that needs states alone.
+SHAPES: dict[str, tuple[Callable[[], list[Any]], dict[str, Any]]] = {
+    "plain": (lambda: [mean()], {}),
+    "normalized": (lambda: [mean(), modules.Dropout(0.1), modules.Normalize()], {}),
+    "normalized in the middle": (lambda: [mean(), modules.Normalize(), cut()], {}),
+    "twice": (lambda: [mean(), cut(), modules.LayerNorm(24), modules.Normalize()], {}),
+    "residual": (lambda: [mean(), modules.Dense(32, 32, use_residual=True)], {}),
+    "layers": (lambda: [weighted(), mean(), modules.Normalize()], {}),
+    "tokens": (
+        lambda: [modules.Dense(32, 32, module_input_name="token_embeddings"), mean()],
+        {},
+    ),
+    "matryoshka": (lambda: [mean(), modules.Normalize()], {"truncate_dim": 8}),
+    "matryoshka behind a Dense": (lambda: [mean(), cut()], {"truncate_dim": 16}),
+    "prompt": (
+        lambda: [mean(), modules.Normalize()],
+        {"prompts": {"q": "the quick brown fox "}, "default_prompt_name": "q"},
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_embed_choose_and_export_agree_with_encode(base: Path, tmp_path: Path, shape: str) -> None:
+    chain, settings = SHAPES[shape]
+    options: Any = {"config_kwargs": {"output_hidden_states": True}} if shape == "layers" else {}
+    first = modules.Transformer(str(base), max_seq_length=16, **options)
+    model = SentenceTransformer(modules=[first, *chain()], device="cpu", **settings)
+    model.save(str(tmp_path / "saved"))
+    expected = model.encode(TEXTS)
+    # What is cut is no part of the saved files.
+    sources = [model] if "truncate_dim" in settings else [model, str(tmp_path / "saved")]
+    for number, source in enumerate(sources):
+        with open_model(source) as loaded:
+            normalizes = loaded.embedder.normalizes
+            labels = labels_of(LABELLED, [n % 2 for n in range(len(LABELLED))])
+            scored = score_labels(loaded, labels, "all", keep_vectors=True)[-1].columns[0]
+            export(loaded, Recipe(3), tmp_path / f"exported {number}", TEXTS)
+        vectors = lw.embed(source, TEXTS).values[-1]
+        if normalizes:
+            vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        width = expected.shape[1]
+        for ours, theirs in ((vectors, expected), (scored, model.encode(LABELLED))):
+            np.testing.assert_allclose(ours[:, :width], theirs, atol=1e-5)
+            assert not ours[:, width:].any()
+        exported = SentenceTransformer(str(tmp_path / f"exported {number}"), device="cpu")
+        np.testing.assert_allclose(exported.encode(TEXTS), expected, atol=1e-5)
+
+
+def test_modules_that_need_more_than_states_are_named(
+    base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = embedder(base, "mean")
+    model.insert(1, modules.CNN(32, 16))
+    with caplog.at_level(logging.WARNING):
+        values = lw.embed(model, TEXTS).values
+    assert values.shape[-1] == 32
+    assert caplog.text.count("left out") == 1 and "CNN" in caplog.text
+    router = modules.Router({"query": [modules.Transformer(str(base)), mean()]})
+    SentenceTransformer(modules=[router], device="cpu").save(str(tmp_path / "router"))
+    with refused("unsupported"):
+        lw.embed(str(tmp_path / "router"), TEXTS)
+
+
+def test_layers_of_a_token_are_not_averaged_without_each_ones_sinks(base: Path) -> None:
+    first = modules.Transformer(str(base), config_kwargs={"output_hidden_states": True})
+    model = SentenceTransformer(modules=[first, weighted(), mean()], device="cpu")
+    with refused("unsupported"):
+        lw.embed(model, TEXTS, tokens="drop_sinks")

@@ -133,12 +133,14 @@ def score_labels(
     threads: int = 1,
     *,
     keep_vectors: bool = False,
+    part: Mapping[str, Any] | None = None,
 ) -> list[Score]:
     """Score every layer on labels, as a config's own task is scored by default.
 
     Tokens are pooled after the model's final norm: by the model's own pooling if it is one of
     sentence-transformers, else by their mean. Vectors are scaled to unit length if such a model
-    does so, and have its default prompt. With `keep_vectors`, scores have their vectors.
+    does so, and have its default prompt. With `keep_vectors`, scores have their vectors. A `part`
+    of each text is named as by ``scoring.part`` of a config.
     """
     from joblib.externals.loky import get_reusable_executor  # type: ignore[import-untyped]
 
@@ -148,9 +150,9 @@ def score_labels(
     from layerwise.tasks.results import TaskScores
     from layerwise.tasks.task import DEFAULT, ModelPrompts, set_up
 
-    scoring = parse(ScoringSettings, {"poolings": [loaded.pooling]})
+    scoring = parse(ScoringSettings, {"poolings": [loaded.embedder.pooling], "part": part})
     setup = set_up(loaded, parse(ExtractSettings, {"tokens": [tokens]}), scoring)
-    if embedder := loaded.embedder:
+    if (embedder := loaded.embedder).is_saved:
         prompts = {DEFAULT: embedder.prompt} if embedder.prompt else {}
         setup = replace(setup, prompts=ModelPrompts(prompts, embedder.include_prompt))
     pool = get_reusable_executor(threads) if threads > 1 else None

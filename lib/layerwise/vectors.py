@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from layerwise.analysis import prompts_of
+from layerwise.config.settings import TextPart
 from layerwise.config.studies import several
 from layerwise.errors import check_name
 from layerwise.models.opening import open_model
+from layerwise.section import parse
 from layerwise.vocabulary import FINAL_NORM, SINK_RATIO
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ def embed(
     pooling: str | None = None,
     readout: str = FINAL_NORM,
     layers: int | Sequence[int] | None = None,
+    part: Mapping[str, Any] | None = None,
     batch_tokens: int | None = None,
     out: str | Path | None = None,
     column: str | None = None,
@@ -54,6 +58,9 @@ def embed(
     layers : int or sequence of int, optional
         Layers to keep, from 0 (the embedding output) to the number of blocks, or from the
         end (-1 is the output); by default all.
+    part : mapping, optional
+        Part of each text whose tokens count, as ``scoring.part`` of a config: ``after`` and
+        ``before`` (markers), ``last`` (so many tokens).
     batch_tokens : int, optional
         Tokens in a batch, pads included; by default what suits the device.
     out : path, optional
@@ -88,8 +95,10 @@ def embed(
     from layerwise.progress import Progress
 
     prompts = prompts_of(texts, column)
+    chosen = None if part is None else parse(TextPart, dict(part), "part")
     with open_model(model, tokenizer, revision=revision, device=device) as loaded:
-        ways = representations_of(loaded, [tokens], [pooling or loaded.pooling], [readout])
+        pooling = pooling or loaded.embedder.pooling
+        ways = representations_of(loaded, [tokens], [pooling], [readout])
         n_layers, hidden = loaded.anatomy.n_layers, loaded.width
         numbers = range(-n_layers, n_layers)
         for layer in several(layers):
@@ -104,22 +113,23 @@ def embed(
             """Write the vectors of all texts, a block of texts at a time."""
             with Progress(len(prompts), f"{loaded.name} {loaded.revision}", "text") as bar:
                 for start in range(0, len(prompts), size):
-                    part = prompts[start : start + size]
-                    block = np.empty((1, n_layers, len(part), hidden), np.float32)
+                    some = prompts[start : start + size]
+                    block = np.empty((1, n_layers, len(some), hidden), np.float32)
                     options: Any = {"budget": batch_tokens, "sink_ratio": SINK_RATIO}
-                    options |= loaded.prompted(len(part))
-                    for n in embed_into(loaded, part, block, ways, **options):
+                    options |= loaded.prompted(len(some))
+                    for n in embed_into(loaded, some, block, ways, part=chosen, **options):
                         bar.update(n)
-                    target[:, start : start + len(part)] = block[0, selected]
+                    target[:, start : start + len(some)] = block[0, selected]
 
         depth = np.array(selected) / max(1, n_layers - 1)
         about = {
             "model": loaded.name,
             "revision": loaded.revision,
             "tokens": tokens,
-            "pooling": pooling or loaded.pooling,
+            "pooling": pooling,
             "readout": readout,
         }
+        about |= {} if part is None else {"part": json.dumps(part)}
         scales: dict[str, Any] = {"layer": selected, "text": range(len(prompts))}
         if out is None:
             values = np.empty((len(selected), len(prompts), hidden), np.float32)

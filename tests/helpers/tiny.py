@@ -31,6 +31,15 @@ DECODER = {**COMMON, **HEADS, **TOKENS}
 GROUPED = {**DECODER, "num_key_value_heads": 2}
 
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2}
+ROUTED = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+LATENT = {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "v_head_dim": 8}
+INDEXED = {"index_n_heads": 2, "index_head_dim": 8, "index_topk": 16}
+LINEAR = {
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+}
 MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 8, "mamba_chunk_size": 16}
 GPT = {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 3, "n_head": 4, **TOKENS}
 XLM = {
@@ -242,9 +251,113 @@ FAMILIES: dict[str, Any] = {
     ),
     "biogpt": lambda: hf.BioGptConfig(**DECODER),
     "smollm3": lambda: hf.SmolLM3Config(**GROUPED),
+    "qwen3_next": lambda: hf.Qwen3NextConfig(
+        **GROUPED,
+        **EXPERTS,
+        **LINEAR,
+        head_dim=8,
+        moe_intermediate_size=16,
+        shared_expert_intermediate_size=16,
+        layer_types=["linear_attention", "full_attention", "linear_attention"],
+    ),
+    "qwen3_5": lambda: hf.Qwen3_5TextConfig(
+        **GROUPED,
+        **LINEAR,
+        head_dim=8,
+        layer_types=["linear_attention", "full_attention", "linear_attention"],
+    ),
+    "olmo_hybrid": lambda: hf.OlmoHybridConfig(
+        **GROUPED,
+        **LINEAR,
+        layer_types=["linear_attention", "full_attention", "linear_attention"],
+    ),
+    "apertus": lambda: hf.ApertusConfig(**GROUPED),
+    "olmo3": lambda: hf.Olmo3Config(**GROUPED, sliding_window=8),
+    "eurobert": lambda: hf.EuroBertConfig(**GROUPED),
+    "modernbert_decoder": lambda: hf.ModernBertDecoderConfig(
+        **DECODER, cls_token_id=0, sep_token_id=0
+    ),
+    "glm4_moe": lambda: hf.Glm4MoeConfig(**GROUPED, **ROUTED, head_dim=8, n_group=1, topk_group=1),
+    # Several residual streams, blocks that run in turns, a projection behind the final norm
+    "deepseek_v4": lambda: hf.DeepseekV4Config(
+        **COMMON,
+        **TOKENS,
+        **ROUTED,
+        **INDEXED,
+        num_attention_heads=4,
+        head_dim=16,
+        q_lora_rank=16,
+        o_groups=2,
+        o_lora_rank=8,
+        sliding_window=64,
+    ),
+    "glm5_next": lambda: hf.Glm5NextTextConfig(
+        **DECODER,
+        **ROUTED,
+        **LATENT,
+        **INDEXED,
+        num_key_value_heads=4,
+        linear_head_dim=8,
+        linear_num_heads=4,
+        index_kpool=2,
+        layer_types=["linear_attention", "indexed_attention", "linear_attention"],
+    ),
+    "hy_v4": lambda: hf.HYV4Config(
+        **DECODER, **ROUTED, **LATENT, **INDEXED, num_key_value_heads=4, qk_rope_head_dim=8
+    ),
+    "qwen4_exp": lambda: hf.Qwen4ExpTextConfig(
+        **COMMON,
+        **TOKENS,
+        **EXPERTS,
+        **LINEAR,
+        num_attention_heads=4,
+        head_dim=8,
+        moe_intermediate_size=16,
+        shared_expert_intermediate_size=16,
+        hc_lowrank=8,
+        indexer_n_heads=2,
+        indexer_kv_heads=1,
+        indexer_head_dim=8,
+        indexer_budget=16,
+        indexer_compress_ratio=2,
+        layer_types=["linear_attention", "indexed_attention", "linear_attention"],
+    ),
+    "gemma3n": lambda: hf.Gemma3nTextConfig(
+        **GROUPED,
+        head_dim=8,
+        sliding_window=8,
+        vocab_size_per_layer_input=VOCABULARY,
+        hidden_size_per_layer_input=8,
+        num_kv_shared_layers=0,
+        laurel_rank=8,
+        activation_sparsity_pattern=[0.0, 0.0, 0.0],
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+    ),
+    "hrm_text": lambda: hf.HrmTextConfig(
+        **{**DECODER, "num_hidden_layers": 1}, head_dim=8, H_cycles=1, L_cycles=2
+    ),
+    "embedding_gemma2": lambda: hf.EmbeddingGemma2TextConfig(
+        **GROUPED,
+        head_dim=8,
+        global_head_dim=8,
+        num_global_key_value_heads=1,
+        hidden_size_per_layer_input=8,
+        embedding_dim=48,
+        sliding_window=8,
+        layer_types=["full_attention", "sliding_attention", "full_attention"],
+    ),
+}
+# Layers of these cannot be told.
+OTHER: dict[str, Any] = {
+    "mra": lambda: hf.MraConfig(**ENCODER),  # without its kernel no token sees another
+    "canine": lambda: hf.CanineConfig(**ENCODER),  # fewer states inside than tokens
+    "reformer": lambda: hf.ReformerConfig(**REFORMER),  # two streams, of which one is read
 }
 # One family of each kind, for `make test`; the others are part of `make test-all`.
-KINDS = ("llama", "gpt_neox", "bert", "mamba2", "vit", "vit_mae", "xlm", "albert", "fnet")
+KINDS = (
+    *("llama", "gpt_neox", "bert", "mamba2", "vit", "vit_mae", "xlm", "albert", "fnet"),
+    *("deepseek_v4", "gemma3n", "hrm_text", "embedding_gemma2"),
+)
 
 
 def families(names: Iterable[str], fast: Iterable[str] = KINDS) -> list[Any]:
@@ -269,7 +382,8 @@ def save(
 ) -> Path:
     """Save a tiny random model of a family or a config with a tokenizer; returns its folder."""
     torch.manual_seed(seed)
-    model = kind.from_config(FAMILIES[family]() if isinstance(family, str) else family)
+    config = (FAMILIES | OTHER)[family]() if isinstance(family, str) else family
+    model = kind.from_config(config)
     for parameter in model.parameters():
         # Freshly built models have zero biases and tiny weights; real ones don't.
         torch.nn.init.normal_(parameter, std=0.2) if parameter.ndim > 1 else None

@@ -26,7 +26,8 @@ from layerwise.activations.representation import (
     inside,
     pool,
 )
-from layerwise.errors import check_name
+from layerwise.config.settings import TextPart
+from layerwise.errors import LayerwiseError, check_name
 from layerwise.models.load import LoadedModel
 from layerwise.progress import Progress
 from layerwise.vocabulary import (
@@ -50,11 +51,15 @@ WINDOW = {"cpu": 2048, "cuda": 32768}
 
 
 class Word(NamedTuple):
-    """A word of a sentence: the characters from `start` up to `stop`."""
+    """A word of a sentence, or a part of a text: the characters from `start` up to `stop`.
+
+    Of its tokens, only the `last` ones count, if that is a number.
+    """
 
     sentence: str
     start: int
     stop: int
+    last: int | None = None
 
     def __str__(self) -> str:
         return self.sentence[self.start : self.stop]
@@ -62,7 +67,7 @@ class Word(NamedTuple):
     def behind(self, prompt: str) -> Word:
         """The same word in the sentence with a prompt in front."""
         n = len(prompt)
-        return Word(prompt + self.sentence, self.start + n, self.stop + n)
+        return Word(prompt + self.sentence, self.start + n, self.stop + n, self.last)
 
 
 class Span(NamedTuple):
@@ -101,12 +106,41 @@ def spans(loaded: LoadedModel, words: Sequence[Word]) -> tuple[list[str], list[S
     sentences = list(numbers)
     offsets = loaded.texts.offsets(sentences)
     places = []
-    for sentence, start, stop in words:
+    for sentence, start, stop, last in words:
         of_tokens = enumerate(offsets[numbers[sentence]])
         tokens = [n for n, (b, end) in of_tokens if b < stop and start < end and b < end]
+        tokens = tokens[-last:] if last else tokens
         first_and_next = (tokens[0], tokens[-1] + 1) if tokens else (0, 0)
         places.append(Span(numbers[sentence], *first_and_next))
     return sentences, places
+
+
+def part_of(text: Any, part: TextPart) -> Word:
+    """The part of a text, whose tokens are those that overlap it.
+
+    Raises
+    ------
+    LayerwiseError
+        If the text lacks a marker, or is none.
+    """
+    if not isinstance(text, str):
+        raise LayerwiseError(
+            "part: it is for texts, not for images, recordings or words; leave it out.",
+            code="conflict",
+        )
+    start, stop = 0, len(text)
+    if part.after is not None:
+        start = text.rfind(part.after) + len(part.after)
+    if part.before is not None:
+        stop = text.find(part.before, start)
+    if stop < 0 or (part.after is not None and part.after not in text):
+        marker = part.before if stop < 0 else part.after
+        raise LayerwiseError(
+            f"part: the text {text[:60]!r} has no {marker!r}; check the marker, or add it to each "
+            "text.",
+            code="missing",
+        )
+    return Word(text, start, stop, part.last)
 
 
 def representations_of(
@@ -157,6 +191,7 @@ def embed_into(
     include_prompt: bool = True,
     budget: int | None = None,
     sink_ratio: float = SINK_RATIO,
+    part: TextPart | None = None,
 ) -> Iterator[int]:
     """Fill an array with the vectors of texts, images, recordings or words at every layer.
 
@@ -181,6 +216,8 @@ def embed_into(
         Tokens in a batch, pads included.
     sink_ratio : float
         See `layerwise.activations.representation.choose`.
+    part : TextPart, optional
+        The part of each text that is embedded as a word is.
 
     Yields
     ------
@@ -192,6 +229,7 @@ def embed_into(
     LayerwiseError
         If a vector is not finite, or a text cannot be tokenized.
     """
+    texts = texts if part is None else [part_of(text, part) for text in texts]
     before = [""] * len(texts) if prompts is None else prompts
     of_words = len(texts) > 0 and isinstance(texts[0], Word)
     windows = list(forward.windows(len(texts), WINDOW[loaded.device.type]))
@@ -231,7 +269,7 @@ def embed_into(
     for n, what in (
         (n_empty, "texts without a token of their own"),
         (n_cut, f"texts cut at {loaded.max_length} tokens"),
-        (n_without, "words without a token, whose vectors are zero"),
+        (n_without, "words or parts without a token, whose vectors are zero"),
     ):
         if n:
             log.warning("%s: %d of %d inputs are %s", loaded.name, n, len(texts), what)
@@ -294,12 +332,15 @@ class _Batch:
     ) -> None:
         self.window, self.rows, self.prompts, self.words = window, rows, prompts, words
         self.longest = longest
+        self.layers: list[Packed] = []
         self.values: dict[tuple[int, int], Tensor] = {}
 
     def take(self, layer: int, sublayer: str, packed: Packed, /) -> None:
         """Pool one layer's states in every representation that reads them."""
         loaded = self.window.loaded
-        last = layer == loaded.anatomy.n_layers - 1 and loaded.anatomy.has_output
+        if loaded.embedder.reads_layers and sublayer == BLOCK:
+            self.layers.append(packed)
+        last = layer == loaded.anatomy.n_layers - 1 and loaded.anatomy.output > 0
         for number, way in enumerate(self.window.ways):
             if sublayer != (OUTPUT if last and way.readout == FINAL_NORM else BLOCK):
                 continue
@@ -308,8 +349,11 @@ class _Batch:
             selected, prompts = self._selected(forward.read(loaded, packed, readout), way)
             pooled = pool(selected, way.pooling, prompts)
             is_output = last and (sublayer == OUTPUT or loaded.anatomy.final_norm is None)
-            if loaded.embedder and is_output:
-                pooled = loaded.embedder.apply(selected.states, selected.mask, pooled)
+            if loaded.embedder.modules and is_output:
+                earlier = self.layers[: loaded.anatomy.n_layers - 1]
+                layers = [*(self._selected(one, way)[0].states for one in earlier)]
+                layers.append(selected.states)
+                pooled = loaded.embedder.apply(selected.states, selected.mask, pooled, layers)
             self.values[number, layer] = pooled
 
     def _selected(self, states: Packed, way: Representation) -> tuple[Packed, Tensor | None]:

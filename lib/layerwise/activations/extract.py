@@ -119,11 +119,9 @@ def extract(
         "readout": settings.readout,
         "readouts": reduction.readouts,
         "sink_ratio": settings.sink_ratio,
-        **loaded.reader.facts(),
+        **loaded.facts(),
         **attributes,
     }
-    if loaded.entry.drop_dimensions:
-        record["drop_dimensions"] = loaded.entry.drop_dimensions
     variants = len(settings.protocols) * len(settings.tokens) * n_layers * (1 + len(sublayers))
     of_prompt = variants * 4 * (hidden + rank)
     if token_states is not None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +24,7 @@ from layerwise.errors import LayerwiseError, closest
 from layerwise.io.files import memory_fault
 from layerwise.models import hooks
 from layerwise.models.load import DTYPES, LoadedModel, Prompt
+from layerwise.models.media import LazyPrompt
 from layerwise.vocabulary import OUTPUT
 
 log = logging.getLogger(__name__)
@@ -108,9 +110,10 @@ def read(loaded: LoadedModel, packed: Packed, readout: str) -> Packed:
         The stream after block l, or the final norm applied to it. The states of the last layer
         under ``output`` are passed on by `run`.
     """
-    norm, dropped = loaded.anatomy.final_norm, loaded.entry.drop_dimensions
-    if readout == "final_norm" and norm is not None:
-        states = norm(packed.states.to(DTYPES[loaded.dtype]))
+    anatomy, dropped = loaded.anatomy, loaded.entry.drop_dimensions
+    if readout == "final_norm" and anatomy.final_norm is not None:
+        states = packed.states if packed.streams is None else packed.streams
+        states = anatomy.read_out(states.to(DTYPES[loaded.dtype]))
         packed = pack(states, packed.lengths, prefix=packed.prefix)
     if not dropped:
         return packed
@@ -186,8 +189,9 @@ def run(
             queue += [batch[largest:], batch[:largest]]
             continue
         try:
-            for upcoming in (batch, *queue[-1:]):
-                loaded.begin([ids[i] for i in upcoming])
+            for prompt in (ids[i] for upcoming in (batch, *queue[-1:]) for i in upcoming):
+                if isinstance(prompt, LazyPrompt):
+                    prompt.begin()
             _forward(loaded, [ids[i] for i in batch], start(batch), sublayers, output)
         except (MemoryError, RuntimeError) as error:
             if not out_of_memory(error):
@@ -234,7 +238,12 @@ def _forward(
         where = states.device
         # Whisper's encoder has states of the silence behind all recordings.
         states = states[:, :longest]
+        streams = states if states.ndim == 4 else None
+        if streams is not None:
+            which = loaded.entry.stream
+            states = streams.float().mean(2) if which == "mean" else streams[:, :, which]
         packed = pack(states, lengths.to(where), pads=pads.to(where), prefix=prefix)
+        packed = packed if streams is None else replace(packed, streams=streams)
         taker.take(layer, sublayer, packed)
 
     # The caller's autocast would change the type that the model computes in.

@@ -45,11 +45,14 @@ class Packed:
     lengths : Tensor, shape (B,)
     prefix : int
         Tokens in front of an image's patches (class, registers).
+    streams : Tensor, shape (B, T, streams, D), optional
+        All residual streams, where a model has several.
     """
 
     states: Tensor
     lengths: Tensor
     prefix: int = 0
+    streams: Tensor | None = None
 
     @cached_property
     def mask(self) -> Tensor:

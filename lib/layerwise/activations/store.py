@@ -8,6 +8,9 @@ Arrays: see `ARRAYS` and `ATTENTION`. Views are pooled; all else is of view 0 al
 ``prefix_spectrum``, ``first_token_attention``, ``dimension``, ``dimension_share`` and
 ``token_states`` (of the layers ``token_layer``, each as in ``norm``) are there if the extraction
 was asked for them. The attribute ``drop_dimensions`` (JSON) lists dimensions that were set to 0.
+Of a model with several residual streams, ``stream`` says which is read (``mean`` or a number) of
+how many (``streams``). Of one whose blocks run more than once, ``blocks`` and ``passes`` (JSON)
+have the block and the number of its pass for each layer from 1.
 
 Sublayers, if asked for, are groups ``sublayers/{name}`` (``mixer``, ``mlp``, …, see
 `layerwise.models.architectures`) that hold the same arrays but ``prefix_spectrum``, with the
@@ -266,6 +269,8 @@ class Activations:
         What the file holds, 'block' first.
     has_prefixes, has_attention, has_dimensions : bool
         Whether the file has these arrays.
+    labels : dict
+        The stream that layers are of, for each row of a table, of a model that has several.
     lacks : set of str
         Inputs of metrics that say nothing: those of tokens, where a prompt has one vector.
 
@@ -293,6 +298,8 @@ class Activations:
         self.model = str(self.attributes["model"])
         self.revision = str(self.attributes["revision"])
         self.corpus = str(self.attributes["corpus"])
+        has_streams = "stream" in self.attributes
+        self.labels = {"stream": str(self.attributes["stream"])} if has_streams else {}
         self.lacks = frozenset(str(self.attributes.get("lacks", "")).split())
         with hdf5.readable(path):
             self.protocols: tuple[str, ...] = tuple(self._file["protocol"].asstr()[:])

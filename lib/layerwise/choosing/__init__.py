@@ -7,7 +7,7 @@ another rule loses significantly less in the published models of this kind.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +35,7 @@ def choose(
     layers: int | None = None,
     significant: bool = False,
     kind: str | None = None,
+    part: Mapping[str, Any] | None = None,
     column: str | None = None,
     max_length: int | None = None,
     revision: str = "main",
@@ -60,6 +61,9 @@ def choose(
     kind : {'classification', 'regression'}, optional
         Kind of the labels; by default classes, unless they are more than 20 numbers that are not
         whole or hardly repeat.
+    part : mapping, optional
+        Part of each text whose tokens count, as ``scoring.part`` of a config: ``after`` and
+        ``before`` (markers), ``last`` (so many tokens).
     dtype : str
         Type that a model computes in that is loaded here.
     model, labels, tokenizer, column, max_length, revision, device, threads
@@ -84,14 +88,14 @@ def choose(
         If `within` or `layers` is given without labels, or the model has too few layers.
     """
     data: Any = texts
+    of_labels = {"significant": significant, "layers": layers, "within": within, "part": part}
     if not isinstance(texts, Labels):
         prompts = prompts_of(texts, column)
         model = States(model, prompts) if is_array(model) else model
         data = sample_texts(prompts) if labels is None else labels_of(prompts, labels, kind)
     if isinstance(data, Labels):
         data, _ = with_copies_together(data)
-    elif within is not None or layers is not None or significant:
-        name = "significant" if significant else "layers" if within is None else "within"
+    elif name := next((n for n, v in of_labels.items() if v not in (None, False)), ""):
         raise LayerwiseError(f"{name} needs labels; give --labels.", code="conflict")
     with open_model(
         model, tokenizer, max_length=max_length, revision=revision, device=device, dtype=dtype
@@ -105,13 +109,15 @@ def choose(
         tokens = tokens or ("drop_first" if loaded.is_causal() else "all")
         if not isinstance(data, Labels):
             return choose_by_evidence(loaded, tokens)
-        scores: Any = score_labels(loaded, data, tokens, threads, keep_vectors=layers is not None)
+        scores: Any = score_labels(
+            loaded, data, tokens, threads, keep_vectors=layers is not None, part=part
+        )
         choice = choose_by_scores(scores, data.kind, tokens, within, significant=significant)
         choice = replace(choice, rows=f"Read {data.described(len(data.labels))}.")
         if layers is None:
             return choice
         vectors = [score.columns for score in scores]
-        several = compare_several(data, vectors, layers, normalize=loaded.normalizes)
+        several = compare_several(data, vectors, layers, normalize=loaded.embedder.normalizes)
     if several.better is None or within is not None:
         reason = f"{choice.reason} {several.reason}"
         return replace(choice, reason=reason, several=several.table)

@@ -25,7 +25,7 @@ def kind_of_model(loaded: LoadedModel) -> str:
     """Kind of a model, as in `layerwise.association.published`, or `CHAT` or `AUDIO`."""
     if isinstance(loaded.reader, Images | Recordings):
         return published.VISION if isinstance(loaded.reader, Images) else AUDIO
-    if loaded.embedder is not None:
+    if loaded.embedder.is_saved:
         return published.EMBEDDING
     if not loaded.is_causal():
         return published.ENCODER

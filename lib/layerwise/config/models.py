@@ -317,6 +317,9 @@ class Model(Section):
     drop_dimensions: Distinct[Count] = ()
     """Dimensions of the states, such as massive ones, that metrics and scores read as zero. The
     model itself runs with them."""
+    stream: Literal["mean"] | Count = "mean"
+    """Layers of a model with several residual streams (hyper-connections, AltUp): the mean of the
+    streams, or one of them by its number from 0. The readout final_norm reads all streams."""
     adapters: Distinct[Adapter] = ()
     """LoRA adapters (PEFT, safetensors), merged into the weights one after another."""
     dtype: Dtype | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from layerwise.data import RELEASED, published
 from layerwise.section import (
@@ -101,9 +101,29 @@ class MetricsSettings(Section):
         return parse(kind, self.settings.get(section, {}), f"metrics.settings.{section}")
 
 
+class TextPart(Section):
+    """A part of each text: the model reads the whole text, and the tokens of the part count."""
+
+    after: str | None = Field(None, min_length=1)
+    """Begin after the last occurrence of this marker, such as 'Answer:', or what a chat template
+    puts in front of a turn."""
+    before: str | None = Field(None, min_length=1)
+    """End before the first occurrence of this marker after the beginning."""
+    last: Positive | None = None
+    """Only the last so many tokens of it."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> TextPart:
+        if self == TextPart.model_construct():
+            raise ValueError("expected after, before or last; leave out part for whole texts")
+        return self
+
+
 class ScoringSettings(Section):
     """Scoring of layers on tasks."""
 
+    part: TextPart | None = None
+    """The part of each text whose tokens count; null for whole texts."""
     poolings: SomeOf[Pooling] = ("mean",)
     """Poolings of a text's token states into one vector."""
     readouts: SomeOf[ScoredReadout] = ("final_norm",)

@@ -104,9 +104,9 @@ class Recipe:
         readout = "residual" if loaded.anatomy.final_norm is None else "final_norm"
         return replace(
             self,
-            pooling=self.pooling or loaded.pooling,
+            pooling=self.pooling or loaded.embedder.pooling,
             readout=self.readout or readout,
-            normalize=loaded.normalizes if self.normalize is None else self.normalize,
+            normalize=loaded.embedder.normalizes if self.normalize is None else self.normalize,
             combine=self.combine or ("mean" if len(self.layers) > 1 else ""),
         )
 
@@ -230,7 +230,8 @@ def check(loaded: LoadedModel, recipe: Recipe) -> None:
         )
     check_words(recipe)
     check_layers(recipe, loaded.name, loaded.anatomy.n_layers - 1)
-    there = [name for name in loaded.anatomy.readouts if name in SCORED_READOUTS]
+    has_norm = loaded.anatomy.final_norm is not None
+    there = [name for name in SCORED_READOUTS if has_norm or name != FINAL_NORM]
     check_name("readout", recipe.readout, there)
 
 
@@ -327,6 +328,8 @@ def _cut(loaded: LoadedModel, n_blocks: int) -> nn.Module:
     for key, value in config.to_dict().items():
         if isinstance(value, list) and len(value) == whole and key != "architectures":
             setattr(config, key, [*value, value[-1]][:n_blocks])
+        if isinstance(value, dict) and value and all(str(number).isdigit() for number in value):
+            setattr(config, key, {k: v for k, v in value.items() if int(k) < n_blocks})
     return model
 
 
@@ -342,7 +345,11 @@ def _save(
 
     model = _cut(loaded, n_blocks)
     several, config = len(recipe.layers) > 1, cast("Any", model.config)
-    config.output_hidden_states = state is not None
+    is_output = not several and recipe.layers[-1] == loaded.anatomy.n_layers - 1
+    is_output = is_output and state is None
+    further = copy.deepcopy(loaded.embedder.modules) if is_output else ()
+    reads_layers = is_output and loaded.embedder.reads_layers
+    config.output_hidden_states = state is not None or reads_layers
     tokenizer = copy.deepcopy(loaded.texts.tokenizer)
     tokenizer.padding_side = "right"
     # sentence-transformers would apply the chat template to each text.
@@ -371,10 +378,8 @@ def _save(
         chain.append(tokens(recipe.tokens, SINK_RATIO))
     # sentence-transformers has the same names without underscores: weightedmean, lasttoken.
     mode = recipe.representation.pooling.replace("_", "")
-    is_output = not several and recipe.layers[-1] == loaded.anatomy.n_layers - 1
-    further = copy.deepcopy(loaded.embedder.modules) if loaded.embedder and is_output else ()
     if not any(isinstance(module, modules.Pooling) for module in further):
-        counts = loaded.embedder is None or loaded.embedder.include_prompt
+        counts = loaded.embedder.include_prompt
         chain.append(modules.Pooling(hidden, pooling_mode=mode, include_prompt=counts))
     if several:
         combine = _saved_as(layer_modules.Combine)
@@ -383,7 +388,7 @@ def _save(
     if recipe.normalize:
         chain.append(modules.Normalize())
     prompts: Any = {}
-    if loaded.embedder and loaded.embedder.prompt:
+    if loaded.embedder.prompt:
         prompts["prompts"] = {"default": loaded.embedder.prompt}
         prompts["default_prompt_name"] = "default"
     SentenceTransformer(modules=chain, device="cpu", **prompts).save(str(folder))

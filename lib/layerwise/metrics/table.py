@@ -21,7 +21,8 @@ from layerwise.metrics import errors
 from layerwise.metrics.formulas import UndefinedMetricError
 from layerwise.metrics.formulas.entropy import normalise
 from layerwise.metrics.layer import Layer
-from layerwise.metrics.registry import PLACE, RAW, Metric, PerPrompt, Result, all_metrics
+from layerwise.metrics.registry import RAW, Metric, PerPrompt, Result, all_metrics
+from layerwise.metrics.sequence import PLACE
 from layerwise.progress import Progress
 
 if TYPE_CHECKING:
@@ -207,6 +208,7 @@ def compute(
     for (name, reason), count in sorted(left_out.items()):
         log.warning("%s is left out in %d places: %s", name, count, reason)
     about = {k: getattr(activations, k) for k in ("model", "revision", "corpus")}
+    about |= activations.labels
     table = tidy(pd.DataFrame(values).assign(**about), COLUMNS)
     numbers = table.groupby(["metric", "protocol", "tokens"])["n"].agg(["min", "max"])
     for (name, protocol, tokens), low, high in numbers.itertuples():
@@ -217,5 +219,8 @@ def compute(
 
 
 def tidy(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
-    """The frame with these columns in this order, each of its type, rows numbered anew."""
+    """The frame with these columns in this order, each of its type, rows numbered anew; at the
+    end the stream, for a model that has several."""
+    if "stream" in frame:
+        columns = {**columns, "stream": "str"}
     return frame.reindex(columns=list(columns)).reset_index(drop=True).astype(dict(columns))

@@ -36,16 +36,20 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.resources import files
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import yaml
-from torch import nn
+from torch import Tensor, nn
 
 from layerwise.errors import LayerwiseError
-from layerwise.vocabulary import BLOCK, OUTPUT, READOUTS, SUBLAYERS
+from layerwise.vocabulary import BLOCK, FINAL_NORM, OUTPUT, READOUTS, SUBLAYERS
 
 # Config keys of the longest input in tokens (transformers maps further ones to the first).
 LONGEST = ("max_position_embeddings", "max_seq_len", "max_encoder_position_embeddings")
+
+# Config keys of the number of tokens that sparse attention selects. Of longer texts, equal scores
+# are told apart by the length of the batch.
+SELECTED = ("index_topk", "indexer_budget")
 
 # Config keys of lengths in tokens at which the computation changes.
 THRESHOLDS = (
@@ -89,6 +93,37 @@ def _known_parts() -> list[Parts]:
     return list(chain(*((parts, parts._replace(mlp_norm=None)) for parts in entries)))
 
 
+class Layout(NamedTuple):
+    """Axes of the states between blocks.
+
+    Attributes
+    ----------
+    order : tuple of int
+        The axes that are batch, time, stream (if it has an axis) and width.
+    streams : int
+        Number of residual streams: several in models with hyper-connections or AltUp.
+    is_folded : bool
+        True if the streams stand one after another along the width, without an axis.
+    """
+
+    order: tuple[int, ...] = (0, 1, 2)
+    streams: int = 1
+    is_folded: bool = False
+
+    def states(self, tensor: Tensor, n_tokens: int | None = None) -> Tensor:
+        """States, shape (B, T, D), or (B, T, streams, D); Longformer pads a batch to a multiple
+        of its window, so there may be more than `n_tokens`."""
+        tensor = tensor.permute(self.order)
+        if self.is_folded:
+            tensor = tensor.reshape(*tensor.shape[:-1], self.streams, -1)
+        return tensor[:, :n_tokens]
+
+    def tensor(self, states: Tensor) -> Tensor:
+        """The tensor between blocks that has these states."""
+        states = states.flatten(-2) if self.is_folded else states
+        return states.permute([self.order.index(axis) for axis in range(len(self.order))])
+
+
 @dataclass(frozen=True)
 class Anatomy:
     """The parts of a model that get hooks.
@@ -98,12 +133,14 @@ class Anatomy:
     kind : transformers' ``model_type``
     path : path of the list of blocks in the model
     blocks : the blocks in the order of their calls; ALBERT calls one block several times
+    names : paths of these blocks
     last : the module whose output is the last layer: the last block, except where a block is
         spread over several lists, as in XLM
     hidden : width of the residual stream
-    final_norm : the module between the last block and the model's output; None if there is none
-    time_first : True if states are (length, batch, width) inside the model, as in XLNet
-    has_output : True if the model's output is as wide as the stream
+    final_norm : what stands between the last block and the model's output, such as a norm, a norm
+        and a projection, or a mixture of streams; None if there is nothing
+    layout : axes of the states inside the model
+    output : width of the model's output; 0 if it has none
     equal_lengths : True if a prompt's states change with a longer prompt in its batch, so that a
         batch must have prompts of one length
     prefix : number of tokens in front of an image's patches (class, registers, start); None for
@@ -119,9 +156,10 @@ class Anatomy:
     blocks: tuple[nn.Module, ...]
     last: nn.Module
     hidden: int
+    names: tuple[str, ...] = ()
     final_norm: nn.Module | None = None
-    time_first: bool = False
-    has_output: bool = True
+    layout: Layout = Layout()  # noqa: RUF009
+    output: int = 0
     equal_lengths: bool = False
     prefix: int | None = None
     has_class: bool = False
@@ -142,9 +180,21 @@ class Anatomy:
 
     @property
     def readouts(self) -> tuple[str, ...]:
-        """The readouts that this model has."""
-        there = {"final_norm": self.final_norm is not None, OUTPUT: self.has_output}
+        """The readouts that are as wide as the stream."""
+        is_as_wide = self.output == self.hidden
+        there = {FINAL_NORM: self.final_norm is not None and is_as_wide, OUTPUT: is_as_wide}
         return tuple(name for name in READOUTS if there.get(name, True))
+
+    def read_out(self, states: Tensor) -> Tensor:
+        """Apply `final_norm` to states of shape (B, T, D), or (B, T, streams, D)."""
+        assert self.final_norm is not None
+        tensor = self.layout.tensor(states) if self.layout.streams > 1 else states
+        return cast("Tensor", self.final_norm(tensor))
+
+    @property
+    def passes(self) -> list[int]:
+        """For each block, the number of its pass: 2 where it runs for the second time."""
+        return [self.names[: n + 1].count(name) for n, name in enumerate(self.names)]
 
     @cached_property
     def parts(self) -> tuple[Parts, ...]:
@@ -155,6 +205,11 @@ class Anatomy:
         LayerwiseError
             If no entry of ``sublayers.yaml`` fits a block.
         """
+        if self.layout.streams > 1:
+            raise unsupported(
+                f"The architecture {self.kind!r} has {self.layout.streams} residual streams, to "
+                "which no sublayer adds alone"
+            )
         parts_of_blocks = []
         for block in self.blocks:
             paths = {name for name, _ in block.named_modules()}
@@ -229,6 +284,12 @@ def thresholds(config: Any, longest: int) -> tuple[int, ...]:
                 n for n in (value if isinstance(value, list) else [value]) if type(n) is int
             }
     return tuple(sorted(n for n in lengths if 0 < n < longest))
+
+
+def selects_from(config: Any) -> float:
+    """Tokens of the longest text that sparse attention reads whole; infinite without it."""
+    numbers = [getattr(config.get_text_config(), key, None) for key in SELECTED]
+    return min((n for n in numbers if isinstance(n, int)), default=math.inf)
 
 
 def _dense_up_to(config: Any) -> int:

@@ -15,7 +15,7 @@ from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import Anatomy, start_afresh
 from layerwise.vocabulary import BLOCK, SUBLAYERS
 
-# hand_over(layer, sublayer, states of shape (B, T, D))
+# hand_over(layer, sublayer, states of shape (B, T, D)), or (B, T, streams, D)
 HandOver = Callable[[int, str, Tensor], None]
 
 # Largest relative difference of input + mixer + mlp from a pre-norm block's output. Rounding in
@@ -80,9 +80,7 @@ class _Pass:
 
     def give(self, sublayer: str, states: Tensor) -> None:
         """Hand over states of the layer."""
-        states = states.transpose(0, 1) if self.anatomy.time_first else states
-        # Longformer pads a batch to a multiple of its window.
-        self.hand_over(self.layer, sublayer, states[:, : self.n_tokens])
+        self.hand_over(self.layer, sublayer, self.anatomy.layout.states(states, self.n_tokens))
 
     def enter(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A block begins: what it receives is the layer before it."""
@@ -127,8 +125,7 @@ def _silence(current: _Pass, ablation: Ablation, stack: ExitStack) -> None:
             return output
         states = first_tensor(output).clone()
         # Some MLPs work on (B * T, D).
-        tokens = states.view(current.input.shape)
-        tokens = tokens.transpose(0, 1) if anatomy.time_first else tokens
+        tokens = anatomy.layout.states(states.view(current.input.shape))
         tokens[:, : 1 if ablation.token == "first" else None] = 0
         return states if isinstance(output, Tensor) else (states, *output[1:])
 

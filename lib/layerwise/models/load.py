@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerwise.config.models import Model, Preprocess
+from layerwise.config.models import Model
 from layerwise.corpora.media import Medium
 from layerwise.errors import Code, LayerwiseError
 from layerwise.io.files import memory_fault
@@ -24,8 +24,9 @@ from layerwise.models.architectures import (
     unsupported,
 )
 from layerwise.models.hooks import on
-from layerwise.models.media import Images, LazyPrompt, Recordings, takes_audio, takes_images, tower
+from layerwise.models.media import Images, LazyPrompt, Recordings, tower
 from layerwise.models.probe import causal, prove
+from layerwise.models.processors import processor_of, reader_of
 from layerwise.models.source import locate, quiet, why
 from layerwise.models.states import Given, States
 from layerwise.models.texts import Texts
@@ -36,9 +37,6 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 Prompt = LazyPrompt | Given | Sequence[int]
 """A prompt as a model takes it: an image or a recording, given states, or token ids."""
-
-# The processors that transformers has for each reader.
-PROCESSORS = {Texts: "tokenizer", Images: "image processor", Recordings: "feature extractor"}
 
 # Converts the next texts to tokens while the model runs.
 AHEAD = ThreadPoolExecutor(1, thread_name_prefix="prompts")
@@ -58,8 +56,8 @@ class LoadedModel:
         Reserves the device while this object lives.
     entry : Model
         The entry of a config that it was made from.
-    embedder : Embedder, optional
-        Settings of sentence-transformers, if the model is one of its own.
+    embedder : Embedder
+        Settings of sentence-transformers, or its defaults for other models.
     """
 
     name: str
@@ -71,7 +69,7 @@ class LoadedModel:
     weights: str
     claim: devices.Claim
     entry: Model
-    embedder: saved.Embedder | None = None
+    embedder: saved.Embedder = saved.Embedder()  # noqa: RUF009 (frozen)
 
     def __post_init__(self) -> None:
         last = self.anatomy.hidden - 1
@@ -81,20 +79,18 @@ class LoadedModel:
                 f"{max(self.entry.drop_dimensions)}.",
                 code="out_of_range",
             )
-
-    @property
-    def normalizes(self) -> bool:
-        """True if sentence-transformers scales the model's embeddings to unit length."""
-        return self.embedder is not None and self.embedder.normalizes
-
-    @property
-    def pooling(self) -> str:
-        """The pooling of the model's own embeddings; ``mean`` for others."""
-        return self.embedder.pooling if self.embedder else "mean"
+        n_streams, stream = self.anatomy.layout.streams, self.entry.stream
+        if stream != "mean" and stream >= n_streams:
+            raise LayerwiseError(
+                f"{self.name}: stream: it has {n_streams} residual stream"
+                f"{'s' * (n_streams > 1)}, counted from 0, not {stream + 1}; leave out stream, or "
+                "name one that is there.",
+                code="out_of_range",
+            )
 
     def prompted(self, n: int) -> dict[str, Any]:
         """Options of `layerwise.activations.embedding.embed` for n texts: the default prompt."""
-        if self.embedder is None or not self.embedder.prompt:
+        if not self.embedder.prompt:
             return {}
         return {
             "prompts": [self.embedder.prompt] * n,
@@ -104,7 +100,18 @@ class LoadedModel:
     @property
     def width(self) -> int:
         """Width of embeddings: of the layers', or of the output's if that is wider."""
-        return max(self.anatomy.hidden, self.embedder.width if self.embedder else 0)
+        return max(self.anatomy.hidden, self.anatomy.output, self.embedder.width)
+
+    def facts(self) -> dict[str, Any]:
+        """How inputs and layers are read, for a file's record."""
+        facts, anatomy = self.reader.facts(), self.anatomy
+        if self.entry.drop_dimensions:
+            facts["drop_dimensions"] = self.entry.drop_dimensions
+        if anatomy.layout.streams > 1:
+            facts |= {"stream": str(self.entry.stream), "streams": anatomy.layout.streams}
+        if max(anatomy.passes, default=1) > 1:
+            facts |= {"blocks": anatomy.names, "passes": anatomy.passes}
+        return facts
 
     @property
     def device(self) -> torch.device:
@@ -170,12 +177,6 @@ class LoadedModel:
             code="conflict",
         )
 
-    def begin(self, prompts: Sequence[Prompt]) -> None:
-        """Begin to read the images or recordings of a later batch."""
-        for prompt in prompts:
-            if isinstance(prompt, LazyPrompt):
-                prompt.begin()
-
     def inputs(self, prompts: Sequence[Any]) -> dict[str, Tensor]:
         """Inputs of a batch, on the model's device."""
         return on(self.device, self.reader.inputs(prompts))
@@ -187,7 +188,7 @@ class LoadedModel:
         inputs = on(self.device, self.reader.example())
         return causal(self.model, self.anatomy, inputs, self.reader.time_axis)
 
-    def check_tokens(self, choices: Iterable[str]) -> None:
+    def check_tokens(self, choices: Collection[str]) -> None:
         """Check that the model has the selected tokens.
 
         Raises
@@ -198,6 +199,12 @@ class LoadedModel:
         """
         if isinstance(self.reader, States):
             self.reader.check_tokens(choices)
+        if "drop_sinks" in choices and self.embedder.reads_layers:
+            raise LayerwiseError(
+                f"tokens: the WeightedLayerPooling of {self.name} averages the states of a token "
+                "over layers, whose sinks differ; leave out drop_sinks.",
+                code="unsupported",
+            )
         has = {"patches": self.anatomy.prefix is not None, "class": self.anatomy.has_class}
         for name in choices:
             if not has.get(name, True):
@@ -220,57 +227,6 @@ class LoadedModel:
             f"{remedy}",
             code="not_finite",
         )
-
-
-def reader_of(config: Any) -> type[Texts] | type[Images] | type[Recordings]:
-    """The reader of a model with this configuration."""
-    if takes_images(config):
-        return Images
-    return Recordings if takes_audio(config) else Texts
-
-
-def processor_of(
-    name: str, config: Any, preprocess: Preprocess | None = None, **options: Any
-) -> Any:
-    """The tokenizer, image processor or feature extractor of a folder or hub name.
-
-    Parameters
-    ----------
-    config : of the model
-    preprocess : Preprocess, optional
-        In place of an image model's preprocessor_config.json.
-    """
-    from transformers import (
-        AutoFeatureExtractor,
-        AutoImageProcessor,
-        AutoTokenizer,
-        BitImageProcessorPil,
-    )
-    from transformers.models.auto.tokenization_auto import get_tokenizer_config
-
-    kind = reader_of(config)
-    if kind is Recordings:
-        return AutoFeatureExtractor.from_pretrained(name, **options)
-    if kind is Texts:
-        tokenizer = AutoTokenizer.from_pretrained(name, **options)
-        asked = get_tokenizer_config(name, **options).get("add_eos_token")
-        if asked and tokenizer("a")["input_ids"][-1:] != [tokenizer.eos_token_id]:
-            log.warning(
-                "%s: its tokenizer_config.json asks for an end-of-text token after each text "
-                "(add_eos_token), but this version of transformers adds none.",
-                name,
-            )
-        return tokenizer
-    if preprocess is None:
-        # torchvision scales differently, so values would depend on whether it is installed.
-        return AutoImageProcessor.from_pretrained(name, backend="pil", **options)
-    return BitImageProcessorPil(
-        size={"shortest_edge": preprocess.resize or preprocess.size},
-        crop_size={"height": preprocess.size, "width": preprocess.size},
-        image_mean=list(preprocess.mean),
-        image_std=list(preprocess.std),
-        resample=3,  # bicubic, as in DINOv2, MAE and CLIP
-    )
 
 
 def load(
@@ -405,7 +361,7 @@ def prepare(
     entry: Model,
     *,
     revision: str,
-    embedder: saved.Embedder | None = None,
+    embedder: saved.Embedder = saved.Embedder(),  # noqa: B008 (frozen)
     **facts: Any,
 ) -> LoadedModel:
     """Prepare a network on its device for reading, with a short pass.
@@ -426,7 +382,7 @@ def prepare(
     """
     who = f"Model {name!r} at {revision!r}"
     kind = reader_of(network.config)
-    if embedder and kind is Texts:
+    if kind is Texts:
         longest = entry.max_length or embedder.max_length
         entry = entry.model_copy(update={"max_length": longest})
     users: dict[str, tuple[type, ...]] = {
@@ -441,7 +397,7 @@ def prepare(
             )
     reader = kind(who, processor, entry, network)
     if isinstance(reader, Texts):
-        reader.lower_case = embedder is not None and embedder.lower_case
+        reader.lower_case = embedder.lower_case
     anatomy = prove(name, network, reader)
     example = on(reader.device, reader.example())
     hooks.check_ablations(who, network, anatomy, entry.ablate, example)

@@ -15,15 +15,8 @@ from layerwise.config.models import Model, StatesSource
 from layerwise.errors import LayerwiseError
 from layerwise.models import devices, saved
 from layerwise.models.architectures import settle
-from layerwise.models.load import (
-    PROCESSORS,
-    LoadedModel,
-    body,
-    load,
-    prepare,
-    processor_of,
-    reader_of,
-)
+from layerwise.models.load import LoadedModel, body, load, prepare
+from layerwise.models.processors import PROCESSORS, processor_of, reader_of
 from layerwise.models.source import STATES, locate, named, quiet
 from layerwise.models.states import States
 from layerwise.section import parse
@@ -123,7 +116,7 @@ def _live(network: Any, model: Any, reader: Any, name: str, entry: Model) -> Loa
     quiet()
     origin = str(network.config.name_or_path or "")
     name = name or origin.rstrip("/").rpartition("/")[2] or type(network).__name__
-    embedder = None
+    embedder = saved.Embedder()
     if hasattr(model, "max_seq_length"):  # of sentence-transformers
         embedder = saved.embedder_of(model, name)
         reader = reader or model.tokenizer

@@ -7,17 +7,18 @@ pass shows if a prompt's states depend on a longer prompt in its batch.
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from layerwise.models import hooks
-from layerwise.models.architectures import Anatomy, Stack, dissect, unsupported
+from layerwise.models.architectures import Anatomy, Layout, Stack, dissect, unsupported
 from layerwise.models.media import Images, Recordings
 from layerwise.models.texts import Texts
 
@@ -29,6 +30,8 @@ ROUNDINGS, LEAST = 16, 1e-4
 # The same for states that no other input reaches: measured up to 3e-7 in float32, 0 in bfloat16;
 # of encoders at least 0.09.
 STILL = 4
+# The most modules between the last block and the output.
+MOST_ENDS = 4
 
 
 class Call(NamedTuple):
@@ -55,18 +58,35 @@ class Reading(NamedTuple):
     is_chain: bool
 
 
-class Layout(NamedTuple):
-    """Axes of the states in a model: time before the batch as in XLNet, more tokens than the
-    prompts have as in Longformer, which pads a batch to a multiple of its window."""
+class Skipping(nn.Module):
+    """What a model does after its blocks, where that is more than modules.
 
-    time_first: bool
-    length: int
+    A copy of the model, with its weights but without its blocks, runs on any tokens: in place of
+    what a block gives it gets the states.
+    """
 
-    def states(self, tensor: Tensor | None) -> Tensor | None:
-        """A tensor as states, shape (B, T, D); None for what has other axes."""
-        if tensor is None or tensor.ndim != 3:
-            return None
-        return (tensor.transpose(0, 1) if self.time_first else tensor)[:, : self.length]
+    def __init__(self, model: nn.Module, blocks: Sequence[nn.Module], layout: Layout) -> None:
+        super().__init__()
+        self.given, self.layout = _Given(), layout
+        shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+        self.model = copy.deepcopy(model, {**shared, **{id(b): self.given for b in blocks}})
+
+    def forward(self, tensor: Tensor) -> Tensor:
+        """The output for states as they are between blocks."""
+        self.given.tensor = tensor
+        batch, length = self.layout.states(tensor).shape[:2]
+        ids = torch.zeros((batch, length), dtype=torch.long, device=tensor.device)
+        options = hooks.pass_options(self.model, length)
+        return cast("Tensor", self.model(input_ids=ids, **options).last_hidden_state)
+
+
+class _Given(nn.Module):
+    """Gives a tensor, whatever it gets."""
+
+    tensor: Tensor
+
+    def forward(self, *_: Any, **__: Any) -> Tensor:
+        return self.tensor
 
 
 class _MisfitError(Exception):
@@ -116,7 +136,7 @@ def probe(
     problems = []
     for reading in _readings(stack, calls):
         try:
-            return _proved(stack, reading, calls, output, inputs)
+            return _proved(model, stack, reading, calls, output, inputs)
         except _MisfitError as misfit:
             problems.append(str(misfit))
     if not problems:
@@ -238,9 +258,19 @@ def _readings(stack: Stack, calls: list[Call]) -> Iterator[Reading]:
         for path, numbers in siblings:
             runs = [calls[n] for n in numbers]
             yield Reading(path, runs, runs, is_chain=len(siblings) > 1)
+    # Loops: lists of one kind of block that take turns.
+    kinds: dict[frozenset[type], list[str]] = {}
+    for path, modules in stack.lists.items():
+        kinds.setdefault(frozenset(map(type, modules)), []).append(path)
+    for paths in kinds.values():
+        turns = {module for path in paths for module in stack.lists[path]}
+        runs = [call for call in calls if call.module in turns]
+        if len(paths) > 1 and len(turns) < len(runs) == stack.depth:
+            yield Reading(paths[0], runs, runs, is_chain=False)
 
 
 def _proved(
+    model: nn.Module,
     stack: Stack,
     reading: Reading,
     calls: list[Call],
@@ -255,9 +285,9 @@ def _proved(
         If not.
     """
     received = [call.input for call in reading.entries] + [reading.exits[-1].output]
-    batch = len(next(iter(inputs.values())))
-    layout = _layout(stack, received, batch, hooks.token_count(inputs))
-    states = [state for state in map(layout.states, received) if state is not None]
+    batch, n_tokens = len(next(iter(inputs.values()))), hooks.token_count(inputs)
+    layout = _layout(stack, received, batch, n_tokens)
+    states = [layout.states(tensor, n_tokens) for tensor in received if tensor is not None]
     blocks = tuple(call.module for call in reading.entries)
     if reading.is_chain and not all(
         _same(before.output, after.input)
@@ -266,23 +296,31 @@ def _proved(
         raise _MisfitError(
             f"does not pass its states on from module to module of {reading.path!r}"
         )
-    end = _end(calls, blocks, layout, states[-1], output)
-    if end is None and not _same(states[-1], output):
-        raise _MisfitError(
-            "has an output that is neither the last block's nor a norm of it, so its layers "
-            "are unknown"
-        )
-    has_output = output is not None and output.shape == states[-1].shape
+    unproved = _MisfitError(
+        "has an output that is neither the last block's nor made of it by modules behind it, so "
+        "its layers are unknown"
+    )
+    if output is None:
+        raise unproved
+    paths = {module: path for path, module in model.named_modules()}
     anatomy = Anatomy(
         stack.kind,
         reading.path,
         blocks,
         reading.exits[-1].module,
         stack.hidden,
-        final_norm=end if has_output else None,
-        time_first=layout.time_first,
-        has_output=has_output,
+        tuple(paths[block] for block in blocks),
+        _end(calls, blocks, states[-1], received[-1], output),
+        layout,
+        output.shape[-1],
     )
+    several = layout.streams > 1
+    if several and anatomy.final_norm is None:
+        anatomy = replace(anatomy, final_norm=Skipping(model, blocks, layout))
+    if several and not _same(anatomy.read_out(states[-1]), output):
+        raise unproved
+    if anatomy.final_norm is None and not _same(states[-1], output):
+        raise unproved
     return anatomy, states
 
 
@@ -297,13 +335,23 @@ def _layout(
         Tokens of each prompt; None if the model makes them.
     """
     shapes = {() if states is None else tuple(states.shape) for states in received}
-    shape = next(iter(shapes))
-    if len(shapes) == 1 and len(shape) == 3 and shape[2] == stack.hidden:
+    shape, first = next(iter(shapes)), received[0]
+    if len(shapes) == 1 and len(shape) in (3, 4) and first is not None:
         length = n_tokens or shape[1]
-        if shape[:2] == (length, batch):
-            return Layout(True, length)
-        if shape[0] == batch and shape[1] >= length:
-            return Layout(False, length)
+        is_usual = shape[0] == batch and shape[1] >= length
+        if shape[2:] == (stack.hidden,) and (shape[:2] == (length, batch) or is_usual):
+            return Layout((0, 1, 2) if is_usual and shape[:2] != (length, batch) else (1, 0, 2))
+        if len(shape) == 4 and shape[3] == stack.hidden:
+            if is_usual:
+                return Layout((0, 1, 2, 3), shape[2])
+            if shape[1:3] == (batch, length):
+                return Layout((1, 2, 0, 3), shape[0])
+        if len(shape) == 3 and is_usual and not shape[2] % stack.hidden:
+            folded = Layout((0, 1, 2), shape[2] // stack.hidden, is_folded=True)
+            # Streams begin as copies of the embeddings; what does not may be of another kind.
+            states = folded.states(first)
+            if bool((states == states[:, :, :1]).all()):
+                return folded
     raise _MisfitError(
         f"has states of the shapes {sorted(shapes)} where {(batch, n_tokens, stack.hidden)} is "
         "expected"
@@ -313,21 +361,38 @@ def _layout(
 def _end(
     calls: list[Call],
     blocks: tuple[nn.Module, ...],
-    layout: Layout,
     last: Tensor,
-    output: Tensor | None,
+    tensor: Tensor | None,
+    output: Tensor,
 ) -> nn.Module | None:
-    """The module that turns the last block's states into the model's output: its final norm, or,
-    where the output has another width, as in OPT-350m, a projection."""
+    """The modules that turn the last block's states into the model's output, one after another:
+    its final norm, a norm and a projection, a mixture of streams and a norm.
+
+    Parameters
+    ----------
+    last, tensor : Tensor
+        The last block's states, and how they are between modules.
+    """
     inside = {module for block in blocks for module in block.modules()}
-    for call in calls:
-        if (
-            call.module not in inside
-            and _same(layout.states(call.input), last)
-            and _same(layout.states(call.output), output)
-            and not _same(call.input, call.output, tolerance=0)
-        ):
-            return call.module
+    outside = [
+        call
+        for call in calls
+        if call.module not in inside and not _same(call.input, call.output, tolerance=0)
+    ]
+
+    def leads(before: Tensor | None, after: Tensor | None) -> bool:
+        """True for one tensor, but for pads."""
+        if before is None or after is None or min(before.ndim, after.ndim) < 3:
+            return False
+        return _same(before[:, : after.shape[1]], after)
+
+    ends = [[call] for call in outside if leads(call.output, output)]
+    for _ in range(1 if _same(last, output) else MOST_ENDS):
+        for end in ends:
+            if leads(end[0].input, last) or leads(end[0].input, tensor):
+                modules = [call.module for call in end]
+                return modules[0] if len(modules) == 1 else nn.Sequential(*modules)
+        ends = [[c, *end] for end in ends for c in outside if leads(c.output, end[0].input)]
     return None
 
 

@@ -10,9 +10,10 @@ import hashlib
 import json
 import logging
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -34,10 +35,9 @@ POOLINGS = {
     "lasttoken": "last_token",
     "cls": "cls",
 }
-# Modules that turn an embedding into one of the same width.
-AFTER_POOLING = ("Dense", "LayerNorm")
-NEUTRAL = ("Transformer", "Pooling", "Normalize", "Dropout")
-WITHOUT_LAYERS = ("BoW", "StaticEmbedding", "WordEmbeddings")
+# Modules that we apply to the output; others need more than a model's states.
+APPLIED = ("Pooling", "Dense", "LayerNorm", "Normalize", "WeightedLayerPooling", "truncate_dim")
+WITHOUT_LAYERS = ("BoW", "StaticEmbedding", "WordEmbeddings", "Router", "Asym")
 TRANSFORMER_SETTINGS = "sentence_bert_config.json"
 PROMPTS = "config_sentence_transformers.json"
 MODULES = "modules.json"
@@ -74,7 +74,7 @@ def transformer_folder(location: Location) -> str:
     first = next(iter(entries(location)), {"type": ""})
     kind = first["type"].rpartition(".")[2]
     if kind in WITHOUT_LAYERS:
-        raise unsupported(f"{location.name} begins with {kind}, which has no layers")
+        raise unsupported(f"{location.name} begins with {kind}, which has no layers of one model")
     return str(first.get("path", ""))
 
 
@@ -102,8 +102,10 @@ class Embedder:
     normalizes : bool
         True if embeddings are scaled to unit length.
     modules : tuple of Module
-        Applied to the pooled output of the model, and to no other layer. A pooling that is none
-        of ours comes first.
+        Applied to the output of the model, and to no other layer. A pooling comes first among
+        them where it is none of ours, or something comes before it.
+    is_saved : bool
+        True if the settings are those of a model of sentence-transformers.
     """
 
     max_length: int | None = None
@@ -113,6 +115,7 @@ class Embedder:
     include_prompt: bool = True
     normalizes: bool = False
     modules: tuple[nn.Module, ...] = ()
+    is_saved: bool = False
 
     @property
     def width(self) -> int:
@@ -120,34 +123,38 @@ class Embedder:
         widths = (getattr(m, "get_embedding_dimension", int)() for m in reversed(self.modules))
         return next(filter(None, widths), 0)
 
+    @property
+    def reads_layers(self) -> bool:
+        """True if a module reads the states of every layer."""
+        return any(type(module).__name__ == "WeightedLayerPooling" for module in self.modules)
+
     @torch.inference_mode()
-    def apply(self, states: Tensor, mask: Tensor, pooled: Tensor) -> Tensor:
-        """Apply the modules to a batch's pooled output, given its token states too."""
-        features: dict[str, Tensor] = {
+    def apply(
+        self, states: Tensor, mask: Tensor, pooled: Tensor, layers: Sequence[Tensor] = ()
+    ) -> Tensor:
+        """Apply the modules to a batch's pooled output, given its token states too, and those of
+        every layer where they are read."""
+        features: dict[str, Any] = {
             "token_embeddings": states,
             "attention_mask": mask.long(),
             "sentence_embedding": pooled,
+            "all_layer_embeddings": layers,
         }
         for module in self.modules:
             features = module.to(pooled.device)(features)
-        return features["sentence_embedding"]
+        return cast("Tensor", features["sentence_embedding"])
 
 
-def embedder(location: Location, who: str) -> Embedder | None:
-    """Read the settings that sentence-transformers saved with a model.
+def embedder(location: Location, who: str) -> Embedder:
+    """Read the settings that sentence-transformers saved with a model, if it has.
 
     Parameters
     ----------
     who : str
         The model, for warnings.
-
-    Returns
-    -------
-    Embedder or None
-        None if sentence-transformers has not saved the model.
     """
     if not (chain := entries(location)):
-        return None
+        return Embedder()
     settings = read(location, f"{transformer_folder(location)}/{TRANSFORMER_SETTINGS}".lstrip("/"))
     about = read(location, PROMPTS) or {}
     return _of_chain(
@@ -162,29 +169,39 @@ def embedder(location: Location, who: str) -> Embedder | None:
 def embedder_of(model: Any, who: str) -> Embedder:
     """The settings of a model of sentence-transformers in memory; its tokenizer has the case."""
     chain = [(type(module).__name__, module) for module in model.children()]
+    if model.truncate_dim is not None:
+        from sentence_transformers.sentence_transformer.modules import Dense
+
+        with model.truncate_embeddings(None):
+            width = model.get_embedding_dimension()
+        first = torch.eye(min(model.truncate_dim, width), width)
+        cut = Dense(width, len(first), False, None, first)
+        chain.append(("truncate_dim", cut))
     prompt = (model.prompts or {}).get(model.default_prompt_name) or ""
     return _of_chain(who, chain, prompt=prompt, max_length=model.max_seq_length)
 
 
 def _of_chain(who: str, chain: list[tuple[str, Any]], **settings: Any) -> Embedder:
     """Settings with a pooling and modules, after one warning of what layers cannot have."""
-    poolings = [module for name, module in chain if name == "Pooling"]
-    pooling = poolings[0].pooling_mode if poolings else "mean"
-    modules = [module for name, module in chain if name in AFTER_POOLING]
-    if pooling not in POOLINGS:
-        modules = [*poolings[:1], *modules]
-    further = [name for name, _ in chain if name not in (*AFTER_POOLING, *NEUTRAL)]
-    names = " and ".join([*further, *(type(module).__name__ for module in modules)])
-    if further:
-        log.warning("%s: %s of its embeddings are left out, also of its output.", who, names)
+    chain = [(name, module) for name, module in chain[1:] if name != "Dropout"]
+    names = [name for name, _ in chain]
+    pooling = dict(chain).get("Pooling")
+    mode = getattr(pooling, "pooling_mode", "mean")
+    normalizes = names[-1:] == ["Normalize"]
+    first = names[:1] == ["Pooling"] and mode in POOLINGS
+    modules = [module for _, module in chain[int(first) : len(chain) - normalizes]]
+    others = " and ".join(names[int(first) : len(chain) - normalizes])
+    if not set(names) <= set(APPLIED):
+        log.warning("%s: %s of its embeddings are left out, also of its output.", who, others)
         modules = []
     elif modules:
-        log.warning("%s: %s of its embeddings apply to its output only.", who, names)
+        log.warning("%s: %s of its embeddings apply to its output only.", who, others)
     return Embedder(
-        pooling=POOLINGS.get(pooling, "mean"),
-        include_prompt=all(module.include_prompt for module in poolings),
-        normalizes=any(name == "Normalize" for name, _ in chain),
+        pooling=POOLINGS.get(mode, "mean"),
+        include_prompt=getattr(pooling, "include_prompt", True),
+        normalizes=normalizes,
         modules=tuple(modules),
+        is_saved=True,
         **settings,
     )
 
@@ -198,7 +215,7 @@ def _loaded(location: Location, entry: dict[str, Any]) -> tuple[str, Any]:
         If its files are missing or damaged.
     """
     name = entry["type"].rpartition(".")[2]
-    if name not in (*AFTER_POOLING, "Pooling"):
+    if name not in APPLIED:
         return name, None
     require("sentence_transformers", "export")
     from sentence_transformers.sentence_transformer import modules

@@ -121,7 +121,7 @@ class States:
         """A network whose blocks pass the given states on, and its anatomy."""
         network = _Replay(self.n_layers)
         blocks = tuple(network.blocks)
-        return network, Anatomy(KIND, "blocks", blocks, network.end, self.hidden, has_output=False)
+        return network, Anatomy(KIND, "blocks", blocks, network.end, self.hidden)
 
     def prompts(self, texts: Sequence[str]) -> tuple[list[Given], list[int]]:
         """The states of each text, and the number of tokens cut off each: none.

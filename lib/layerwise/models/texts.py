@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 from layerwise.config.models import Model
 from layerwise.corpora.select import SURROGATE
 from layerwise.errors import LayerwiseError
-from layerwise.models.architectures import LONGEST, Anatomy, thresholds, unsupported
+from layerwise.models.architectures import LONGEST, Anatomy, selects_from, thresholds, unsupported
 from layerwise.models.source import NO_TOKENIZER
 
 # A tokenizer's output takes hundreds of bytes per token, the ids only a few.
@@ -68,6 +68,8 @@ class Texts:
         True to read texts in lower case.
     thresholds : tuple of int
         See `layerwise.models.architectures.thresholds`.
+    selects_from : float
+        See `layerwise.models.architectures.selects_from`.
     n_embeddings : int
         Number of token embeddings.
 
@@ -100,6 +102,7 @@ class Texts:
         self.max_length = int(min(limits))
         self.is_padded = network.config.model_type in PADDED
         self.thresholds = thresholds(network.config, self.max_length)
+        self.selects_from = selects_from(network.config)
         sample = tokenizer("a", add_special_tokens=self.special_tokens)
         takes_types = "token_type_ids" in signature(network.forward).parameters
         types = sample.get("token_type_ids", []) if takes_types else []
@@ -203,7 +206,8 @@ class Texts:
     def fit(self, anatomy: Anatomy, _: int) -> Anatomy:
         """The anatomy with the thresholds that batches do not cross, and how far it is proved."""
         beyond = [n for n in self.thresholds if n + LONGER > PROVED]
-        return replace(anatomy, thresholds=self.thresholds, proved=min(beyond, default=UNLIMITED))
+        proved = min(*beyond, UNLIMITED, self.selects_from)
+        return replace(anatomy, thresholds=self.thresholds, proved=proved)
 
     def facts(self) -> dict[str, Any]:
         """Settings of the inputs, for the file's record."""

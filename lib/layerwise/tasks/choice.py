@@ -203,7 +203,7 @@ def lens_of(loaded: LoadedModel) -> Lens:
     if loaded.reader.takes != "text" or not loaded.is_causal():
         raise NoAnswersError(f"{loaded.name} predicts no next token.")
     norm = loaded.anatomy.final_norm
-    if not loaded.anatomy.has_output or (norm is None and not _hands_out_last(loaded)):
+    if not loaded.anatomy.output or (norm is None and not _hands_out_last(loaded)):
         raise NoAnswersError(
             f"{loaded.name} hands out other states than its last block's, so its unembedding "
             "cannot read other layers."
@@ -225,8 +225,8 @@ def lens_of(loaded: LoadedModel) -> Lens:
         for number, some in enumerate(torch.split(states, size)):
             inside = at // size == number
             some = some.to(device, DTYPES[loaded.dtype])
-            some = norm(some) if norm else some
-            logits = head(inputs_embeds=some[None]).logits[0].float()
+            some = loaded.anatomy.read_out(some[None]) if norm else some[None]
+            logits = head(inputs_embeds=some).logits[0].float()
             logs[inside] = torch.log_softmax(logits, dim=-1)[at[inside] % size, ids[inside]]
         return logs
 
@@ -416,7 +416,8 @@ class _Batch:
         if sublayer != BLOCK:
             return
         rows, places = self.states.to(packed.states.device)
-        self.logs[layer] = self.lens(packed.states[rows, places], self.at, self.ids)
+        states = packed.states if packed.streams is None else packed.streams
+        self.logs[layer] = self.lens(states[rows, places], self.at, self.ids)
 
     def finish(self) -> None:
         """Add the tokens' log-likelihoods up."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,11 @@ SCHEMA = pa.schema(
 """Columns of the table of scores."""
 
 
+def schema_of(columns: Container[str]) -> pa.Schema:
+    """Columns of a table of scores; the stream is one of them for a model that has several."""
+    return SCHEMA.append(pa.field("stream", pa.string())) if "stream" in columns else SCHEMA
+
+
 Cell = tuple[int, int]
 """Numbers of a layer and of a representation."""
 
@@ -122,6 +127,8 @@ def write_table(
 ) -> None:
     """Write the table of a task, with its key."""
     about = {"model": loaded.name, "revision": loaded.revision, "task": scored.name}
+    if loaded.anatomy.layout.streams > 1:
+        about["stream"] = str(loaded.entry.stream)
     last = max(loaded.anatomy.n_layers - 1, 1)
     rows = [
         about
@@ -133,7 +140,7 @@ def write_table(
     ]
     tables.write(
         path,
-        pa.Table.from_pylist(rows, schema=SCHEMA),
+        pa.Table.from_pylist(rows, schema=schema_of(about)),
         kind=KIND,
         key=key,
         dtype=loaded.dtype,
@@ -179,7 +186,7 @@ def join_tables(parts: Iterable[Path], tasks: Iterable[str], *, key: str, output
         )
     rows = tables.read(paths, "scores", kind=KIND)
     rows = rows.iloc[rows["task"].map(order).argsort(kind="stable")]
-    scores = pa.Table.from_pandas(rows, schema=SCHEMA, preserve_index=False)
+    scores = pa.Table.from_pandas(rows, schema=schema_of(rows), preserve_index=False)
     about = [tables.facts(path) for path in paths]
     shared = ("model", "revision", "dtype", "weights_sha256")
     facts = {name: about[0][name] for name in shared}

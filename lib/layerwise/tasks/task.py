@@ -167,6 +167,7 @@ class Task(Protocol):
             include_prompt=setup.prompts.include_prompt,
             budget=setup.extraction.batch_tokens,
             sink_ratio=setup.extraction.sink_ratio,
+            part=setup.scoring.part,
         )
 
     def score(self, selection: Any, vectors: Vectors, settings: ScoringSettings) -> Any:
@@ -298,7 +299,7 @@ class Setup:
 def set_up(loaded: LoadedModel, extraction: ExtractSettings, scoring: ScoringSettings) -> Setup:
     """A model with its prompts; vectors are scaled as the model does, unless the settings say."""
     if scoring.normalize is None:
-        scoring = scoring.model_copy(update={"normalize": loaded.normalizes})
+        scoring = scoring.model_copy(update={"normalize": loaded.embedder.normalizes})
     return Setup(loaded, extraction, scoring, of_model(loaded.entry, loaded.revision))
 
 

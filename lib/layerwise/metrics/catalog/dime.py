@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -121,6 +120,8 @@ def dime(
     True
     """
     A, B, _ = unit_pair(A, B)
+    if len(A) < 2:
+        raise UndefinedMetricError("DiME needs at least two prompts with two views each.")
     orders = permutations_of(len(A), permutations, seed)
     return float(difference_of_entropies(A @ A.T, B @ B.T, [alpha], orders)[0])
 
@@ -133,7 +134,6 @@ def dime(
     source="Skean et al. 2023; Skean et al. 2025",
     inputs=("pair",),
     orders=True,
-    bounds=lambda n, _protocol: (0.0, math.log(n)),
     function=dime,
     settings=Settings,
     normalizations={"paper": NORMALIZATIONS, "reference": NORMALIZATIONS},

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from layerwise.metrics import errors
-from layerwise.metrics.formulas import Array
+from layerwise.metrics.formulas import Array, UndefinedMetricError
 from layerwise.metrics.formulas.spectra import unit_pair
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import OnParts, Overall, PerPrompt, metric
@@ -22,11 +22,6 @@ BLOCK = 512
 
 # Similarities are N x N.
 MAX_PROMPTS = {"paper": 10_000, "reference": 10_000}
-
-
-def chance(n: float, protocol: str) -> float:
-    """The loss at which all similarities of n prompts' views are equal."""
-    return math.log(n if protocol == "reference" else 2 * n - 1)
 
 
 class Settings(Section):
@@ -130,6 +125,8 @@ def infonce(A: npt.ArrayLike, B: npt.ArrayLike, temperature: float = 0.1) -> flo
     0.000635
     """
     A, B, _ = unit_pair(A, B)
+    if len(A) < 2:
+        raise UndefinedMetricError("InfoNCE needs at least two prompts with two views each.")
     return float(infonce_losses(A, B, temperature).mean())
 
 
@@ -161,6 +158,8 @@ def pair_losses(layer: Layer, temperature: float) -> tuple[Array, OnParts]:
     parts come from the same similarities.
     """
     A, B, kept = unit_pair(*layer.pair)
+    if len(A) < 2:
+        raise UndefinedMetricError("InfoNCE needs at least two prompts with two views each.")
     places = np.flatnonzero(layer.kept_in_pair)[kept]
     parts = errors.parts_of(layer).among(places)
     members = np.vstack([np.ones(len(A)), parts]).T
@@ -180,7 +179,6 @@ def pair_losses(layer: Layer, temperature: float) -> tuple[Array, OnParts]:
     source="Oord et al. 2018; Skean et al. 2025",
     inputs=("pair",),
     per_prompt=True,
-    bounds=lambda n, protocol: (chance(n, protocol), 0.0),
     function=infonce,
     settings=Settings,
     min_prompts=2,
@@ -202,7 +200,6 @@ def compute(layer: Layer, settings: Settings) -> Iterator[PerPrompt]:
     range="about 0 to log(2N - 1)",
     source="Oord et al. 2018",
     inputs=("pair",),
-    bounds=lambda n, protocol: (0.0, 1.0 if protocol == "reference" else chance(n, protocol)),
     function=infonce_mi_bound,
     settings=Settings,
     section="infonce",

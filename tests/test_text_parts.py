@@ -1,0 +1,113 @@
+"""Which tokens count, said by a part of each text: after a marker, before one, the last ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers import tiny
+from helpers.refused import refused
+
+import layerwise as lw
+from layerwise.activations.embedding import part_of, spans
+from layerwise.analysis import labels_of, score_labels
+from layerwise.config.settings import TextPart
+from layerwise.errors import Code
+from layerwise.models.load import LoadedModel
+
+QUESTIONS = [
+    f"Question: {question} Answer: {answer}"
+    for question, answer in zip(tiny.texts(24, seed=1), tiny.texts(24, seed=2), strict=True)
+]
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    return tiny.loaded("llama", tmp_path_factory.mktemp("m") / "llama")
+
+
+def states(loaded: LoadedModel, text: str) -> tuple[np.ndarray, list[tuple[int, int]]]:
+    """The model's output for a text, and its tokens' characters, by transformers alone."""
+    tokenizer = loaded.texts.tokenizer
+    encoded = tokenizer(text, return_tensors="pt", return_offsets_mapping=True)
+    with torch.inference_mode():
+        output = loaded.model(input_ids=encoded["input_ids"]).last_hidden_state[0]
+    return output.numpy(), [(int(a), int(b)) for a, b in encoded["offset_mapping"][0]]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"after": "Answer:"},
+        {"after": "Question:", "before": "Answer:"},
+        {"last": 3},
+        {"after": "Question:", "before": "Answer:", "last": 2},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("pooling", ["mean", "last_token"])
+def test_the_tokens_of_a_part_are_pooled(
+    loaded: LoadedModel, part: dict[str, Any], pooling: str
+) -> None:
+    vectors = lw.embed(
+        loaded.model, QUESTIONS, loaded.texts.tokenizer, part=part, pooling=pooling
+    ).values[-1]
+    for text, vector in zip(QUESTIONS, vectors, strict=True):
+        output, offsets = states(loaded, text)
+        start = text.rfind(part["after"]) + len(part["after"]) if "after" in part else 0
+        stop = text.find(part["before"], start) if "before" in part else len(text)
+        inside = [n for n, (a, b) in enumerate(offsets) if a < stop and b > start and a < b]
+        inside = inside[-part.get("last", len(inside)) :]
+        assert inside
+        expected = output[inside].mean(0) if pooling == "mean" else output[inside[-1]]
+        np.testing.assert_allclose(vector, expected, atol=1e-5)
+
+
+def test_a_token_that_crosses_the_boundary_counts(loaded: LoadedModel) -> None:
+    """The tokenizer has tokens of several letters, and the part begins and ends within them."""
+    text = tiny.SENTENCE
+    _, offsets = states(loaded, text)
+    long = [(a, b) for a, b in offsets if b - a > 2]
+    (first, _), (_, last) = long[1], long[-2]
+    marker, end = text[: first + 1], text[last - 1 :]
+    word = part_of(text, TextPart(after=marker, before=end))
+    assert (word.start, word.stop) == (first + 1, last - 1)
+    _, (span,) = spans(loaded, [word])
+    assert (offsets[span.start][0], offsets[span.stop - 1][1]) == (first, last)
+
+
+def test_choose_and_tasks_read_the_same_part(loaded: LoadedModel, tmp_path: Path) -> None:
+    part = {"after": "Answer:"}
+    labels = labels_of(QUESTIONS, [n % 2 for n in range(len(QUESTIONS))])
+    scored = score_labels(loaded, labels, "all", keep_vectors=True, part=part)[-1].columns[0]
+    expected = lw.embed(loaded.model, QUESTIONS, loaded.texts.tokenizer, part=part).values[-1]
+    np.testing.assert_allclose(scored[:, : expected.shape[1]], expected, atol=1e-5)
+    whole = lw.embed(loaded.model, QUESTIONS, loaded.texts.tokenizer).values[-1]
+    assert not np.allclose(whole, expected, atol=1e-3)
+    choice = lw.choose(
+        loaded.model, QUESTIONS, [n % 2 for n in range(24)], loaded.texts.tokenizer, part=part
+    )
+    assert len(choice.table) == 4
+
+
+@pytest.mark.parametrize(
+    ("part", "code"),
+    [
+        ({"after": "Reply:"}, "missing"),
+        ({"before": "Reply:"}, "missing"),
+        ({}, "invalid"),
+        ({"last": 0}, "out_of_range"),
+        ({"behind": "a"}, "unknown_key"),
+    ],
+)
+def test_parts_that_cannot_be(loaded: LoadedModel, part: dict[str, Any], code: Code) -> None:
+    with refused(code):
+        lw.embed(loaded.model, QUESTIONS, loaded.texts.tokenizer, part=part)
+
+
+def test_a_part_needs_labels_in_choose(loaded: LoadedModel) -> None:
+    with refused("conflict"):
+        lw.choose(loaded.model, QUESTIONS, None, loaded.texts.tokenizer, part={"last": 2})
