@@ -202,6 +202,13 @@ def test_a_winner_is_judged_where_it_was_not_chosen(rng: np.random.Generator) ->
     assert len(nested) == 6
     assert nested["regret"].max() < 0.02
     np.testing.assert_allclose(nested["score"] + nested["regret"], nested["best_score"])
+    # A metric that selects no layer in one model has no say.
+    at_chance = metrics[(metrics["metric"] == "dime") & (metrics["model"] == "m0")].assign(
+        metric="infonce", value=np.log(199)
+    )
+    table = select_layers(pd.concat([metrics, at_chance]), scores, {**ENDS, "infonce": -1})
+    beside = table[(table["metric"] == NESTED) & (table["task_type"] == "all")]
+    np.testing.assert_allclose(beside["nested_regret"], nested["nested_regret"])
     shuffled = metrics.copy()
     at = metrics["metric"].isin(["lidar", "twin"])
     shuffled.loc[at, "value"] = rng.random(int(at.sum()))

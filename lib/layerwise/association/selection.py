@@ -303,9 +303,7 @@ def _against_scores(
         yield {
             **best,
             **rule,
-            "depth": np.nan
-            if rule["layer"] is None
-            else rule["layer"] / max(curves.last_layer, 1),
+            "depth": rule["layer"] / max(curves.last_layer, 1),
             "score": selected.mean(),
             "regret": best["best_score"] - selected.mean(),
             "regret_low": np.maximum(0.0, low.max()),
@@ -333,7 +331,8 @@ def _rules_over_models(table: pd.DataFrame, order: Order) -> Iterator[pd.DataFra
         regrets = regrets[~layers.duplicated()]  # rules that select the same layers are one
         if min(regrets.shape) < 2:
             continue
-        rows = rules.drop_duplicates("model").set_index("model", drop=False).loc[regrets.columns]
+        of_models = rules[reliable].drop_duplicates("model").set_index("model", drop=False)
+        rows = of_models.loc[regrets.columns]
         lost = nested_regret(regrets.to_numpy(dtype=float))
         yield rows.drop(columns=["alpha", "direction", "layer", "depth", *ends]).assign(
             metric=NESTED,
