@@ -337,7 +337,7 @@ def test_the_states_of_a_layer_are_not_kept(protocol: str) -> None:
     reduced = Reduced(packed, Needs((protocol,), ("all", "drop_first"), prefixes=True))
     del packed
     assert states() is None
-    assert reduced.pending
+    assert reduced.pending_spectra
 
 
 def test_repeated_states_have_no_angle() -> None:

@@ -234,7 +234,7 @@ def _explain(error: ValidationError, document: Any, where: str) -> ConfigError:
     errors = [(_path(e, document), e) for e in error.errors(include_url=False)]
     first = errors[0][0]
     # The wrong item of a list is better blamed than the list, which fails as a text as well.
-    path = max(path for path, _ in errors if path[: len(first)] == first)
+    path = max((path for path, _ in errors if path[: len(first)] == first), key=len)
     # Of a union's members, the one with the right type failed for a better reason.
     reason = min((e for at, e in errors if at == path), key=lambda e: e["type"].endswith("_type"))
     for key in path:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -213,35 +213,29 @@ class Reduction:
             dimensions=min(LARGEST, loaded.anatomy.hidden) if settings.dimensions else 0,
         )
         self.behind: deque[Future[None]] = deque()
-        self.needs_of = cache(self._needs_of)
 
-    def _needs_of(self, layer: int, sublayer: str, view: int) -> dict[str, Needs]:
+    def needs_of(self, layer: int, sublayer: str, view: int) -> dict[str, Needs]:
         """Results to keep of the states that a layer hands over, by readout of these states.
 
-        The readout of the settings has the arrays without a protocol; others serve a protocol.
+        The last layer comes twice: as 'block' and, if a readout asks for it, as 'output'.
         """
         needs = replace(self.needs, pooled_only=view > 0)
         if sublayer not in (BLOCK, OUTPUT):
             return {"residual": replace(needs, prefixes=False)}
         is_last = layer == self.loaded.anatomy.n_layers - 1
-
-        def here(readout: str) -> str:
-            return "residual" if readout == OUTPUT and not is_last else readout
-
-        main = here(self.readout)
-        protocols: dict[str, list[Protocol]] = {main: []}
-        for protocol, readout in self.readouts.items():
-            protocols.setdefault(here(readout), []).append(protocol)
+        # The output is of the last layer alone; the layers before it are read as the stream.
+        readout, *readouts = (
+            name if is_last or name != OUTPUT else "residual"
+            for name in (self.readout, *self.readouts.values())
+        )
+        protocols: dict[str, list[Protocol]] = {readout: []}
+        for protocol, name in zip(self.readouts, readouts, strict=True):
+            protocols.setdefault(name, []).append(protocol)
+        come_now = {OUTPUT} if sublayer == OUTPUT else protocols.keys() - {OUTPUT}
         return {
-            readout: replace(
-                needs,
-                protocols=protocols[readout],
-                norms=readout == main,
-                dimensions=needs.dimensions if readout == main else 0,
-                prefixes=needs.prefixes and readout == main,
-            )
-            for readout in protocols
-            if (readout == OUTPUT) == (sublayer == OUTPUT)
+            name: replace(needs, protocols=protocols[name], without_protocol=name == readout)
+            for name in protocols
+            if name in come_now
         }
 
     def submit(self, work: Callable[[], None]) -> None:
@@ -291,7 +285,7 @@ class Batch:
         for readout, needs in all_needs.items():
             states = forward.read(loaded, packed, readout)
             reduced = Reduced(states, needs)
-            if sublayer in (BLOCK, OUTPUT) and needs.norms:
+            if sublayer in (BLOCK, OUTPUT) and needs.without_protocol:
                 if self.attention and (attended := self.attention.take(packed)) is not None:
                     reduced.arrays["attention"] = attended
                 if states_of is not None and layer in states_of.layers:

@@ -48,7 +48,7 @@ class Needs:
     tokens : of `layerwise.vocabulary.TOKENS`
     prefixes : whether the spectra of each prompt's first t tokens are, see `prefix_sizes`
     sink_ratio : for the selection ``drop_sinks``
-    norms : whether the norm of each token is
+    without_protocol : whether arrays without a protocol are: norms, largest dimensions, prefixes
     dimensions : number of each prompt's largest dimensions that are
     pooled_only : whether nothing but the pooled embeddings is
     """
@@ -57,14 +57,16 @@ class Needs:
     tokens: Sequence[str] = ("all", "drop_first")
     prefixes: bool = False
     sink_ratio: float = SINK_RATIO
-    norms: bool = True
+    without_protocol: bool = True
     dimensions: int = 0
     pooled_only: bool = False
 
     @property
     def prefix_tokens(self) -> tuple[str, ...]:
         """The selections of tokens that prefixes are taken of; the others need whole prompts."""
-        return tuple(t for t in self.tokens if self.prefixes and t in ("all", "drop_first"))
+        if not (self.prefixes and self.without_protocol):
+            return ()
+        return tuple(t for t in self.tokens if t in ("all", "drop_first"))
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class Target:
     Attributes
     ----------
     array : Tensor, shape (B, at least R)
+        A view of one of `Reduced.arrays`: to fill it fills that.
     counts : Tensor, shape (B,)
         Number of eigenvalues of each matrix that are not of pads.
     signed : bool
@@ -95,7 +98,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Spectra:
+class PendingSpectra:
     """Spectra that are still to be computed.
 
     Attributes
@@ -110,7 +113,7 @@ class Spectra:
 
 
 @dataclass(frozen=True)
-class Turns:
+class PendingCurvature:
     """Curvature that is still to be computed.
 
     Attributes
@@ -143,17 +146,17 @@ class Reduced:
         (C, B, 4); and, after `complete`, ``curvature`` (P, C, B), float64, and in float32
         ``spectrum`` (P, C, B, T) and ``prefix_spectrum`` (C, B, S): the spectra of prefixes one
         after another.
-    pending : list of Spectra
-    turns : list of Turns
-    of_all : Spectra, optional
-        Of those of ``paper``, that of all tokens.
+    pending_spectra : list of PendingSpectra
+    pending_curvature : list of PendingCurvature
+    spectra_of_all : PendingSpectra, optional
+        Those of the protocol ``paper`` over all tokens, which ``drop_first`` shares.
     """
 
     def __init__(self, packed: Packed, needs: Needs) -> None:
         self.needs, self.mean = needs, packed.mean
-        self.pending: list[Spectra] = []
-        self.turns: list[Turns] = []
-        self.of_all: Spectra | None = None
+        self.pending_spectra: list[PendingSpectra] = []
+        self.pending_curvature: list[PendingCurvature] = []
+        self.spectra_of_all: PendingSpectra | None = None
         batch, width, hidden = packed.states.shape
         shape = len(needs.protocols), len(needs.tokens), batch
         selected = {tokens: choose(packed, tokens, needs.sink_ratio) for tokens in needs.tokens}
@@ -165,9 +168,9 @@ class Reduced:
         }
         if needs.pooled_only:
             return
-        if needs.norms:
+        if needs.without_protocol:
             self.arrays["norm"] = torch.where(packed.mask, packed.norms, torch.nan)
-        if needs.dimensions:
+        if needs.dimensions and needs.without_protocol:
             squares = [selection.states.square().sum(dim=1) for selection in selected.values()]
             largest = torch.stack(squares).topk(needs.dimensions)
             total = torch.stack(squares).sum(dim=-1, keepdim=True)
@@ -177,7 +180,7 @@ class Reduced:
         self.arrays["curvature"] = zeros(shape, dtype=torch.float64)
         self.arrays["spectrum"] = zeros((*shape, width))
         grams = Grams(selected)
-        # ``all`` comes before ``drop_first``.
+        # In alphabetical order ``all`` comes first, whose decomposition ``drop_first`` shares.
         for (p, protocol), tokens in itertools.product(
             enumerate(needs.protocols), sorted(needs.tokens)
         ):
@@ -190,7 +193,9 @@ class Reduced:
     def waiting_bytes(self) -> int:
         """Memory that matrices and token states hold until the results are complete."""
         states = [self.arrays["states"]] if "states" in self.arrays else []
-        return sum(t.nbytes for t in (*states, *(spectra.matrices for spectra in self.pending)))
+        return sum(
+            t.nbytes for t in (*states, *(spectra.matrices for spectra in self.pending_spectra))
+        )
 
     def _add_paper(self, grams: Grams, tokens: str, at: tuple[int, int]) -> None:
         """Add curvature and spectrum as the paper has them, of the states."""
@@ -199,18 +204,22 @@ class Reduced:
         if states.shape[1] > states.shape[2]:
             products = eigen.token_products(states)
             # The matrix of features has the same non-zero spectrum for less.
-            self.pending.append(Spectra(eigen.gram(states.transpose(1, 2)), [target]))
+            self.pending_spectra.append(
+                PendingSpectra(eigen.gram(states.transpose(1, 2)), [target])
+            )
         else:
             gram = grams.of(tokens)
             products = eigen.diagonals(gram)
-            if tokens == "drop_first" and self.of_all is not None:
+            if tokens == "drop_first" and self.spectra_of_all is not None:
                 # One decomposition serves both.
-                self.of_all.targets.append(target)
+                self.spectra_of_all.targets.append(target)
             else:
-                self.pending.append(Spectra(gram, [target]))
+                self.pending_spectra.append(PendingSpectra(gram, [target]))
             if tokens == "all":
-                self.of_all = self.pending[-1]
-        self.turns.append(Turns(products, lengths, self.arrays["curvature"][at]))
+                self.spectra_of_all = self.pending_spectra[-1]
+        self.pending_curvature.append(
+            PendingCurvature(products, lengths, self.arrays["curvature"][at])
+        )
 
     def _add_reference(self, grams: Grams, tokens: str, at: tuple[int, int]) -> None:
         """Add curvature and spectrum of centred unit rows, as in the released code.
@@ -223,7 +232,10 @@ class Reduced:
         rows, scale, rounding = unit_gram(grams.of(tokens), packed)
         # Copies, since the matrix is clamped in place.
         products = [diagonal.clone() for diagonal in eigen.diagonals(rows)]
-        self.turns.append(Turns(products, packed.lengths, self.arrays["curvature"][at], rounding))
+        curvature = self.arrays["curvature"][at]
+        self.pending_curvature.append(
+            PendingCurvature(products, packed.lengths, curvature, rounding)
+        )
         matrices = rows.clamp_(min=0)
         if width > hidden:
             unit = (packed.states - packed.mean[:, None]).double() * scale[:, :, None]
@@ -232,7 +244,7 @@ class Reduced:
             corner = rows[:, :hidden, :hidden]
             matrices = torch.where(packed.lengths[:, None, None] > hidden, features, corner)
         target = Target(spectrum, packed.lengths.clamp(max=hidden), True)
-        self.pending.append(Spectra(matrices, [target]))
+        self.pending_spectra.append(PendingSpectra(matrices, [target]))
 
     def _add_prefixes(self, grams: Grams, packed: Packed) -> None:
         """Add the spectra of prefixes: of the corners of the prompts' Gram matrices."""
@@ -250,7 +262,7 @@ class Reduced:
                 # 0 where a prompt has fewer than t tokens.
                 targets.append(Target(array, torch.where(lengths >= t, n, 0)))
             n = targets[0].array.shape[1]
-            self.pending.append(Spectra(grams.of(choices[0])[:, :n, :n], targets))
+            self.pending_spectra.append(PendingSpectra(grams.of(choices[0])[:, :n, :n], targets))
 
 
 class Grams:
@@ -271,25 +283,25 @@ class Grams:
 
 def complete(layers: Sequence[Reduced]) -> None:
     """Complete spectra and curvature, of several layers at once: faster than one by one."""
-    pending = [spectra for layer in layers for spectra in layer.pending]
+    pending = [spectra for layer in layers for spectra in layer.pending_spectra]
     matrices, n_targets = [s.matrices for s in pending], [len(s.targets) for s in pending]
     for spectra, eigenvalues in zip(
         pending, eigen.eigenvalues(matrices, [n > 1 for n in n_targets]), strict=True
     ):
         for target, values in zip(spectra.targets, eigenvalues, strict=True):
             target.fill(values)
-    alike: dict[Any, list[Turns]] = {}
-    for turns in itertools.chain.from_iterable(layer.turns for layer in layers):
+    alike: dict[Any, list[PendingCurvature]] = {}
+    for turns in itertools.chain.from_iterable(layer.pending_curvature for layer in layers):
         squares = turns.products[0]
         kind = squares.shape[1], squares.device, turns.rounding is None
         alike.setdefault(kind, []).append(turns)
     for group in alike.values():
-        _bend(group)
+        _fill_curvature(group)
     for layer in layers:
-        layer.pending, layer.turns = [], []
+        layer.pending_spectra, layer.pending_curvature = [], []
 
 
-def _bend(group: Sequence[Turns]) -> None:
+def _fill_curvature(group: Sequence[PendingCurvature]) -> None:
     """Write the curvature of turns of one width and one formula to its place."""
     roundings = [turns.rounding for turns in group if turns.rounding is not None]
     read = [tensor for turns in group for tensor in (turns.lengths, *turns.products)]

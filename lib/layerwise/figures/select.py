@@ -241,9 +241,9 @@ class Data:
             mixed.remove("representation")  # its tokens or pooling say what differs
         if "y" not in shown and table["y"].nunique() > 1:
             mixed.append("y")
-        for dimension in mixed:
-            values = ", ".join(filter(None, self.values(table, dimension)))
-            raise self.study.ambiguity(dimension, values)
+        if mixed:
+            values = ", ".join(filter(None, self.values(table, mixed[0])))
+            raise self.study.ambiguity(mixed[0], values)
 
     def values(self, table: pd.DataFrame, dimension: str) -> list[str]:
         """Values of a dimension in the order of the study, of the config, or their own."""

@@ -235,8 +235,8 @@ def _check_roles(study: Study, values: Values, tables: set[str]) -> None:
     # How corpora of which one is perturbed differ is seen when the figure is drawn.
     if not tables & WITH_CORPORA or shown & set(LABELS):
         values.pop("corpus")
-    for dimension in without_role({d: len(v) for d, v in values.items()}, roles):
-        raise study.ambiguity(dimension, ", ".join(map(str, values[dimension])))
+    if mixed := without_role({d: len(v) for d, v in values.items()}, roles):
+        raise study.ambiguity(mixed[0], ", ".join(map(str, values[mixed[0]])))
 
 
 def _union(groups: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
