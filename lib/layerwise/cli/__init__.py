@@ -440,6 +440,18 @@ def new(
     )
 
 
+@app.command()
+def doctor() -> None:
+    """Print what to look at first when something does not work, and what to send with a report.
+
+    Versions, CPU and GPU, the cache of models, the space on disk, and packages that are missing.
+    """
+    from layerwise.cli.machine import facts
+
+    for name, text in facts():
+        say(f"{name + ':':14}{text}")
+
+
 app.add_typer(runs.app)
 
 
