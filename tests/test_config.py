@@ -19,6 +19,7 @@ from layerwise.config import Config, read_config, schema
 from layerwise.config.models import FolderSource, HubSource, Model
 from layerwise.errors import ConfigError
 from layerwise.metrics.registry import sections
+from layerwise.project import SCHEMA
 from layerwise.run.keys import settings
 from layerwise.run.plan import Plan
 from layerwise.run.resources import TOKENS, Requests
@@ -239,6 +240,11 @@ def test_the_schema_describes_every_key() -> None:
         for key, entry in section["properties"].items():
             described = sections[entry["$ref"].split("/")[-1]] if "$ref" in entry else entry
             assert entry.get("description") or described["description"], f"{name}.{key}"
+
+
+def test_the_schema_in_the_repository_is_current() -> None:
+    # python -m layerwise.config.schema > config.schema.json
+    assert json.loads((ROOT / SCHEMA).read_text(encoding="utf-8")) == schema.schema()
 
 
 def test_checkpoints_of_any_suite_are_named_by_a_pattern_of_branches(

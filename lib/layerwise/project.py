@@ -15,6 +15,8 @@ ROOT = _INSTALLED if _INSTALLED.is_dir() else _HERE.parents[1]
 """The folder of ``workflow``, ``scripts``, ``presets`` and ``config.yaml``."""
 
 SNAKEFILE = ROOT / "workflow" / "Snakefile"
+SCHEMA = "config.schema.json"
+"""Every key of a config, for editors; made by ``python -m layerwise.config.schema``."""
 
 
 def rules_of(recipe: str) -> Path:

@@ -1,6 +1,6 @@
 """The config: one pydantic model per section, with a description of every key.
 
-``python -m layerwise.config.schema`` prints its JSON Schema. Checks that need more than one
+Its JSON Schema is ``config.schema.json``. Checks that need more than one
 section are in `layerwise.run.validate`.
 """
 

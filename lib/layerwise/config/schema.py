@@ -1,5 +1,5 @@
-"""Prints the JSON Schema of the config, for editors and the docs:
-``python -m layerwise.config.schema``.
+"""Prints the JSON Schema of the config, the file ``config.schema.json`` that editors read:
+``python -m layerwise.config.schema > config.schema.json``.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from layerwise.config.kinds import KINDS
 from layerwise.config.tasks import LabelledEntry
 from layerwise.errors import LayerwiseError
 from layerwise.models.source import named
-from layerwise.project import ROOT
+from layerwise.project import ROOT, SCHEMA
 from layerwise.run.validate import validate
 from layerwise.tasks.catalog import PAPER
 
@@ -151,9 +151,8 @@ def write(folder: Path, document: dict[str, Any]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     plain = json.loads(json.dumps(document))  # repeated values become copies, not YAML aliases
     text = yaml.safe_dump(plain, sort_keys=False, width=99, allow_unicode=True)
-    path.write_text(
-        "# `python -m layerwise.config.schema` describes every key and its default.\n\n" + text
-    )
+    # Editors with a YAML language server then complete and check the keys.
+    path.write_text(f"# yaml-language-server: $schema={ROOT / SCHEMA}\n\n{text}")
     return path
 
 
