@@ -115,6 +115,9 @@ def test_arrays_and_dimensions_say_what_they_are(llama: LoadedModel, tmp_path: P
     with h5py.File(extracted(llama, tmp_path / "a.h5", **asked)) as file:
         texts = {name: hdf5.attributes(item) for name, item in file.items()}
         arrays = {name for name in texts if not file[name].is_scale}
+        for name in arrays:
+            dimensions = file[name].dims
+            assert [axis.label for axis in dimensions] == [axis.keys()[0] for axis in dimensions]
     assert {name: texts[name]["unit"] for name in arrays} == units
     assert all(text["description"] for text in texts.values())
 

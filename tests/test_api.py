@@ -33,7 +33,7 @@ from layerwise.cli import app
 from layerwise.config.settings import ExtractSettings, MetricsSettings
 from layerwise.errors import LayerwiseError, in_any_case
 from layerwise.extras import require
-from layerwise.io import tables
+from layerwise.io import hdf5, tables
 from layerwise.metrics.table import compute
 from layerwise.models.load import load
 from layerwise.project import ROOT
@@ -445,6 +445,9 @@ def test_embed(
     with torch.no_grad():
         output = llama[0](ids, output_hidden_states=True).hidden_states[-1][0, -1]
     np.testing.assert_allclose(found.sel(layer=3)[5], output, rtol=1e-4, atol=1e-5)
+    if out:
+        with hdf5.opened(out) as file:
+            assert all(item.attrs["description"] for item in file.values())
 
 
 @pytest.mark.parametrize(

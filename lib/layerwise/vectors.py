@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 SCHEMA, VERSION = "layerwise.embeddings", 1
 NAME = "embeddings"
+SCALES = {
+    "layer": "0 (embedding output) to L (last block)",
+    "text": "0 to N - 1, as given",
+    "hidden": "0 to D - 1: coordinates of a vector",
+}
 BLOCK_BYTES = 256 * 2**20
 """Vectors that are in memory before they are written."""
 
@@ -138,7 +143,7 @@ def embed(
             return xr.DataArray(values, coordinates, (*scales, "hidden"), NAME, about)
         with hdf5.create(Path(out), SCHEMA, VERSION, provenance(**about)) as file:
             for name, labels in {**scales, "hidden": range(hidden)}.items():
-                hdf5.add_scale(file, name, labels)
+                hdf5.add_scale(file, name, labels, SCALES[name])
             described = {"unit": "", "description": "relative depth"}
             hdf5.add_array(file, "depth", ["layer"], "f8", **described)[...] = depth
             described = {"unit": "activation", "description": "pooled vectors of the texts"}

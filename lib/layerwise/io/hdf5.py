@@ -155,8 +155,9 @@ def add_array(
         fletcher32=bool(all(shape)),
         fillvalue=np.nan if np.dtype(dtype).kind == "f" else None,
     )
-    for axis, scale in enumerate(scales):
+    for axis, (name_of_axis, scale) in enumerate(zip(dims, scales, strict=True)):
         array.dims[axis].attach_scale(scale)
+        array.dims[axis].label = name_of_axis
     set_attribute(array, "unit", unit)
     set_attribute(array, "description", description)
     return array
