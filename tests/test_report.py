@@ -48,6 +48,44 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     return render(plan, "k")
 
 
+def test_tasks_of_the_same_texts_in_different_clusters_are_named(tmp_path: Path) -> None:
+    texts = [f"text {n}" for n in range(20)]
+    for name, first in {"mood": 0, "topic": 0, "other": 19}.items():
+        rows = pd.DataFrame({"text": [*texts[first:], *map(str, range(first))], "label": "a"})
+        rows.to_csv(tmp_path / f"{name}.csv", index=False)
+    tasks = {
+        name: {"file": str(tmp_path / f"{name}.csv"), "kind": "classification"}
+        for name in ("mood", "topic", "other")
+    }
+    given = {
+        "results": str(tmp_path),
+        "models": {"b": {"source": {"hub": "x/b"}}},
+        "tasks": tasks,
+        "studies": {STUDY: {"kind": "score_by_depth"}},
+    }
+
+    def page(**more: object) -> str:
+        plan = Plan(Config.of(given | more))
+        scores = tidy_scores(np.full((3, 3), 0.5), model="b")
+        scores["task"] = scores["task"].replace(
+            dict(zip(scores["task"].unique(), tasks, strict=True))
+        )
+        tables.write(Path(plan.score_files[0]), scores)
+        drawn = draw(plan.studies[STUDY].study, {"scores": scores}, config=plan.config)
+        base = tmp_path / "figures" / encode(STUDY)
+        csv = tmp_path / "tables" / f"{base.name}.csv"
+        drawn.write(
+            *(base.with_suffix(end) for end in (".png", ".pdf")), csv, base.with_suffix(".rst"), {}
+        )
+        (tmp_path / "report").mkdir(exist_ok=True)
+        first_table(scores).to_csv(tmp_path / "report" / "best_layers.csv", index=False)
+        return render(plan, "k")
+
+    assert "count as independent: mood and topic." in page()
+    joined = {"association": {"text_sources": {"mood": "mine", "topic": "mine"}}}
+    assert "independent" not in page(**joined)
+
+
 def test_the_page_says_what_was_run_and_names_each_figure_once(page: str) -> None:
     text = unescape(re.sub(r"<[^>]*>", " ", page))
     for words in ("0f0f0f0f0f0f", "bfloat16", "x/b", "layerwise 0.1.0", "Best layer", "Contents"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from datetime import date
@@ -15,6 +16,8 @@ from typing import Any
 import pandas as pd
 
 from layerwise.association.curves import TEXT_SOURCE, with_text_sources
+from layerwise.config.tasks import LabelledEntry
+from layerwise.corpora.sources import read_rows
 from layerwise.figures import report as first_page
 from layerwise.figures import theme
 from layerwise.figures.labels import title_of
@@ -32,6 +35,9 @@ BIBTEX = """@software{{layerwise, author = {{{{The layerwise authors}}}}, title 
   author = {{Skean, Oscar and Arefin, Md Rifat and Zhao, Dan and Patel, Niket and
     Naghiyev, Jalal and LeCun, Yann and Shwartz-Ziv, Ravid}},
   url = {{https://arxiv.org/abs/2502.02013}}}}"""
+CLUSTER = "Cluster (tasks made of the same texts)"
+# Of the texts of the smaller task: fewer in common are a coincidence.
+SHARED = 0.1
 # Wider pictures scroll in their box on a phone, so that their type stays readable.
 PHONE = 600
 # The picture is in the page already, so its link takes it from there.
@@ -97,7 +103,8 @@ def _parts(plan: Plan, results: Path) -> Iterable[tuple[str, str]]:
         yield "Best layer of each model", f'{_table(shown)}<p class="note">{note}</p>'
     yield "Models", _table(_models(plan))
     yield "Corpora", _table(_corpora(plan))
-    yield "Tasks", _table(_tasks(plan))
+    tasks = _tasks(plan)
+    yield "Tasks", _table(tasks) + _shared_texts(plan, tasks)
     weights = results / "report" / "weights.csv"
     if plan.swept:
         same = delimited.read(weights).dropna(subset=["same_as"])
@@ -165,9 +172,34 @@ def _tasks(plan: Plan) -> pd.DataFrame:
     names = {
         "task": "Task",
         "task_type": "Type",
-        TEXT_SOURCE: "Cluster (tasks made of the same texts)",
+        TEXT_SOURCE: CLUSTER,
     }
     return found.rename(columns=names)
+
+
+def _shared_texts(plan: Plan, tasks: pd.DataFrame) -> str:
+    """A warning of labelled files that share texts and are of different clusters, if there are."""
+    texts: dict[str, set[str]] = {}
+    clusters = dict(tasks[["Task", CLUSTER]].to_numpy()) if len(tasks) else {}
+    for task in clusters:
+        entry = plan.config.tasks.get(task)
+        if not isinstance(entry, LabelledEntry) or entry.kind == "tags":
+            continue
+        if entry.file and Path(entry.file).is_file():
+            texts[task] = set(read_rows(Path(entry.file))[[*entry.text_columns]].to_numpy().flat)
+    pairs = [
+        f"{one} and {other}"
+        for one, other in itertools.combinations(texts, 2)
+        if clusters[one] != clusters[other]
+        and len(texts[one] & texts[other]) > SHARED * min(len(texts[one]), len(texts[other]))
+    ]
+    if not pairs:
+        return ""
+    warning = (
+        f"These tasks share texts but count as independent: {', '.join(pairs)}. Intervals over "
+        "tasks are then too narrow: give them one name under association.text_sources."
+    )
+    return f"<p><strong>{escape(warning)}</strong></p>"
 
 
 def _table(shown: pd.DataFrame) -> str:
