@@ -41,6 +41,9 @@ def test_requests_follow_the_size_of_the_model() -> None:
     tokens = 3 * (100 * 3 * 256) + asked.task_tokens("ArxivClusteringS2S")
     assert table.loc["small", "GPU hours"] == pytest.approx(2 * 14e6 * tokens / 30e12 / 3600)
     assert asked.extract_minutes("small", "c", attempt=100) == LONGEST
+    more = {"small": small | {"revisions": ["step1", "step2"]}}
+    last = Requests(plan(more, studies={"s": {"kind": "metrics_by_depth"}})).table(30)
+    assert last.loc["small", ["checkpoints", "of"]].tolist() == [1, 2]
     large_first = asked.extract_priority("large", "c"), asked.evaluate_priority("large", "main")
     small_later = asked.extract_priority("small", "c"), asked.evaluate_priority("small", "main")
     assert all(15 <= s < b <= 16 for s, b in zip(small_later, large_first, strict=True))

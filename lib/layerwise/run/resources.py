@@ -233,6 +233,7 @@ class Requests:
                 {
                     "model": model,
                     "checkpoints": len(revisions),
+                    "of": len(self.config.models[model].revisions),
                     "GPUs": self.gpus(model),
                     "GB of weights": self.weights_gb(model),
                     "GPU hours": operations / (tflops * 1e12) / 3600,
