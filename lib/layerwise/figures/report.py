@@ -19,8 +19,8 @@ COLUMNS += ["output_score", "difference", "low", "high", "n_tasks", "n_clusters"
 NOTE = (
     "Scores are means (× 100) over tasks. The output is the last layer after the model's last "
     "norm. The difference is the best layer's lead over the output in points; its 95% CI over "
-    "task clusters corrects for selecting the best of all layers and takes "
-    f"{FEWEST} clusters."
+    "task clusters (tasks of the same texts count as one) corrects for selecting the best of all "
+    f"layers and takes {FEWEST} clusters."
 )
 
 
