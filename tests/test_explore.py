@@ -257,7 +257,7 @@ def test_a_view_can_be_saved_and_sent(made: Made, tmp_path: Path) -> None:
         """state.stop = 1; state.tokens = ["drop_first"]; draw();
         const sent = location.hash;
         state.stop = 0; state.tokens = ["all"]; draw();
-        history.replaceState(null, "", sent); recall();
+        history.replaceState(null, "", sent); recall(); draw();
         const saved = [];
         download = (blob, name) => saved.push([blob.type, name]);
         save("metric", "svg"); save("metric", "png");
