@@ -10,20 +10,19 @@ from layerwise.run import script
 
 def main(arguments: script.Arguments) -> None:
     """Read, gather, write."""
-    from layerwise.explore import Source, gather
+    from layerwise.explore import gather
     from layerwise.explore.page import render
     from layerwise.names import Order
     from layerwise.run.results import Results
 
     config, results = arguments.config, Results.of(arguments.plan)
-    sources = []
-    for published, named in arguments.plan.explored.items():
-        read = {
+    sources = {
+        published: {
             table: [(results.read([path], table), Path(path)) for path in paths]
             for table, paths in named.items()
         }
-        choices = read.pop("selections", [])
-        sources.append(Source(**read, choices=choices, published=published))
+        for published, named in arguments.plan.explored.items()
+    }
     explored = gather(sources, Order.of(config), arguments.output, config.association.directions)
     with replacing(arguments.output) as partial:
         page = render(explored, "What each layer represents", key=arguments.key)

@@ -15,7 +15,7 @@ from helpers.association_tables import tidy_metrics, tidy_scores
 from helpers.browser import NEEDS_CHROMIUM, asked
 from scipy.stats import spearmanr
 
-from layerwise.explore import Source, gather
+from layerwise.explore import gather
 from layerwise.explore.page import pack, render
 from layerwise.names import Order
 
@@ -54,27 +54,27 @@ class Made:
         choices = choices.assign(regret_low=0.0, regret_high=0.25)
         associations = row.assign(measure="dcor", value=0.625, null95=0.875)
         associations = associations.assign(low=np.nan, high=np.nan, reason="one model")
-        source = Source(
-            metrics=[
+        read = {
+            "metrics": [
                 (t, folder / "metrics" / m / r / "w.parquet") for (m, r), t in self.metrics.items()
             ],
-            scores=[
+            "scores": [
                 (t[t["task"] == task], folder / "scores" / m / r / f"{task}.parquet")
                 for (m, r), t in self.scores.items()
                 for task in ("task0", "task1", "task2")
             ],
             # Beside each, what a study of two of the three tasks found, read first.
-            associations=[
+            "associations": [
                 (associations.assign(n_tasks=2, value=0.1), folder / "associations" / "few"),
                 (associations, folder / "associations" / "x%2Fy.parquet"),
             ],
-            choices=[
+            "selections": [
                 (choices.assign(n_tasks=2, layer=1.0), folder / "choices" / "few.parquet"),
                 (choices, folder / "choices" / "c.parquet"),
             ],
-        )
+        }
         self.page = folder / "explore.html"
-        self.explored = gather([source], Order(("alone", "swept"), {"swept": STEPS}), self.page)
+        self.explored = gather({"": read}, Order(("alone", "swept"), {"swept": STEPS}), self.page)
         self.page.write_text(render(self.explored, "A run"), encoding="utf-8")
 
     def of_metric(self, model: str, revision: str, tokens: str = "all") -> pd.DataFrame:
@@ -133,25 +133,25 @@ def test_timeline_follows_steps(made: Made) -> None:
         (metrics_of(m, r), Path(f"{m}{r}"))
         for m, r in (("a", "step1"), ("a", "step4"), ("b", "step2"), ("b", "step8"))
     ]
-    explored = gather([Source(metrics=tables)], Order(), Path("p.html"))
+    explored = gather({"": {"metrics": tables}}, Order(), Path("p.html"))
     assert explored.timeline == ["step1", "step2", "step4", "step8"]
     assert {m["name"]: m["at"] for m in explored.models} == {"a": [0, 0, 1, 1], "b": [-1, 0, 0, 1]}
 
 
 def test_published_models_keep_apart_from_own(tmp_path: Path) -> None:
     own, theirs = metrics_of("m", "main"), metrics_of("m", "main")
-    sources = [
-        Source(metrics=[(own, tmp_path / "o")]),
-        Source(metrics=[(theirs, tmp_path / "t")], published="them"),
-    ]
+    sources = {
+        "": {"metrics": [(own, tmp_path / "o")]},
+        "them": {"metrics": [(theirs, tmp_path / "t")]},
+    }
     names = [m["name"] for m in gather(sources, Order(("m",)), tmp_path / "p.html").models]
     assert names == ["m", "m (them)"]
 
 
 def test_no_name_can_end_the_data(tmp_path: Path) -> None:
     hostile = "</script><script>boom()</script>"
-    source = Source(metrics=[(metrics_of(hostile, "main"), tmp_path / "m.parquet")])
-    page = render(gather([source], Order(), tmp_path / "p.html"), hostile)
+    source = {"": {"metrics": [(metrics_of(hostile, "main"), tmp_path / "m.parquet")]}}
+    page = render(gather(source, Order(), tmp_path / "p.html"), hostile)
     assert "boom()</script>" not in page
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert data
@@ -197,9 +197,9 @@ def test_values_in_the_browser_equal_the_tables(made: Made, tmp_path: Path) -> N
 @NEEDS_CHROMIUM
 def test_a_metric_may_be_called_as_javascript_calls_its_own(tmp_path: Path) -> None:
     table = metrics_of("m", "main").assign(metric="constructor")
-    source = Source(metrics=[(table, tmp_path / "m.parquet")], published="them")
+    source = {"them": {"metrics": [(table, tmp_path / "m.parquet")]}}
     page = tmp_path / "p.html"
-    page.write_text(render(gather([source], Order(), page), "p"), encoding="utf-8")
+    page.write_text(render(gather(source, Order(), page), "p"), encoding="utf-8")
     assert asked(page, tmp_path, 'return drawnLines("metric").full.length;') == 1
 
 
@@ -236,7 +236,7 @@ def test_the_first_token_selects_no_layer(tmp_path: Path) -> None:
             ]
         )
         explored = gather(
-            [Source(metrics=[(table, tmp_path / "w.parquet")])], Order(["m"]), tmp_path / "p.html"
+            {"": {"metrics": [(table, tmp_path / "w.parquet")]}}, Order(["m"]), tmp_path / "p.html"
         )
         page = tmp_path / "p.html"
         page.write_text(render(explored, "A run"), encoding="utf-8")

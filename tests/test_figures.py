@@ -25,7 +25,7 @@ from layerwise.association.table import associate
 from layerwise.config.kinds import KINDS, Kind
 from layerwise.config.studies import Study
 from layerwise.figures import report
-from layerwise.figures.kinds import DRAWINGS
+from layerwise.figures.kinds import prompts
 from layerwise.figures.labels import MEASURES
 from layerwise.figures.render import Drawn, draw, plain, with_labels
 from layerwise.metrics.registry import directions
@@ -180,7 +180,8 @@ def test_the_example_of_a_kind_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None
     functions: dict[str, Any] = {}
     exec(compile(example, "CONTRIBUTING.md", "exec"), functions)
     monkeypatch.setitem(KINDS, name, Kind(name=name, **declaration))
-    monkeypatch.setitem(DRAWINGS, name, (functions["histogram"], functions["plot_histogram"]))
+    for function in (name, f"plot_{name}"):
+        monkeypatch.setattr(prompts, function, functions[function], raising=False)
     # The schema of the config knows the shipped kinds alone.
     study = Study(kind="bimodality", models=("nano-1m",), tokens=("all",))
     drawn = draw(study.model_copy(update={"kind": name}), tables(), ORDER)

@@ -158,14 +158,14 @@ def probe_scores(loaded: LoadedModel, data: Labels, tokens: str, threads: int) -
     )
 
 
-def plot(table: pd.DataFrame, metric: str, ax: Axes | None = None) -> Figure:
-    """Draw a metric by depth, from a table of `analyse` or `Results.metrics`.
+def plot(table: pd.DataFrame, metric: str | Sequence[str], ax: Axes | None = None) -> Figure:
+    """Draw a metric, or several, by depth, from a table of `analyse` or `Results.metrics`.
 
     Parameters
     ----------
     table : DataFrame
         Models differ by colour, token selections by panel.
-    metric : str
+    metric : str or sequence of str
     ax : matplotlib Axes, optional
         Axes to draw on.
 
@@ -178,7 +178,8 @@ def plot(table: pd.DataFrame, metric: str, ax: Axes | None = None) -> Figure:
     from layerwise.figures.render import draw
 
     check_name("column", "metric", table.columns)
-    check_name("metric", metric, table["metric"].unique())
-    study = Study(kind="metrics_by_depth", metrics=(metric,))
-    rows = table[table["metric"] == metric]
+    for name in several(metric):
+        check_name("metric", name, table["metric"].unique())
+    study = Study(kind="metrics_by_depth", metrics=several(metric))
+    rows = table[table["metric"].isin(several(metric))]
     return draw(study, {"metrics": rows}, ax=ax).figure

@@ -131,11 +131,9 @@ def analyse(
     say(table.pivot_table("value", "layer", "metric").round(3).to_string())
     write_table(table, csv, json)
     if plot is not None:
-        from layerwise.config.studies import Study
-        from layerwise.figures.render import draw
+        from layerwise.api import plot as draw
 
-        study = Study(kind="metrics_by_depth", metrics=tuple(dict.fromkeys(table["metric"])))
-        draw(study, {"metrics": table}).figure.savefig(plot)
+        draw(table, table["metric"].unique()).savefig(plot)
 
 
 @app.command()

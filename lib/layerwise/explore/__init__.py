@@ -8,6 +8,7 @@ What the browser shows is in ``page.js`` alone.
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,23 +32,8 @@ TASK = ["model", "revision", "task"]
 ALL_TASKS = "all"
 
 
-@dataclass(frozen=True)
-class Source:
-    """Tables of one origin.
-
-    Attributes
-    ----------
-    metrics, scores, associations, choices : list of (frame, path)
-        Tidy tables and the files that they were read from.
-    published : str
-        The name of published tables; empty for the run's own.
-    """
-
-    metrics: Sequence[tuple[pd.DataFrame, Path]] = ()
-    scores: Sequence[tuple[pd.DataFrame, Path]] = ()
-    associations: Sequence[tuple[pd.DataFrame, Path]] = ()
-    choices: Sequence[tuple[pd.DataFrame, Path]] = ()
-    published: str = ""
+Read = Mapping[str, Sequence[tuple[pd.DataFrame, Path]]]
+"""Tables by name (metrics, scores, associations, selections), each with its file."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +81,7 @@ class Explored:
 
 
 def gather(
-    sources: Iterable[Source],
+    sources: Mapping[str, Read],
     order: Order,
     page: Path,
     directions: Mapping[str, int] | None = None,
@@ -104,7 +90,8 @@ def gather(
 
     Parameters
     ----------
-    sources : iterable of Source
+    sources : mapping
+        Tables by the name of published ones; that of the run's own is empty.
     order : Order
         Of models and checkpoints.
     page : Path
@@ -119,32 +106,31 @@ def gather(
         [0, 1], over all tasks, each type and each task, with the interval that figures have
         (`layerwise.association.scores.mean_scores`), and of single layers alone.
     """
-    sources = list(sources)
-    metrics, associations, choices = (
-        [_located(f, p, page, source) for source in sources for f, p in getattr(source, table)]
-        for table in ("metrics", "associations", "choices")
-    )
-    scores = [table for source in sources for table in _scored(source, page)]
-    measured = _curves(metrics, METRIC_KEYS, ("value", "stderr", "n", "n_left_out"))
+    frames: dict[str, list[pd.DataFrame]] = defaultdict(list)
+    for published, read in sources.items():
+        frames["scores"] += _scored(read.get("scores", ()), page, published)
+        for table in ("metrics", "associations", "selections"):
+            frames[table] += (_located(*one, page, published) for one in read.get(table, ()))
+    measured = _curves(frames["metrics"], METRIC_KEYS, ("value", "stderr", "n", "n_left_out"))
     shown = ("value", "low", "high", "output_score", "n_tasks", "n_clusters")
-    scored = _curves(scores, SCORE_KEYS, shown)
+    scored = _curves(frames["scores"], SCORE_KEYS, shown)
     models, timeline = _models(measured, scored, order)
     return Explored(
         metrics=measured,
         scores=scored,
-        associations=_rows(associations),
-        choices=_rows(choices),
+        associations=_rows(frames["associations"]),
+        choices=_rows(frames["selections"]),
         models=models,
         timeline=timeline,
         words=_words(measured, scored, {**registry.directions(), **(directions or {})}),
     )
 
 
-def _located(frame: pd.DataFrame, path: Path, page: Path, source: Source) -> pd.DataFrame:
+def _located(frame: pd.DataFrame, path: Path, page: Path, published: str) -> pd.DataFrame:
     """With the link to its file, and models of published tables under names of their own."""
     frame = frame.assign(file=_link(path, page))
-    if source.published:
-        named = frame["model"].astype(str) + f" ({source.published})"
+    if published:
+        named = frame["model"].astype(str) + f" ({published})"
         frame["model"] = named.where(frame["model"] != ALL_MODELS, frame["model"])
     return frame
 
@@ -153,11 +139,13 @@ def _link(path: Path, page: Path) -> str:
     return quote(Path(os.path.relpath(path, page.parent)).as_posix())
 
 
-def _scored(source: Source, page: Path) -> Iterable[pd.DataFrame]:
+def _scored(
+    scores: Sequence[tuple[pd.DataFrame, Path]], page: Path, published: str
+) -> Iterable[pd.DataFrame]:
     """Means over all tasks, over those of each type, and each task by itself."""
-    if not source.scores:
+    if not scores:
         return
-    rows = [frame.assign(file=_link(path, page)) for frame, path in source.scores]
+    rows = [frame.assign(file=_link(path, page)) for frame, path in scores]
     together = with_output(pd.concat(rows, ignore_index=True))
     files = together[[*TASK, "file"]].drop_duplicates(TASK)
     whole = files.assign(file=files["file"].str.rsplit("/", n=1).str[0] + "/")
@@ -166,8 +154,8 @@ def _scored(source: Source, page: Path) -> Iterable[pd.DataFrame]:
         table = mean_scores(together, () if scored == ALL_TASKS else (scored,))
         table = table.assign(scored=scored, of=table.get(scored, ALL_TASKS))
         table = table.merge(files if scored == "task" else whole, how="left")
-        if source.published:
-            table["model"] += f" ({source.published})"
+        if published:
+            table["model"] += f" ({published})"
         yield table
 
 

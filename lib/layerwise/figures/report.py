@@ -96,15 +96,8 @@ def as_markdown(shown: pd.DataFrame) -> str:
 
 def as_latex(shown: pd.DataFrame) -> str:
     """A table in LaTeX, for the package booktabs."""
-    escapes = {ord(c): f"\\{c}" for c in "&%$#_{}"} | {ord("−"): "$-$", ord("×"): r"$\times$"}
-    escapes |= {ord("\\"): r"\textbackslash{}", ord("~"): r"\textasciitilde{}"}
-    head, *rows = (
-        " & ".join(str(cell).translate(escapes) for cell in row) + r" \\"
-        for row in (shown.columns, *shown.to_numpy())
-    )
-    begin = rf"\begin{{tabular}}{{{'l' * len(shown.columns)}}}"
-    lines = [begin, r"\toprule", head, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}"]
-    return "\n".join(lines) + "\n"
+    text = shown.to_latex(index=False, escape=True)
+    return text.replace("−", "$-$").replace("×", r"$\times$")
 
 
 def _of_all(best: str, last: int) -> str:

@@ -51,7 +51,7 @@ def measures_of(study: Study, associations: pd.DataFrame) -> list[str]:
     return list(wanted)
 
 
-def points(data: Data) -> pd.DataFrame:
+def metric_vs_score(data: Data) -> pd.DataFrame:
     """Value of a metric and mean score at each layer, with the association of their curves.
 
     Raises
@@ -127,7 +127,7 @@ def _with_associations(table: pd.DataFrame, data: Data) -> pd.DataFrame:
     return table.assign(measure=measures[0])
 
 
-def plot_points(table: pd.DataFrame, look: Look) -> Figure:
+def plot_metric_vs_score(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a point per layer, joined in order of depth and coloured by it."""
     grid = panels.facets(table, look, height=2.3, columns=6, width=2.2)
     for panel in grid.panels:
@@ -174,7 +174,7 @@ def _association(row: pd.Series) -> str:
     return text.replace("-", "−")
 
 
-def strength(data: Data) -> pd.DataFrame:
+def association_strength(data: Data) -> pd.DataFrame:
     """Association of each metric and baseline with the score, by model and over models.
 
     `null95` is `layerwise.association.null_level`.
@@ -197,7 +197,7 @@ def strength(data: Data) -> pd.DataFrame:
     return table
 
 
-def plot_strength(table: pd.DataFrame, look: Look) -> Figure:
+def plot_association_strength(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a panel per measure, with a row per metric and a dot per model.
 
     A dot is open where its association is no more than that of unrelated curves.
@@ -261,7 +261,7 @@ def rows_of_rules(
     return grid
 
 
-def selections(data: Data) -> pd.DataFrame:
+def layer_selection(data: Data) -> pd.DataFrame:
     """Layer selected by each rule in each model, and its regret against the best layer.
 
     `unreliable` says why a metric is decided by its regulariser or by the number of prompts; its
@@ -270,7 +270,7 @@ def selections(data: Data) -> pd.DataFrame:
     return data.results(data.tables["selections"])
 
 
-def plot_selections(table: pd.DataFrame, look: Look) -> Figure:
+def plot_layer_selection(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a row per rule, a dot per model, the mean over models as a bar."""
     table = table[table["metric"] != ORACLE]  # It loses nothing by definition.
     bad = set(table.loc[table["unreliable"] != "", "metric"])
@@ -305,7 +305,7 @@ BEYOND = marks.dot(marker=">", markersize=4)
 MEAN = marks.dot(marker="|", markersize=11, markeredgewidth=2, clip_on=True)
 
 
-def gains(data: Data) -> pd.DataFrame:
+def task_selection(data: Data) -> pd.DataFrame:
     """Mean gain of each metric's lowest and highest layer, selected for each task.
 
     Raises
@@ -335,7 +335,7 @@ def gains(data: Data) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True).merge(y_of)
 
 
-def plot_gains(table: pd.DataFrame, look: Look) -> Figure:
+def plot_task_selection(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a row per metric, a panel per model, a colour per end of the metric."""
     metrics = list(dict.fromkeys(table["y"]))
     grid = rows_of_rules(table, look, metrics, colour="end", column=("model",))

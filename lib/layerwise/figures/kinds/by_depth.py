@@ -78,6 +78,9 @@ def plot_curves(table: pd.DataFrame, look: Look) -> Figure:
     return grid.legend(handles).label(marks.DEPTH, _axis).figure
 
 
+plot_token_selection = plot_curves
+
+
 def _curve(ax: Axes, subset: pd.DataFrame, style: dict[str, Any], *, small: bool) -> None:
     y, ink = subset["y"].iloc[0], style["color"]
     scale = 100 if y in (SCORE, select.DIFFERENCE) else 1
@@ -193,7 +196,7 @@ PROBE_LINES: dict[str, tuple[str, dict[str, Any]]] = {
 PROBED = {"Regression": "R² (× 100)"}
 
 
-def probes(data: Data) -> pd.DataFrame:
+def probes_by_depth(data: Data) -> pd.DataFrame:
     """Linear probes by layer with their control; `p_adjusted` is of no difference between them.
 
     The test is one-sided, with the control's error taken to be as large as the probe's, and Holm's
@@ -220,7 +223,7 @@ def probes(data: Data) -> pd.DataFrame:
     return data.sort(table)
 
 
-def plot_probes(table: pd.DataFrame, look: Look) -> Figure:
+def plot_probes_by_depth(table: pd.DataFrame, look: Look) -> Figure:
     """Draw probe, control and selectivity by depth."""
     grid = panels.facets(table, look, height=2.1)
     for panel in grid.panels:
@@ -284,7 +287,8 @@ def power_law(_data: Data) -> pd.DataFrame:
 
 def plot_power_law(table: pd.DataFrame, look: Look) -> Figure:
     """Draw entropy against the exponent of the spectrum, a line per order."""
-    return plot_alphas(table.assign(what="theory", value=table["share"], model=None), look)
+    theory = table.assign(what="theory", value=table["share"], model=None)
+    return plot_alpha_robustness(theory, look)
 
 
 def alpha_robustness(data: Data) -> pd.DataFrame:
@@ -320,7 +324,7 @@ def alpha_robustness(data: Data) -> pd.DataFrame:
     return result.assign(alpha=result["alpha"].astype(float))
 
 
-def plot_alphas(table: pd.DataFrame, look: Look) -> Figure:
+def plot_alpha_robustness(table: pd.DataFrame, look: Look) -> Figure:
     """Draw power-law spectra, then the metric by depth for each model, a line per order."""
     t = table.assign(alpha=table["alpha"].astype(str))
     t["model"] = t["model"].fillna("power-law spectra")
@@ -340,4 +344,5 @@ def plot_alphas(table: pd.DataFrame, look: Look) -> Figure:
         else:
             marks.depth_axis(ax)
             ax.set(xlabel=marks.DEPTH, ylabel=axis_label(str(panel.table["metric"].iloc[0])))
-    return grid.legend([marks.entry("selected layer", **marks.best())], marker="").figure
+    selected = [marks.entry("selected layer", **marks.best())] if "best" in table else []
+    return grid.legend(selected, marker="").figure

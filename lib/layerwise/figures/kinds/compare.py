@@ -23,7 +23,7 @@ MEASURES = {"cka_debiased": "Debiased CKA", "rsa": "RSA (Spearman)"}
 CKA = "cka_debiased"
 
 
-def similarity(data: Data) -> pd.DataFrame:
+def layer_similarity(data: Data) -> pd.DataFrame:
     """Similarity of every layer with every layer, with 95% jackknife intervals."""
     table = data.rows(data.tables["similarities"], "tokens", "model")
     if data.study.models:
@@ -33,7 +33,7 @@ def similarity(data: Data) -> pd.DataFrame:
     return data.sort(table)
 
 
-def plot_similarity(table: pd.DataFrame, look: Look) -> Figure:
+def plot_layer_similarity(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a heat map of CKA, and of RSA below it, for each pair of models and representation."""
     t = table[table["measure"].isin(list(MEASURES))]
     t = t.assign(measure=t["measure"].map(MEASURES), one=t["model"], other=t["other_model"])
@@ -55,7 +55,7 @@ def plot_similarity(table: pd.DataFrame, look: Look) -> Figure:
     return grid.figure
 
 
-def differences(data: Data) -> pd.DataFrame:
+def finetuning_effects(data: Data) -> pd.DataFrame:
     """Difference of each model (or checkpoint) from the first, paired by prompt, by layer.
 
     Rows of the metric `CKA` are the debiased CKA of the same layer of both. p is adjusted (Holm)
@@ -149,7 +149,7 @@ def score_differences(data: Data) -> pd.DataFrame:
     return data.tidy(result)
 
 
-def plot_differences(table: pd.DataFrame, look: Look) -> Figure:
+def plot_finetuning_effects(table: pd.DataFrame, look: Look) -> Figure:
     """Draw the difference of scores or of each metric by depth, and CKA with the base."""
     grid = panels.facets(table, look, height=1.7)
     for panel in grid.panels:
@@ -167,6 +167,9 @@ def plot_differences(table: pd.DataFrame, look: Look) -> Figure:
     return grid.legend([differing] if (table["p_adjusted"] < stats.ALPHA).any() else []).figure
 
 
+plot_score_differences = plot_finetuning_effects
+
+
 def _axis(subset: pd.DataFrame) -> str:
     metric, base = subset[["metric", "base"]].iloc[0]
     if metric == select.DIFFERENCE:
@@ -174,10 +177,15 @@ def _axis(subset: pd.DataFrame) -> str:
     return "CKA with the base" if metric == CKA else f"Δ {axis_label(metric)}"
 
 
+def checkpoint_heatmap(data: Data) -> pd.DataFrame:
+    """Metrics by layer and checkpoint."""
+    return data.curves()
+
+
 CLOSE = 25  # so many checkpoints get smaller marks
 
 
-def plot_metrics(table: pd.DataFrame, look: Look) -> Figure:
+def plot_checkpoint_heatmap(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a heat map for each metric, model and token selection; one scale for a metric."""
     grid = panels.facets(table, look, height=2.1)
     by_label: dict[str, list[panels.Panel]] = {}
@@ -216,7 +224,7 @@ def scores_over_checkpoints(data: Data) -> pd.DataFrame:
     return table.assign(best=(table["layer"] == table["best_layer"]) & ~above)
 
 
-def plot_scores(table: pd.DataFrame, look: Look) -> Figure:
+def plot_scores_over_checkpoints(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a heat map of scores with the best layers; below, the best layer's lead."""
     first = table.drop_duplicates([*select.POINT, *look.roles["column"]])
     t = pd.concat([table.assign(what="score"), first.assign(what="lead")], ignore_index=True)
@@ -254,7 +262,7 @@ def plot_scores(table: pd.DataFrame, look: Look) -> Figure:
     return grid.legend(handles).figure
 
 
-def task_scores(data: Data) -> pd.DataFrame:
+def task_heatmap(data: Data) -> pd.DataFrame:
     """Score of each task by layer, `above_output`: less the task's score of the output."""
     table = data.curves()
     table = table.sort_values(["task_type", "task"], kind="stable", ignore_index=True)
@@ -265,7 +273,7 @@ def task_scores(data: Data) -> pd.DataFrame:
     return table.assign(best=select.best_rows(table, data.directions))
 
 
-def plot_tasks(table: pd.DataFrame, look: Look) -> Figure:
+def plot_task_heatmap(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a heat map of tasks by depth for each model and representation."""
     names = list(table["task"].unique())
     grid = panels.facets(table, look, height=0.19 * len(names) + 1)

@@ -162,7 +162,7 @@ def along_sequence(data: Data) -> pd.DataFrame:
     return table[table["n"] >= LONG_ENOUGH * full].reset_index(drop=True)
 
 
-def plot_sequence(table: pd.DataFrame, look: Look) -> Figure:
+def plot_along_sequence(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a line with the quartiles over prompts for some layers."""
     grid = panels.facets(table, look, height=2.2)
     quartiles = ("quartile_1", "quartile_3")

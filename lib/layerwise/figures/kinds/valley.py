@@ -88,7 +88,7 @@ def attention_sink(data: Data) -> pd.DataFrame:
     return pd.concat(rows, ignore_index=True)
 
 
-def plot_sink(table: pd.DataFrame, look: Look) -> Figure:
+def plot_attention_sink(table: pd.DataFrame, look: Look) -> Figure:
     """Draw the metric by depth, or the valley's depth by checkpoint, for each token selection."""
     is_sweep = table.groupby("model")["revision"].nunique().max() > 1
     curves, valleys = (table[table["what"] == what] for what in ("metric", "valley"))
@@ -185,7 +185,7 @@ def _short(size: float) -> str:
     return f"{size / UNITS.get(unit, 1):.3g}{unit.upper()}"
 
 
-def plot_sizes(table: pd.DataFrame, look: Look) -> Figure:
+def plot_size_scaling(table: pd.DataFrame, look: Look) -> Figure:
     """Draw all sizes by depth; below, depth and place of the valley against size."""
     valleys = table[table["what"] == "valley"].assign(what="depth")
     places = valleys.assign(what="place")
@@ -299,7 +299,7 @@ def _course(
     return pd.concat([*parts, pd.DataFrame(rows)], ignore_index=True)
 
 
-def plot_training(table: pd.DataFrame, look: Look) -> Figure:
+def plot_training_dynamics(table: pd.DataFrame, look: Look) -> Figure:
     """Draw significant changes as a heat map; below, valley and sink; below, scores."""
     rows = {"sink": "valley", "best layer": "score", "last layer": "score"}
     t = table.assign(part=table["what"].replace(rows), what=table["what"].replace("change", ""))
