@@ -219,8 +219,9 @@ def test_what_studies_of_other_tasks_found_is_not_shown(made: Made, tmp_path: Pa
     )
     assert (seen["associations"], seen["choices"]) == ([3], [3])
     assert "/few" not in seen["sure"]
-    assert "95% CI over task clusters" in seen["many"]
-    assert "over task" not in seen["one"] and "95% CI of the evaluator" in seen["one"]
+    # Three tasks, and evaluators without an interval.
+    assert "No bands: an interval takes 5 task clusters" in seen["many"]
+    assert "No bands: the evaluator gives no interval" in seen["one"]
 
 
 @NEEDS_CHROMIUM

@@ -632,8 +632,10 @@ function draw() {
   const best = score.full.map((line) => ({ line, layer: endOf(line, 1)?.layer, kind: "best" }));
   const onScore = selected.flatMap((p) => score.full.filter((l) => l.model === p.line.model && l.tokens === p.line.tokens).map((line) => ({ line, layer: p.layer, kind: "selected" })));
   const single = score.full.every((line) => line.points[0].n === 1);
-  const bands = single ? "95% CI of the evaluator, if it gives one" : "95% CI over task clusters (tasks of the same texts count as one) of the difference to the output, for all layers together";
-  head("score", scoreName(), `Score × 100. Circle: best layer. Thick circle at the end: model output. Diamond: layer selected by the metric. Bands: ${bands}.${score.lacking}`);
+  const drawn = score.full.some((line) => line.points.some((p) => (p.low ?? null) !== null));
+  const bands = !drawn ? `No bands: ${single ? "the evaluator gives no interval" : `an interval takes ${words.fewest_clusters} task clusters (tasks of the same texts count as one)`}.`
+    : `Bands: ${single ? "95% CI of the evaluator" : "95% CI over task clusters (tasks of the same texts count as one) of the difference to the output, for all layers together"}.`;
+  head("score", scoreName(), `Score × 100. Circle: best layer. Thick circle at the end: model output. Diamond: layer selected by the metric. ${bands}${score.lacking}`);
   head("metric", metricName(), `${[state.corpus, words.protocol[state.protocol] ?? state.protocol].filter(Boolean).join(", ")}. Diamond: layer selected. Bands: 95% CI over prompts (1.96 standard errors).${metric.lacking}`);
   head("against", `${words.metric[state.metric] ?? state.metric} against score`, "A point per layer, joined in order of depth.");
   drawSure(pairs); // first, as the height of the charts beside it follows from its own
