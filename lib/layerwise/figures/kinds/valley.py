@@ -324,7 +324,8 @@ def plot_training_dynamics(table: pd.DataFrame, look: Look) -> Figure:
             marks.zero(panel.ax)
         marks.checkpoint_axis(panel.ax, names)
     metric = str(t["metric"].iloc[0])
-    valleys = with_unit("Valley and sink", metric)
+    shown = [what for what in ("valley", "sink") if what in set(table["what"])]
+    valleys = with_unit(" and ".join(shown).capitalize(), metric)
     labels = {"change": "Layer", "valley": valleys, "score": SCORE_AXIS}
     grid.label(marks.step_label(t["revision"]), labels)
     grid.bar(image, with_unit("Change from the checkpoint before", metric), grid.row("change"))
