@@ -15,7 +15,7 @@ from helpers.project import Project, snakemake
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from layerwise.run.snakemake import Snapshot
+from layerwise.run.snakemake import config_of_run, write_config
 from snakemake_logger_plugin_layerwise import Job
 
 
@@ -63,19 +63,12 @@ rule figure_of_mine:
     assert printed.count("are kept (1 of figure: numpy 1.0)") == 1, printed
 
 
-def test_two_runs_in_one_folder_have_two_snapshots(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, two = (Snapshot({"results": str(tmp_path), "n": n}) for n in (1, 2))
-    monkeypatch.setenv(one.variable, "")
-    for snapshot in (one, two):
-        snapshot.write()
-    assert one.path != two.path
-    one.announce()
-    assert two.of_run().given == one.given  # a job of the first run, after an edit
-    one.path.write_text("{}")
-    one.write()
-    assert one.path.read_text() == "{}"
+def test_a_job_reads_the_config_of_its_run(tmp_path: Path) -> None:
+    run, edited = ({"results": str(tmp_path), "n": n} for n in (1, 2))
+    assert config_of_run(run) == run  # a job that sees no file of the run
+    assert config_of_run(edited) == run
+    write_config(edited)
+    assert config_of_run(run) == edited
 
 
 def test_a_model_writes_its_own_corpus(tmp_path: Path) -> None:

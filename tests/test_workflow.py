@@ -22,7 +22,7 @@ from helpers.refused import refused
 import layerwise as lw
 from layerwise.io import tables
 from layerwise.run.publish import publish
-from layerwise.run.snakemake import LATEST, RUNNING
+from layerwise.run.snakemake import CONFIG, RUNNING
 
 REPORTS = {"report": 1, "explore": 1}
 
@@ -244,7 +244,7 @@ def test_a_dry_run_writes_nothing(done: Project) -> None:
 
 
 def test_only_a_run_with_jobs_writes_the_config_that_python_opens(done: Project) -> None:
-    latest = done.folder / "results" / LATEST
+    latest = done.folder / "results" / CONFIG
     before = latest.read_bytes()
     done.config["extract"]["threads"] = 2  # changes no key
     done.write()
@@ -328,7 +328,7 @@ def test_a_job_refuses_a_config_of_another_key(done: Project) -> None:
     done.write()
     assert "start the run again" in by_hand(done, key)
     assert not again.exists()
-    assert by_hand(done, key, f"results/{LATEST}") == ""  # the config of the run
+    assert by_hand(done, key, f"results/{CONFIG}") == ""  # the config of the run
 
 
 @pytest.mark.slow

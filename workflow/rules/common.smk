@@ -22,7 +22,12 @@ from layerwise.names import decode, encode
 from layerwise.project import ROOT, export_library, rules_of
 from layerwise.run.plan import Plan, model_folder
 from layerwise.run.resources import LONGEST, Requests
-from layerwise.run.snakemake import Snapshot, Storage, claim
+from layerwise.run.snakemake import (
+    Storage,
+    claim,
+    config_file,
+    config_of_run,
+)
 from layerwise.run.validate import log_unused, read_valid
 
 export_library()
@@ -35,16 +40,11 @@ if workflow.is_main_process:
     except LayerwiseError as error:
         sys.exit(str(error))
     log_unused(PLAN)
-    SNAPSHOT = Snapshot(config)
     PLAN.resolve = STORAGE.resolve
-    STORAGE.write_before_jobs(SNAPSHOT, PLAN)
+    STORAGE.prepare(config, PLAN)
 else:
-    # The config may have been edited while the job was waiting.
-    SNAPSHOT = Snapshot(config).of_run()
-    SNAPSHOT.write()
-    PLAN = Plan(Config.of(SNAPSHOT.given))
+    PLAN = Plan(Config.of(config_of_run(config)))
 
-SNAPSHOT.announce()
 CONFIG = PLAN.config
 REQUESTS = Requests(PLAN)
 REVISIONS_OF_MODEL = {
@@ -64,11 +64,11 @@ onstart:
     warn_of_other_versions(logger.warning)
     # Inspection (--dag, --summary, --unlock) and a run without jobs leave the last run's.
     try:
-        if killed := claim(SNAPSHOT.results):
+        if killed := claim(Path(CONFIG.results)):
             logger.warning(killed)
     except LayerwiseError as error:
         sys.exit(str(error))
-    STORAGE.start(SNAPSHOT, PLAN)
+    STORAGE.start(config, PLAN)
 
 
 def one_of(names):
@@ -188,11 +188,9 @@ def request(method, *wanted, joining=None):
 
 
 def script(name, options):
-    """The command of a job. Its config comes from the environment: a module's commands must not
-    change with it, or all jobs would run again."""
+    """The command of a job, which reads the config of the run."""
     path = os.path.relpath(ROOT / "scripts" / f"{name}.py")
-    given = f'${{{SNAPSHOT.variable}:+--config "${SNAPSHOT.variable}"}}'
-    command = f"python {shlex.quote(path)} {given}"
+    command = f"python {shlex.quote(path)} --config {shlex.quote(str(config_file(config)))}"
     if STORAGE.is_remote:
         command += f" --results {shlex.quote(STORAGE.local(CONFIG.results))}"
     command = command.replace("{", "{{").replace("}", "}}")

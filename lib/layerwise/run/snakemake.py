@@ -27,7 +27,7 @@ from typing import Any
 from layerwise.config import Config
 from layerwise.errors import ConfigError, LayerwiseError
 from layerwise.io import tables
-from layerwise.io.files import is_file, is_running, replacing, sha256_text, versions
+from layerwise.io.files import is_file, is_running, replacing, versions
 from layerwise.run.plan import TABLE_KEYS, Plan
 from layerwise.run.validate import local_files
 
@@ -37,7 +37,7 @@ PRIVATE = {
     "dag.forcefiles": "The public --forcerun takes files before the keys in files can be read.",
     "iocache.mtime": "Results have one time, so that keys alone decide; no option says so.",
     "iocache.exists_in_storage": "The plugin for S3 takes a folder that was absent for absent.",
-    "is_main_process": "A job reads the run's snapshot and not the config that may be edited.",
+    "is_main_process": "A job reads the config of its run, since the user may edit theirs.",
     "modifier.parent_modifier": "There is one in a module, of which Snakemake calls no onstart.",
     "modifier.path_modifier": "It gives the path of a job's copy of a stored file.",
     "output_settings.dryrun": "A dry run writes nothing.",
@@ -52,49 +52,31 @@ RUNNING = ".config/running.json"
 """The process that runs the workflow, below the results folder."""
 SKEW_S = 60.0
 """Seconds by which clocks of a network may differ."""
-LATEST = "config.json"
-"""Config of the last run, below the results folder; for people and `layerwise.open`."""
+CONFIG = "config.json"
+"""The config of the last run, below the results folder; its jobs and `layerwise.open` read it."""
 
 
-class Snapshot:
-    """A config as Snakemake merged it, and the file that holds it.
+def config_file(config: Mapping[str, Any]) -> Path:
+    """The file with the config of a run as Snakemake merged it."""
+    return Path(str(config.get("results", "results")), CONFIG)
 
-    Parameters
-    ----------
-    given : mapping
-        The whole config, in the order of its keys, which decides colours.
+
+def write_config(config: Mapping[str, Any]) -> Path:
+    """Write the config of a run, in the order of its keys, which decides colours."""
+    path = config_file(config)
+    _write(path, json.dumps(config, indent=1) + "\n")
+    return path
+
+
+def config_of_run(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config that the run of this job was started with; it may have been edited since.
+
+    A job that sees no file of the run writes the config that it was given.
     """
-
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self.given = given
-        self.results = Path(str(given.get("results", "results")))
-        self.text = json.dumps(given, indent=1) + "\n"
-        self.path = self.results / ".config" / f"{sha256_text(self.text)[:16]}.json"
-
-    @property
-    def variable(self) -> str:
-        """The environment variable that tells the jobs of a run the snapshot."""
-        return f"LAYERWISE_CONFIG_{sha256_text(str(self.results))[:8].upper()}"
-
-    def announce(self) -> None:
-        """Let the jobs that this process starts find the snapshot."""
-        os.environ[self.variable] = str(self.path)
-
-    def of_run(self) -> Snapshot:
-        """The snapshot that the run of this job was started with; this one if it is not known."""
-        path = Path(os.environ.get(self.variable, self.path))
-        return Snapshot(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else self
-
-    def write(self) -> None:
-        """Write the file, unless it is there."""
-        if not self.path.is_file():
-            _write(self.path, self.text)
-
-    def write_latest(self) -> Path:
-        """Write the copy for people and return its path."""
-        path = self.results / LATEST
-        _write(path, self.text)
-        return path
+    path = config_file(config)
+    if not path.is_file():
+        write_config(config)
+    return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
 def _write(path: Path, text: str) -> None:
@@ -176,23 +158,20 @@ class Storage:
             return None
         return commit_of if self._workflow.output_settings.dryrun else commit_on_hub
 
-    def write_before_jobs(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Write a run's snapshot, unless it is a dry run, which writes nothing.
+    def prepare(self, config: Mapping[str, Any], plan: Plan) -> None:
+        """Of a module write what `start` writes, since Snakemake calls no `onstart` of one."""
+        is_module = self._workflow.modifier.parent_modifier is not None
+        if is_module and not self._workflow.output_settings.dryrun:
+            self.start(config, plan)
 
-        Of a module also what `start` writes, since Snakemake calls no `onstart` of one.
-        """
-        if not self._workflow.output_settings.dryrun:
-            snapshot.write()
-            if self._workflow.modifier.parent_modifier is not None:
-                self.start(snapshot, plan)
-
-    def start(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Write the config for people, the keys of tables, and the commits of a run with jobs."""
-        self.store(snapshot.write_latest())
+    def start(self, config: Mapping[str, Any], plan: Plan) -> None:
+        """Write the config, the keys of tables, and the commits of a run with jobs."""
+        self.store(write_config(config))
         plan.write_records()
         # A key that cannot be had is of a table that this run does not make.
         with suppress(LayerwiseError):
-            _write(snapshot.results / TABLE_KEYS, json.dumps(plan.table_keys()) + "\n")
+            keys = json.dumps(plan.table_keys()) + "\n"
+            _write(Path(plan.config.results, TABLE_KEYS), keys)
 
     def rerun_if_stale(
         self, stage: str, output: str, key: str, within: str = "", copy_of: str = ""
