@@ -135,10 +135,10 @@ def plot(choice: Choice, path: Path) -> None:
     table = choice.table
     if choice.score:
         depth = table["layer"] / max(len(table) - 1, 1)
-        names = {"score": "main_score", "low": "score_low", "high": "score_high"}
-        about = {"model": "model", "revision": "", "tokens": choice.tokens, "pooling": "mean"}
+        columns = {"score": "main_score", "low": "score_low", "high": "score_high"}
+        about: dict[str, Any] = {"model": "model", "revision": "", "tokens": choice.tokens, "pooling": "mean"}
         about |= {"task": choice.score, "task_type": "", "subset": "default", "depth": depth}
-        scores = table.rename(columns=names).assign(**about)
+        scores = table.rename(columns=columns).assign(**about)
         figure = draw(
             Study(kind="score_by_depth", title="Layer choice"), {"scores": scores}
         ).figure
