@@ -232,6 +232,28 @@ def test_from_labels(folder: Path, tmp_path: Path) -> None:
     assert found.table.loc[1, "score"] == pytest.approx(score)
 
 
+@pytest.mark.parametrize(
+    ("name", "asked", "kind"),
+    [
+        ("AUROC", None, "classes"),
+        ("accuracy", "accuracy", "classes"),
+        ("macro F1", "macro_f1", "classes"),
+        ("Spearman's correlation", "spearman", "numbers"),
+    ],
+)
+def test_rare_classes_have_a_score_that_the_majority_does_not_fool(
+    folder: Path, name: str, asked: str | None, kind: str
+) -> None:
+    texts = list(dict.fromkeys(tiny.texts(90)))[:80]
+    longest = sorted(texts, key=len)[-9:]
+    labels: Any = [text in longest for text in texts] if kind == "classes" else [*map(len, texts)]
+    choice = lw.choose(folder, texts, labels, score=asked, kind=None)
+    assert choice.score == f"{name} of a linear probe"
+    assert ("an accuracy of 0.89 (--score" in choice.reason) == (asked is None)
+    with refused("unknown_name"):
+        lw.choose(folder, texts, labels, score="r2" if kind == "classes" else "auroc")
+
+
 def test_pairs_are_known_by_their_columns(folder: Path, tmp_path: Path) -> None:
     texts = tiny.texts(60)
     pairs = pd.DataFrame({"first": texts[:30], "second": texts[30:], "score": np.arange(30.0)})
@@ -280,7 +302,7 @@ def test_words_and_tags_are_known_by_their_file(tmp_path: Path) -> None:
     (tmp_path / "d.conll").write_text("".join(lines))
     data, n = inputs.read_labels(inputs.task_of(tmp_path / "d.conll"), 100)
     assert data.kind == "tags" and len(data.labels) <= 100 and n == 300
-    assert by_scores.SCORES[data.kind] and len(data.types or ()) == len(data.labels)
+    assert len(data.types or ()) == len(data.labels)
 
 
 def test_a_rare_class_is_in_the_sample(tmp_path: Path) -> None:
@@ -329,7 +351,7 @@ def test_the_expected_gain_loses_least_on_curves_of_any_shape() -> None:
             # Layers mostly have the same rows right.
             rows = rng.uniform(size=(n, 1)) + rng.normal(0, 0.1, (n, 13))
             right = rows < np.quantile(spread, curve)
-            intervals = by_scores.Intervals([of_rows(one) for one in right.T], "classification")
+            intervals = by_scores.Intervals([of_rows(one) for one in right.T], "accuracy")
             gain, error = by_scores.expected_gains(intervals.scores, intervals.covariance(), depth)
             chosen = {"gain": gain.argmax(), "score": intervals.scores.argmax(), "output": 12}
             for rule, layer in chosen.items():
@@ -377,9 +399,12 @@ def test_a_lead_over_a_worse_output_is_nothing_if_guessing_is_as_good() -> None:
     usual = np.arange(400) < 360
     output = usual & (np.arange(400) % 10 > 0)
     layers = [replace(of_rows(one), baseline=0.88) for one in (usual, output)]
-    choice = choose_by_scores(layers, "classification")
+    choice = choose_by_scores(layers, "classification", significant=True)
     assert choice.table["difference_low"][0] > 0
-    assert choice.layer == 1 and "not better than guessing (0.88)" in choice.reason
+    assert choice.layer == 1 and "not significantly better than guessing (0.88)" in choice.reason
+    choice = choose_by_scores(layers, "classification")
+    assert choice.layer == 0, "it is not expected to lose"
+    assert "not significantly better than guessing (0.88). Expected gain" in choice.reason
 
 
 def test_splits_that_share_training_rows_widen_the_intervals() -> None:
@@ -426,7 +451,7 @@ def test_a_perfect_correlation_has_an_interval() -> None:
     rows = rng.normal(loc=(0, 0.5, 0), size=(40, 3))
     rows[:, 0] += 1 - rows[:, 0].mean()
     rows[:, 2] = 1
-    low, high = by_scores.interval(stats.simultaneous_ci(rows), "pairs")
+    low, high = by_scores.interval(stats.simultaneous_ci(rows), "spearman")
     assert 0 < low[0] < 1 and low[2] == 1 and high[[0, 2]].tolist() == [1, 1]
     assert -1 < low[1] < rows[:, 1].mean() < high[1] < 1
 
@@ -562,13 +587,19 @@ def test_the_printed_command_exports_what_was_scored(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of one layer and of several, with long texts, by models that scale embeddings and not."""
-    from sentence_transformers import SentenceTransformer
+    from sentence_transformers import SentenceTransformer, models
 
     texts = [f"{text} {text}" for text in dict.fromkeys(tiny.texts(90))][:80]
     frame = pd.DataFrame({"text": texts, "label": [str(len(t) > 160) for t in texts]})
     frame.to_csv(tmp_path / "l.csv", index=False)
     scaling = tiny.save("bert", tmp_path / "bert")
     (scaling / "modules.json").write_text('[{"type": "sentence_transformers.models.Normalize"}]')
+    first_token = tiny.save("bert", tmp_path / "cls")
+    SentenceTransformer(
+        modules=[models.Transformer(str(first_token)), models.Pooling(32, pooling_mode="cls")],
+        device="cpu",
+    ).save(str(tmp_path / "of_cls"))
+    first_token = tmp_path / "of_cls"
     monkeypatch.setattr(stats, "simultaneous_ci", _sure)
     monkeypatch.setattr(by_scores, "interval", lambda sure, _: (sure.low, sure.high))
     monkeypatch.chdir(tmp_path)
@@ -578,6 +609,7 @@ def test_the_printed_command_exports_what_was_scored(
         (folder, ["--layers", "2"]),
         (scaling, ["--within", "100"]),
         (scaling, ["--layers", "2", "--tokens", "drop_sinks"]),
+        (first_token, ["--within", "100"]),
     ):
         status, said = run(model, *asked, *more)
         assert status == 0, said
@@ -592,6 +624,7 @@ def test_the_printed_command_exports_what_was_scored(
         wanted = combined([scores[n].columns[0] for n in layers], options.get("--combine", ""))
         if model == scaling:
             wanted = normalized(wanted)
+        assert options["--pooling"] == ("cls" if model == first_token else "mean")
         assert len(layers) == (2 if "--layers" in more else 1)
         np.testing.assert_allclose(saved.encode(texts), wanted, atol=2e-5)
 

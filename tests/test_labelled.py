@@ -10,11 +10,13 @@ import pandas as pd
 import pytest
 from helpers.refused import refused
 from scipy import stats
+from scipy.special import softmax
+from sklearn import metrics
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 
 from layerwise.config.tasks import LabelledEntry
 from layerwise.errors import LayerwiseError
-from layerwise.tasks import labelled, probes
+from layerwise.tasks import labelled, measures, probes
 from layerwise.tasks.labelled import LabelledTask, Labels, correlate, layer_score
 from layerwise.tasks.labels import read_tagged
 from layerwise.tasks.task import normalized, texts_of
@@ -100,6 +102,55 @@ def test_a_row_that_is_tested_changes_nothing_of_the_others() -> None:
     odd[split.test[0]] = 1e6
     plain, changed = (probes.probe(each, labels, rows).parts for each in (x, odd))
     assert np.array_equal(plain[1:], changed[1:])
+
+
+def scores_of_sklearn(n_classes: int) -> dict[str, Any]:
+    """Scores of labels and predictions; of two classes, class 1 is the rarer."""
+    classes = range(n_classes)
+
+    def macro(score: Any) -> Any:
+        if n_classes == 2:
+            return lambda y, p: score(y == 1, p[:, 1])
+        return lambda y, p: np.mean([score(y == c, p[:, c]) for c in classes])
+
+    return {
+        "accuracy": metrics.accuracy_score,
+        "balanced_accuracy": metrics.balanced_accuracy_score,
+        "macro_f1": lambda y, p: metrics.f1_score(y, p, average="macro"),
+        "auroc": macro(metrics.roc_auc_score),
+        "average_precision": macro(metrics.average_precision_score),
+        "r2": metrics.r2_score,
+        "spearman": lambda y, p: stats.spearmanr(y, p).statistic,
+    }
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize("name", [*measures.NAMES])
+def test_scores_are_sklearns_and_their_errors_those_of_the_bootstrap(
+    name: str, n_classes: int
+) -> None:
+    rng = np.random.default_rng(0)
+    n, score = 300, scores_of_sklearn(n_classes)[name]
+    shares = [0.85, 0.15] if n_classes == 2 else [0.4, 0.3, 0.2, 0.1]
+    truth: Any = rng.choice(n_classes, size=n, p=shares)
+    predicted: Any = softmax(
+        rng.normal(size=(n, n_classes)).round(1) + np.eye(n_classes)[truth], 1
+    )
+    if name not in measures.OF_SHARES:
+        predicted = predicted.argmax(axis=1)
+    if name in measures.OF_KIND["regression"]:
+        truth = rng.normal(size=n)
+        predicted = truth + rng.normal(size=n).round(1)
+    values = measures.values(name, predicted, truth, np.zeros(n))
+    assert values.mean() == pytest.approx(score(truth, predicted))
+    drawn = rng.integers(n, size=(400, n))
+    errors = np.std([score(truth[rows], predicted[rows]) for rows in drawn])
+    assert values.std() / np.sqrt(n) == pytest.approx(errors, rel=0.15)
+    halves = np.arange(n) % 2
+    apart = measures.values(name, predicted, truth, halves).mean()
+    of_halves = [score(truth[halves == k], predicted[halves == k]) for k in (0, 1)]
+    expected = np.mean(of_halves) if name in measures.BY_SPLIT else score(truth, predicted)
+    assert apart == pytest.approx(expected)
 
 
 def test_neighbours_vote_by_cosine() -> None:

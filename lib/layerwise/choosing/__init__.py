@@ -11,14 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from layerwise.analysis import labels_of, prompts_of, score_labels
 from layerwise.choosing.by_evidence import choose_by_evidence
 from layerwise.choosing.by_scores import choose_by_scores, compare_several
 from layerwise.choosing.choice import Choice, advice_together
 from layerwise.choosing.inputs import sample_texts, with_copies_together
-from layerwise.errors import LayerwiseError
+from layerwise.errors import LayerwiseError, check_name
 from layerwise.models.opening import open_model
 from layerwise.models.states import States, is_array
+from layerwise.tasks import measures
 from layerwise.tasks.labelled import Labels
 
 __all__ = ["Choice", "choose"]
@@ -34,6 +37,7 @@ def choose(
     within: float | None = None,
     layers: int | None = None,
     significant: bool = False,
+    score: str | None = None,
     kind: str | None = None,
     part: Mapping[str, Any] | None = None,
     column: str | None = None,
@@ -58,6 +62,9 @@ def choose(
         Compare so many layers together, concatenated and averaged, with the best one.
     significant : bool
         Recommend another layer than the output only if its lead is significant.
+    score : str, optional
+        Score of the layers, of `layerwise.tasks.measures`; by default accuracy, R² or Spearman's
+        correlation, and AUROC if 80% of the rows are of one class.
     kind : {'classification', 'regression'}, optional
         Kind of the labels; by default classes, unless they are more than 20 numbers that are not
         whole or hardly repeat.
@@ -88,13 +95,22 @@ def choose(
         If `within` or `layers` is given without labels, or the model has too few layers.
     """
     data: Any = texts
-    of_labels = {"significant": significant, "layers": layers, "within": within, "part": part}
+    of_labels = {
+        "significant": significant,
+        "score": score,
+        "layers": layers,
+        "within": within,
+        "part": part,
+    }
     if not isinstance(texts, Labels):
         prompts = prompts_of(texts, column)
         model = States(model, prompts) if is_array(model) else model
         data = sample_texts(prompts) if labels is None else labels_of(prompts, labels, kind)
     if isinstance(data, Labels):
-        data, _ = with_copies_together(data)
+        if score is not None:
+            check_name(f"score of {data.kind}", score, measures.OF_KIND[data.kind])
+        usual = measures.default(data.kind, data.labels)
+        data = replace(with_copies_together(data)[0], measure=score or usual)
     elif name := next((n for n, v in of_labels.items() if v not in (None, False)), ""):
         raise LayerwiseError(f"{name} needs labels; give --labels.", code="conflict")
     with open_model(
@@ -108,12 +124,15 @@ def choose(
             )
         tokens = tokens or ("drop_first" if loaded.is_causal() else "all")
         if not isinstance(data, Labels):
-            return choose_by_evidence(loaded, tokens)
+            return replace(choose_by_evidence(loaded, tokens), pooling=loaded.embedder.pooling)
         scores: Any = score_labels(
             loaded, data, tokens, threads, keep_vectors=layers is not None, part=part
         )
-        choice = choose_by_scores(scores, data.kind, tokens, within, significant=significant)
-        choice = replace(choice, rows=f"Read {data.described(len(data.labels))}.")
+        options: Any = {"significant": significant, "measure": data.measure}
+        choice = choose_by_scores(scores, data.kind, tokens, within, **options)
+        rows = f"Read {data.described(len(data.labels))}."
+        reason = choice.reason + why_score(data, score)
+        choice = replace(choice, rows=rows, reason=reason, pooling=loaded.embedder.pooling)
         if layers is None:
             return choice
         vectors = [score.columns for score in scores]
@@ -127,4 +146,15 @@ def choose(
         reason=f"{several.reason} Of single layers: {choice.sentence}",
         several=several.table,
         together=several.better,
+    )
+
+
+def why_score(data: Labels, score: str | None) -> str:
+    """Reason for a score that nobody asked for, if it is not the usual one."""
+    if score is not None or data.measure == measures.OF_KIND[data.kind][0]:
+        return ""
+    share = np.bincount(data.labels).max() / len(data.labels)
+    return (
+        f" Scored by {measures.NAMES[data.measure]}, because guessing the largest class has an "
+        f"accuracy of {share:.2f} (--score accuracy scores by that)."
     )

@@ -15,22 +15,17 @@ from scipy.stats import norm
 from layerwise import stats
 from layerwise.choosing.choice import Choice, advice, with_ends
 from layerwise.errors import LayerwiseError
-from layerwise.tasks import several
+from layerwise.tasks import measures, several
 from layerwise.tasks.labelled import Labels
 from layerwise.tasks.results import Score
 from layerwise.tasks.task import Combination
 
-ADDED_VARIANCE = {"classification": 0.8, "tags": 0.8, "regression": 1.6, "pairs": 0.8}
+ADDED_VARIANCE, ADDED_FOR_R2 = 0.8, 1.6
 """Variance added for the training rows that probes, or selections of layers, share, in units of
 Nadeau and Bengio's (2003). Simulated (docs/statistics.md)."""
-ADDED_PER_ROW = {"regression": 0.0044}
-"""The same for each tested row: penalties of R² vary between splits, whatever the rows."""
-SCORES = {
-    "classification": "accuracy of a linear probe",
-    "regression": "R² of a linear probe",
-    "pairs": "Spearman's correlation with the cosine",
-    "tags": "accuracy of a linear probe on words",
-}
+ADDED_PER_ROW = 0.0044
+"""The same for each tested row, of R²: penalties vary between splits, whatever the rows."""
+OF_WHAT = {"pairs": "with the cosine", "tags": "of a linear probe on words"}
 
 
 def choose_by_scores(
@@ -40,6 +35,7 @@ def choose_by_scores(
     within: float | None = None,
     *,
     significant: bool = False,
+    measure: str = "",
 ) -> Choice:
     """Choose by the scores of layers 0 to L, the last of which is the output.
 
@@ -51,9 +47,14 @@ def choose_by_scores(
     The best layer is selected among L + 1, and an interval that ignores this would be too high.
     The intervals of scores and differences hold for all layers together: their quantile is that of
     the largest |t| over layers, with the correlation between layers
-    (`layerwise.stats.simultaneous_ci`). With it, intervals of accuracies are Wilson's, those of
-    correlations are on Fisher's z scale, and those of R² end at 1, so they stay in the range of
-    the score.
+    (`layerwise.stats.simultaneous_ci`). With it, intervals of scores from 0 to 1 are Wilson's,
+    those of correlations are on Fisher's z scale, and those of R² end at 1, so they stay in the
+    range of the score.
+
+    Parameters
+    ----------
+    measure : str
+        Name of the score, of `layerwise.tasks.measures`; by default the kind's first.
 
     Raises
     ------
@@ -64,7 +65,8 @@ def choose_by_scores(
     if len(scores) - 1 not in scored:
         why = next(one.why for one in scores if one.parts is None)
         raise LayerwiseError(f"These labels give no score: {why}.", code="undefined")
-    intervals = Intervals([*scored.values()], kind)
+    measure = measure or measures.OF_KIND[kind][0]
+    intervals = Intervals([*scored.values()], measure)
     table = pd.DataFrame({"score": intervals.scores}, index=pd.Index(scored, name="layer"))
     table["low"], table["high"] = intervals.of_scores()
     lead = intervals.of_differences(-1)
@@ -79,7 +81,8 @@ def choose_by_scores(
         layer, reason = _conclusion(table, scores[-1].baseline or 0.0, significant=significant)
     else:
         layer, reason = _cheapest(table, within, significant=significant)
-    return Choice(layer, advice(layer, len(scores) - 1), reason, tokens, SCORES[kind], table)
+    score = f"{measures.NAMES[measure]} {OF_WHAT.get(kind, 'of a linear probe')}"
+    return Choice(layer, advice(layer, len(scores) - 1), reason, tokens, score, table)
 
 
 # What is expected of a curve of scores before it is measured (docs/statistics.md).
@@ -118,14 +121,14 @@ def expected_gains(scores: Any, covariance: Any, depth: Any) -> tuple[Any, Any]:
 class Intervals:
     """95% intervals of several scores on the same rows, which hold for all of them together."""
 
-    def __init__(self, scores: Sequence[Score], kind: str) -> None:
-        self.kind, groups = kind, scores[-1].groups
+    def __init__(self, scores: Sequence[Score], measure: str) -> None:
+        self.measure, groups = measure, scores[-1].groups
         # Each row's contribution times their number has the score as its mean.
         self.rows = np.stack([np.asarray(one.parts) for one in scores], axis=1)
         self.rows *= len(self.rows)
         self.groups = np.arange(len(self.rows)) if groups is None else groups
         self.scores = self.rows.mean(axis=0)
-        self.factor = widening(scores[-1], kind)
+        self.factor = widening(scores[-1], measure)
 
     def covariance(self) -> Any:
         """Covariance of the errors of the scores, by groups."""
@@ -135,7 +138,8 @@ class Intervals:
 
     def of_scores(self) -> tuple[Any, Any]:
         """Ends of the intervals of the scores."""
-        return interval(stats.simultaneous_ci(self.rows, self.groups, 0, self.factor), self.kind)
+        ends = stats.simultaneous_ci(self.rows, self.groups, 0, self.factor)
+        return interval(ends, self.measure)
 
     def of_differences(self, column: int) -> stats.Estimate:
         """Intervals of the differences from one of the scores.
@@ -148,15 +152,16 @@ class Intervals:
         return stats.simultaneous_ci(sums * len(sums) / len(more), widening=self.factor)
 
 
-def widening(score: Score, kind: str) -> float:
+def widening(score: Score, measure: str) -> float:
     """Factor on standard errors for probes or selections that share training rows."""
     if not score.n_train:
         return 1.0
-    added = ADDED_VARIANCE[kind] + ADDED_PER_ROW.get(kind, 0.0) * score.n_runs
+    per_row = ADDED_FOR_R2 + ADDED_PER_ROW * score.n_runs
+    added = per_row if measure == "r2" else ADDED_VARIANCE
     return float(np.sqrt(1 + added * score.n_runs / score.n_train))
 
 
-def interval(score: stats.Estimate, kind: str) -> tuple[Any, Any]:
+def interval(score: stats.Estimate, measure: str) -> tuple[Any, Any]:
     """Ends of simultaneous intervals that stay in the range of the score."""
     from statsmodels.stats.proportion import proportion_confint  # type: ignore[import-untyped]
 
@@ -164,7 +169,7 @@ def interval(score: stats.Estimate, kind: str) -> tuple[Any, Any]:
     varies = stderr > 0
     # A layer that has every row right does not vary, and has the quantile of a single interval.
     quantile = ((score.high - value)[varies] / stderr[varies]).max(initial=1.96)
-    if kind == "pairs":
+    if measure == "spearman":
         # A perfect correlation is infinite on Fisher's scale.
         shift = quantile * stderr
         low, high = np.maximum(value - shift, -1), np.minimum(value + shift, 1)
@@ -172,7 +177,7 @@ def interval(score: stats.Estimate, kind: str) -> tuple[Any, Any]:
         z, shift = np.arctanh(value[other]), shift[other] / (1 - value[other] ** 2)
         low[other], high[other] = np.tanh(z - shift), np.tanh(z + shift)
         return low, high
-    if kind == "regression":
+    if measure == "r2":
         return score.low, np.minimum(score.high, 1)
     value = value.clip(0, 1)
     n = np.full(len(value), float(score.n))
@@ -184,7 +189,8 @@ def interval(score: stats.Estimate, kind: str) -> tuple[Any, Any]:
 def _conclusion(table: pd.DataFrame, guessing: float, *, significant: bool) -> tuple[int, str]:
     """The layer to use, and the reason.
 
-    Another layer than the output has to score higher than the output and than guessing.
+    Another layer has to be expected to score higher than the output, or, if it has to be certain,
+    to score significantly higher than the output and than guessing.
     """
     rows: Any = table.to_dict("records")
     column = "difference" if significant else "gain"
@@ -194,16 +200,18 @@ def _conclusion(table: pd.DataFrame, guessing: float, *, significant: bool) -> t
         verb = "scores" if significant else "is expected to score"
         easy = "; these labels are too easy" if np.ptp(table["score"]) == 0 else ""
         return last, f"It scores {with_ends(output)}, and no other layer {verb} higher{easy}."
-    if best["low"] <= guessing:
-        score = f"{with_ends(best)}, not better than guessing ({guessing:.2f})"
-        return last, f"Layer {layer} is ahead with {score}."
+    is_guess = best["low"] <= guessing
+    not_better = f"not significantly better than guessing ({guessing:.2f})"
+    if significant and is_guess:
+        return last, f"Layer {layer} is ahead with {with_ends(best)}, {not_better}."
     if significant and best["difference_low"] <= 0:
         lead = f"layer {layer} scores {best['score']:.2f}, {_points(best, column)} above it"
         return last, f"It scores {with_ends(output)}; {lead}, which is not significant."
     certain = "significant" if best["difference_low"] > 0 else "not significant"
     what = "Lead" if significant else "Expected gain"
+    score = f"{with_ends(best)}, {not_better}" if is_guess else with_ends(best)
     return layer, (
-        f"It scores {with_ends(best)}. {what} over the output: {_points(best, column)}, {certain}."
+        f"It scores {score}. {what} over the output: {_points(best, column)}, {certain}."
     )
 
 
@@ -276,7 +284,8 @@ def compare_several(
             f"{missing.score.why}.",
             code="undefined",
         )
-    intervals = Intervals([one.score for one in scored], data.kind)
+    measure = data.measure or measures.OF_KIND[data.kind][0]
+    intervals = Intervals([one.score for one in scored], measure)
     low, high = intervals.of_scores()
     table = pd.DataFrame(
         {

@@ -43,6 +43,8 @@ class Choice:
         As `compare_several`, if several layers were asked for.
     together : Combination, optional
         Layers to use together, if they score significantly higher than the best layer.
+    pooling : str
+        Pooling that the layers were read with.
     rows : str
         The labelled rows that were read: their number, kind, and classes with their rows.
     """
@@ -55,6 +57,7 @@ class Choice:
     table: pd.DataFrame = field(repr=False)
     several: pd.DataFrame | None = field(default=None, repr=False)
     together: Combination | None = None
+    pooling: str = "mean"
     rows: str = ""
 
     @property
@@ -94,7 +97,7 @@ class Choice:
         used = self.together or Combination((self.layer,))
         settings: dict[str, object] = {"layer": ",".join(map(str, used.layers))}
         settings |= {"combine": used.combine} if used.combine else {}
-        settings |= {"tokens": self.tokens, "pooling": "mean", **options}
+        settings |= {"tokens": self.tokens, "pooling": self.pooling, **options}
         folder = f"{name}-{'-'.join(map(str, used.layers))}"
         words = ["layerwise", "export", model, folder]
         words += [
@@ -136,7 +139,12 @@ def plot(choice: Choice, path: Path) -> None:
     if choice.score:
         depth = table["layer"] / max(len(table) - 1, 1)
         columns = {"score": "main_score", "low": "score_low", "high": "score_high"}
-        about: dict[str, Any] = {"model": "model", "revision": "", "tokens": choice.tokens, "pooling": "mean"}
+        about: dict[str, Any] = {
+            "model": "model",
+            "revision": "",
+            "tokens": choice.tokens,
+            "pooling": "mean",
+        }
         about |= {"task": choice.score, "task_type": "", "subset": "default", "depth": depth}
         scores = table.rename(columns=columns).assign(**about)
         figure = draw(

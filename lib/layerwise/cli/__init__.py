@@ -186,6 +186,14 @@ def choose(
             "significant.",
         ),
     ] = False,
+    score: Annotated[
+        str | None,
+        Option(
+            help="With --labels: accuracy, balanced_accuracy, macro_f1, auroc or "
+            "average_precision; r2 or spearman of numbers (default: accuracy, auroc if 80% of the "
+            "rows are of one class, r2)."
+        ),
+    ] = None,
     layers: Annotated[
         int | None,
         Option(
@@ -215,7 +223,8 @@ def choose(
 
     Example: layerwise choose HuggingFaceTB/SmolLM2-135M --labels reviews.csv
     """
-    for name, value in {"within": within, "layers": layers, "significant": significant}.items():
+    with_labels = {"within": within, "layers": layers, "significant": significant, "score": score}
+    for name, value in with_labels.items():
         if value not in (None, False) and labels is None:
             raise LayerwiseError(f"--{name} needs --labels.", code="conflict")
     if kind is not None and (labels is None or labels.is_dir()):
@@ -262,6 +271,7 @@ def choose(
         within=within,
         layers=layers,
         significant=significant,
+        score=score,
         device=device,
         threads=threads,
         **options,

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from scipy.cluster.hierarchy import DisjointSet
-from scipy.stats import norm, rankdata
+from scipy.stats import norm
 
 from layerwise.activations.embedding import Word, words_of
 from layerwise.config.settings import ScoringSettings
@@ -33,7 +33,7 @@ from layerwise.config.tasks import LabelledEntry, task_type
 from layerwise.corpora.prompts import media_of, read_corpus
 from layerwise.corpora.sources import read_rows
 from layerwise.errors import LayerwiseError, check_name
-from layerwise.tasks import probes
+from layerwise.tasks import measures, probes
 from layerwise.tasks.labels import describe_labels, read_tagged
 from layerwise.tasks.probes import Split
 from layerwise.tasks.results import Score
@@ -69,6 +69,8 @@ class Labels(Task):
         Names of the classes, by their number.
     keep_vectors : bool
         Whether its scores have the vectors that they are of.
+    measure : str
+        Name of the score, of `layerwise.tasks.measures`; by default the kind's first.
     """
 
     kind: str
@@ -79,6 +81,7 @@ class Labels(Task):
     types: list[str] | None = None
     names: tuple[str, ...] = ()
     keep_vectors: bool = False
+    measure: str = ""
 
     @cached_property
     def splits(self) -> list[Split]:
@@ -239,6 +242,7 @@ def layer_score(data: Labels, columns: Sequence[Array]) -> Score:
             data.groups,
             seed=data.seed,
             types=data.types,
+            measure=data.measure,
         )
     return pairs_score(data, cosines(columns))
 
@@ -262,9 +266,6 @@ def correlate(measure: npt.ArrayLike, judged: npt.ArrayLike, texts: npt.ArrayLik
     The standard error comes from the influence of each pair (Hampel 1974), the interval is normal
     on Fisher's scale. Pairs that share a text are not independent (Fafchamps & Gubert 2007).
 
-    With mid-ranks F and G scaled to (0, 1), ``ρ = a / sqrt(b c)``, a their covariance and b, c
-    their variances; the influence of a pair on each is that of a U-statistic of order 3.
-
     Parameters
     ----------
     measure, judged : array, shape (N,)
@@ -281,24 +282,22 @@ def correlate(measure: npt.ArrayLike, judged: npt.ArrayLike, texts: npt.ArrayLik
     LayerwiseError
         For fewer than ten pairs.
     """
-    x, y = _Ranks(np.asarray(measure, dtype=float)), _Ranks(np.asarray(judged, dtype=float))
-    n = len(y.centred)
+    x, y = np.asarray(measure, dtype=float), np.asarray(judged, dtype=float)
+    n = len(y)
     if n < FEWEST:
         raise LayerwiseError(
             f"{n} pairs are too few for a correlation; give {FEWEST} or more.", code="too_few"
         )
-    a, of_a = x.covariance(y)
-    b, of_b = x.covariance(x)
-    c, of_c = y.covariance(y)
-    if b <= 0 or c <= 0:
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
         return Score(None, n_runs=n, why="the similarities of all pairs are alike")
-    rho = float(np.clip(a / np.sqrt(b * c), -1.0, 1.0))
-    influence = of_a / np.sqrt(b * c) - rho / 2 * (of_b / b + of_c / c)
+    values = measures.spearman(x, y)
+    rho = float(np.clip(values.mean(), -1.0, 1.0))
+    influence = values - rho
     inside = np.clip(rho, -1 + 1e-12, 1 - 1e-12)
     error = standard_error(influence, np.sort(np.asarray(texts), axis=0))
     margin = norm.isf(0.025) * error / (1 - inside**2)
     low, high = np.tanh(np.arctanh(inside) + margin * np.array([-1, 1]))
-    return Score(rho, float(low), float(high), n, parts=(rho + influence) / n)
+    return Score(rho, float(low), float(high), n, parts=values / n)
 
 
 def standard_error(influence: Array, pairs: npt.NDArray[Any]) -> float:
@@ -316,31 +315,6 @@ def standard_error(influence: Array, pairs: npt.NDArray[Any]) -> float:
     same = np.unique(pairs[:, apart], axis=1, return_inverse=True)[1].reshape(-1)
     shared -= np.square(np.bincount(same, influence[apart])).sum()
     return float(np.sqrt(max(shared, np.square(influence).sum()) / (n * (n - 1))))
-
-
-class _Ranks:
-    """Mid-ranks of N values in (0, 1), and means over the values beyond each."""
-
-    def __init__(self, values: Array) -> None:
-        ranks = rankdata(values)
-        self.centred = (ranks - 0.5) / len(values) - 0.5
-        self._order = np.argsort(values, kind="stable")
-        # Of each value the numbers of smaller ones, and of smaller or equal ones.
-        self._below = rankdata(values, "min") - 1
-        self._up_to = rankdata(values, "max")
-
-    def beyond(self, weights: Array) -> Array:
-        """Mean of the weights of larger values, equal ones by half, for each value."""
-        total = np.r_[0.0, np.cumsum(weights[self._order])]
-        inside = (total[self._below] + total[self._up_to]) / 2
-        return np.asarray((total[-1] - inside) / len(weights))
-
-    def covariance(self, other: _Ranks) -> tuple[float, Array]:
-        """Covariance of two rankings of the same pairs, and each pair's influence on it."""
-        product = self.centred * other.centred
-        value = float(product.mean())
-        influence = product + self.beyond(other.centred) + other.beyond(self.centred) - 3 * value
-        return value, influence
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from sklearn.preprocessing import StandardScaler
 from statsmodels.stats.proportion import proportion_confint  # type: ignore[import-untyped]
 
 from layerwise.errors import LayerwiseError
+from layerwise.tasks import measures
 from layerwise.tasks.labels import class_names, is_missing
 from layerwise.tasks.results import Score
 
@@ -217,6 +218,7 @@ def probe(
     *,
     seed: int = 0,
     types: Sequence[object] | None = None,
+    measure: str = "",
 ) -> Score:
     """Fit and score the probes of one layer.
 
@@ -233,22 +235,31 @@ def probe(
         Of the shuffled labels.
     types : sequence, length N, optional
         Of words: the word of each row, for the control.
+    measure : str
+        Name of the main score, of `layerwise.tasks.measures`; by default accuracy or R², which
+        neighbours and the control always have.
     """
     rng = np.random.default_rng(seed)
     of_classes = _are_classes(labels)
     score = _accuracy if of_classes else _r2
-    predicted, penalties, controls = [], [], []
+    measure = measure or ("accuracy" if of_classes else "r2")
+    by_share = measure in measures.OF_SHARES
+    predicted, penalties, controls, shares = [], [], [], []
     of_splits = [features] * len(splits) if isinstance(features, np.ndarray) else features
     for split, x in zip(splits, of_splits, strict=True):
         fitted, test = split.fitted, split.test
         y = labels[fitted]
         penalty = _chosen_penalty(_scaled(x, split.train), labels, split)
         scaled = _scaled(x, fitted)
-        linear = _linear(scaled[fitted], y)(penalty).predict(scaled[test])
+        model = _linear(scaled[fitted], y)(penalty)
+        linear = model.predict(scaled[test])
         near = _neighbours(x[fitted], y).predict(x[test])
         usual = np.bincount(y).argmax() if of_classes else y.mean()
         predicted.append([linear, near, np.full(len(test), usual)])
         penalties.append(penalty)
+        if by_share:
+            guess = np.bincount(y) / len(y)
+            shares.append([model.predict_proba(scaled[test]), np.tile(guess, (len(test), 1))])
         for _ in range(SHUFFLES // len(splits)):
             shuffled, truth = _control_labels(labels, split, types, rng)
             guessed = np.full(len(truth), shuffled[0])
@@ -262,19 +273,22 @@ def probe(
     interval = _accuracy_interval if of_classes else _r2_interval
     low, high = interval(linear, truth, members)
     near_low, near_high = interval(near, truth, members)
-    each = linear == truth if of_classes else _r2_parts(linear, truth)
-    main, control, baseline = score(linear, truth), float(np.mean(controls)), score(usual, truth)
+    tested_by = np.repeat(np.arange(len(splits)), [len(split.test) for split in splits])
+    compared = np.concatenate(shares, axis=1) if by_share else (linear, usual)
+    each, guessed = (measures.values(measure, one, truth, tested_by) for one in compared)
+    is_usual = measure in ("accuracy", "r2")
+    main, control, baseline = float(each.mean()), float(np.mean(controls)), float(guessed.mean())
     return Score(
         main_score=main,
-        score_low=low,
-        score_high=high,
+        score_low=low if is_usual else None,
+        score_high=high if is_usual else None,
         n_runs=len(truth),
         chance=baseline if of_classes else None,
         neighbours=score(near, truth),
         neighbours_low=near_low,
         neighbours_high=near_high,
         control=control,
-        selectivity=main - control,
+        selectivity=score(linear, truth) - control,
         baseline=baseline,
         penalty=float(np.median(penalties)),
         n_train=len(splits[0].fitted),
@@ -380,13 +394,6 @@ def _accuracy_interval(predicted: Array, truth: Array, members: Array) -> tuple[
 
 def _r2(predicted: Array, truth: Array) -> float:
     return float(1 - np.mean((predicted - truth) ** 2) / np.var(truth))
-
-
-def _r2_parts(predicted: Array, truth: Array) -> Array:
-    """Contribution of each row to R², to first order; their mean is R²."""
-    variance = np.var(truth)
-    wrong, spread = (predicted - truth) ** 2 / variance, (truth - truth.mean()) ** 2 / variance
-    return np.asarray(1 - wrong + wrong.mean() * (spread - 1))
 
 
 def _r2_interval(predicted: Array, truth: Array, members: Array) -> tuple[float, float]:

@@ -131,6 +131,7 @@ def _score(data: Labels, of_splits: Sequence[Columns]) -> Score:
             data.groups,
             seed=data.seed,
             types=data.types,
+            measure=data.measure,
         )
     ranks = []
     for columns, split in zip(of_splits, data.splits, strict=True):
