@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit
 
+from layerwise.tasks import measures
 from layerwise.tasks.labelled import Labels
-from layerwise.tasks.probes import LEAST, PENALTIES, Split, _accuracy, _r2, _r2_parts
+from layerwise.tasks.probes import LEAST, PENALTIES, Split, _accuracy, _r2
 from layerwise.tasks.results import Score
 
 STEPS, TOLERANCE = 300, 3e-4
@@ -123,7 +124,7 @@ def layer_scores(data: Labels, x: np.ndarray) -> list[Score]:
     if y.dtype.kind == "i":
         parts, baseline = (found > 0) == y, _accuracy(usual, y)
     else:
-        parts, baseline = np.stack([_r2_parts(one, y) for one in found]), _r2(usual, y)
+        parts, baseline = np.stack([measures.r2(one, y) for one in found]), _r2(usual, y)
     tested = np.concatenate([split.test for split in splits])
     members = pd.factorize(np.array(data.groups)[tested])[0]
     about = {"n_runs": n, "n_train": len(splits[0].fitted), "baseline": baseline}
