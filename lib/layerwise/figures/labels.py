@@ -9,8 +9,7 @@ import numpy as np
 from layerwise.association.scores import ENDS
 from layerwise.association.table import ALL_MODELS
 from layerwise.config.studies import Study
-from layerwise.metrics.registry import all_metrics
-from layerwise.metrics.sequence import QUANTITIES
+from layerwise.metrics.registry import QUANTITIES, all_metrics
 from layerwise.vocabulary import (
     FINAL_NORM,
     FORMS,

@@ -297,3 +297,37 @@ def sections() -> dict[str, type[Section]]:
 def directions() -> dict[str, int]:
     """+1 or -1 for every metric with a direction."""
     return {n: m.direction for n, m in all_metrics().items() if m.direction is not None}
+
+
+# Quantities along the sequence (`layerwise.metrics.sequence`), and columns of all tables.
+
+
+class Quantity(NamedTuple):
+    """Declaration of a quantity: axis text, unit, input from the extraction."""
+
+    label: str
+    unit: str
+    needs: str
+    normalizations: tuple[Normalization, ...] = ("raw",)
+
+
+QUANTITIES: Mapping[str, Quantity] = {
+    "prefix_entropy": Quantity(
+        "Entropy of the first t tokens", "nats", "prefixes", ("raw", "logN", "maxEntropy")
+    ),
+    "token_norm": Quantity("Norm of the t-th token", "", "spectra"),
+}
+
+# Columns and their types; ``alpha`` and ``stderr`` are null where there is none.
+PLACE = {
+    "model": "str",
+    "revision": "str",
+    "corpus": "str",
+    "sublayer": "str",
+    "layer": "int64",
+    "depth": "float64",
+    "metric": "str",
+    "protocol": "str",
+    "tokens": "str",
+    "alpha": "float64",
+}

@@ -6,52 +6,23 @@ position on the grid of `layerwise.activations.store.grid`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
+from layerwise.activations.store import Activations, grid
 from layerwise.metrics import errors
 from layerwise.metrics.formulas import Array
 from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues, normalise
-from layerwise.vocabulary import Normalization
+from layerwise.metrics.registry import PLACE, QUANTITIES
+from layerwise.metrics.table import tidy
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from layerwise.activations.store import Activations
     from layerwise.config.settings import MetricsSettings
 
 
-class Quantity(NamedTuple):
-    """Declaration of a quantity: axis text, unit, input from the extraction."""
-
-    label: str
-    unit: str
-    needs: str
-    normalizations: tuple[Normalization, ...] = ("raw",)
-
-
-QUANTITIES: Mapping[str, Quantity] = {
-    "prefix_entropy": Quantity(
-        "Entropy of the first t tokens", "nats", "prefixes", ("raw", "logN", "maxEntropy")
-    ),
-    "token_norm": Quantity("Norm of the t-th token", "", "spectra"),
-}
-
-# Columns and their types; ``alpha`` and ``stderr`` are null where there is none.
-PLACE = {
-    "model": "str",
-    "revision": "str",
-    "corpus": "str",
-    "sublayer": "str",
-    "layer": "int64",
-    "depth": "float64",
-    "metric": "str",
-    "protocol": "str",
-    "tokens": "str",
-    "alpha": "float64",
-}
 COLUMNS = PLACE | {
     "normalization": "str",
     "position": "int64",
@@ -81,11 +52,6 @@ def compute(activations: Activations, settings: MetricsSettings) -> pd.DataFrame
     DataFrame
         Columns `COLUMNS`: mean over prompts with its standard error, and quartiles.
     """
-    # Imported here, because every job reads the names above and pandas takes 0.4 s.
-    import pandas as pd
-
-    from layerwise.metrics.table import tidy
-
     rows: list[dict[str, Any]] = []
     for layer in activations.layers:
         about = {
@@ -112,8 +78,6 @@ def compute(activations: Activations, settings: MetricsSettings) -> pd.DataFrame
 
 def _norms(activations: Activations, layer: int) -> Iterator[tuple[dict[str, Any], Array]]:
     """Norms of the t-th token, on the grid of t."""
-    from layerwise.activations.store import grid
-
     norms = activations.norms(layer).astype(np.float64)
     for t in grid(norms.shape[1]):
         values = norms[~np.isnan(norms[:, t - 1]), t - 1]

@@ -21,8 +21,7 @@ from layerwise.metrics import errors
 from layerwise.metrics.formulas import UndefinedMetricError
 from layerwise.metrics.formulas.entropy import normalise
 from layerwise.metrics.layer import Layer
-from layerwise.metrics.registry import RAW, Metric, PerPrompt, Result, all_metrics
-from layerwise.metrics.sequence import PLACE
+from layerwise.metrics.registry import PLACE, RAW, Metric, PerPrompt, Result, all_metrics
 from layerwise.progress import Progress
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from layerwise.config.settings import OWN_TEXTS
 from layerwise.config.studies import VARIANT, Study, several
 from layerwise.config.tasks import ChoiceEntry
 from layerwise.errors import Code, ConfigError, LayerwiseError, closest, listed
-from layerwise.metrics.registry import all_metrics
-from layerwise.metrics.sequence import QUANTITIES
+from layerwise.metrics.registry import QUANTITIES, all_metrics
 from layerwise.names import size_of
 from layerwise.run.plan import OF_METRICS, OF_RESULTS, OF_SCORES, PlannedStudy
 from layerwise.tasks.catalog import AUDIO_TYPES, IMAGE_TYPES, TYPES

@@ -120,8 +120,6 @@ def dime(
     True
     """
     A, B, _ = unit_pair(A, B)
-    if len(A) < 2:
-        raise UndefinedMetricError("DiME needs at least two prompts with two views each.")
     orders = permutations_of(len(A), permutations, seed)
     return float(difference_of_entropies(A @ A.T, B @ B.T, [alpha], orders)[0])
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from layerwise.metrics import errors
-from layerwise.metrics.formulas import Array, UndefinedMetricError
+from layerwise.metrics.formulas import Array
 from layerwise.metrics.formulas.spectra import unit_pair
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import OnParts, Overall, PerPrompt, metric
@@ -125,8 +125,6 @@ def infonce(A: npt.ArrayLike, B: npt.ArrayLike, temperature: float = 0.1) -> flo
     0.000635
     """
     A, B, _ = unit_pair(A, B)
-    if len(A) < 2:
-        raise UndefinedMetricError("InfoNCE needs at least two prompts with two views each.")
     return float(infonce_losses(A, B, temperature).mean())
 
 
@@ -158,8 +156,6 @@ def pair_losses(layer: Layer, temperature: float) -> tuple[Array, OnParts]:
     parts come from the same similarities.
     """
     A, B, kept = unit_pair(*layer.pair)
-    if len(A) < 2:
-        raise UndefinedMetricError("InfoNCE needs at least two prompts with two views each.")
     places = np.flatnonzero(layer.kept_in_pair)[kept]
     parts = errors.parts_of(layer).among(places)
     members = np.vstack([np.ones(len(A)), parts]).T
