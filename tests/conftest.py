@@ -17,7 +17,11 @@ ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
 # presets/real.yaml is complete where `make real` has prepared its packages and files.
 PREPARED = (ROOT / "results" / "real" / "prepared").is_dir()
-PRESETS = [p for p in sorted((ROOT / "presets").glob("*.yaml")) if PREPARED or p.stem != "real"]
+PRESETS = [
+    p
+    for p in sorted((ROOT / "presets").glob("*.yaml"))
+    if PREPARED or not p.stem.startswith("real")
+]
 
 settings.register_profile("small", max_examples=25, deadline=None)
 settings.load_profile("small")

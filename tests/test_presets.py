@@ -20,7 +20,9 @@ from layerwise.tasks.catalog import PAPER
 from layerwise.vocabulary import BLOCK, SUBLAYERS
 from papers.tables import TEXTS
 
-PRESETS = {p.stem: p for p in sorted((ROOT / "presets").glob("*.yaml")) if p.stem != "real"}
+PRESETS = {
+    p.stem: p for p in sorted((ROOT / "presets").glob("*.yaml")) if not p.stem.startswith("real")
+}
 # Of the models that LiDAR is shown of.
 WIDEST = 4096
 

@@ -28,7 +28,9 @@ from layerwise.tasks import catalog
 pytestmark = pytest.mark.slow
 
 # presets/real.yaml takes nothing from the hub; `make real` runs it.
-PRESETS = {p.stem: p for p in sorted((ROOT / "presets").glob("*.yaml")) if p.stem != "real"}
+PRESETS = {
+    p.stem: p for p in sorted((ROOT / "presets").glob("*.yaml")) if not p.stem.startswith("real")
+}
 
 PROMPTS, VIEWS, WORDS, QUESTIONS = 24, 4, 60, 10
 # As many as a model can be trained on.
