@@ -302,6 +302,20 @@ def test_a_metric_selects_no_layer_that_the_first_token_decides() -> None:
         assert table["best"].tolist() == best
 
 
+def test_a_metric_near_chance_selects_no_layer() -> None:
+    chance = np.log(2 * 100 - 1)
+    curves = {"infonce": chance * np.array([0.93, 0.97, 0.98, 1.0])}
+    drawn = made("metrics_by_depth", {"metrics": tidy_metrics(curves)}, metrics=("infonce",))
+    assert drawn.table["chance"].tolist() == pytest.approx([chance] * 4)
+    assert drawn.table["at_chance"].all() and not drawn.table["best"].any()
+    assert "Dotted: chance." in drawn.caption
+    (ax,) = drawn.figure.axes
+    assert any(line.get_ydata()[0] == pytest.approx(chance) for line in ax.lines)
+    told = {"infonce": curves["infonce"] * [1, 1, 0.5, 1]}
+    table = made("metrics_by_depth", {"metrics": tidy_metrics(told)}, metrics=("infonce",)).table
+    assert table["best"].tolist() == [False, False, True, False]
+
+
 def test_few_models_share_one_axis_and_many_have_a_panel_each() -> None:
     for n, panels in ((3, 1), (8, 8)):
         scores = pd.concat([tidy_scores(SCORES, model=f"m{i}") for i in range(n)])

@@ -76,6 +76,24 @@ def test_choice_follows_the_direction() -> None:
     assert pick(table, MIDDLE)["layer"] == 1, "rounded down"
 
 
+def test_a_metric_at_chance_selects_nothing() -> None:
+    """InfoNCE of embeddings that all point one way is log(2N - 1) but for a few hundredths."""
+    scores = tidy_scores(np.array([[0.1, 0.5, 0.3, 0.6, 0.2]]))
+    chance = np.log(2 * 100 - 1)
+    flat = tidy_metrics({"infonce": chance * np.array([0.93, 0.97, 0.98, 0.99, 1.0])})
+    table = select_layers(flat, scores, {"infonce": -1})
+    selected = pick(table, "infonce")
+    assert selected[["layer", "score", "regret"]].isna().all()
+    assert selected["unreliable"] == "near chance at every layer; it selects none"
+    rates = summarize(table).set_index("metric").loc["infonce"]
+    assert (rates["n_models"], rates["n_unreliable"]) == (0, 1)
+    told = tidy_metrics({"infonce": chance * np.array([1.0, 0.97, 0.98, 0.5, 1.0])})
+    assert pick(select_layers(told, scores, {"infonce": -1}), "infonce")["layer"] == 3
+    # The released code's loss is one-way, of N: log N is its chance.
+    one_way = flat.assign(protocol="reference", value=flat["value"] * np.log(100) / chance)
+    assert pd.isna(pick(select_layers(one_way, scores, {"infonce": -1}), "infonce")["layer"])
+
+
 def test_consensus_is_the_best_mean_rank_of_the_papers_metrics() -> None:
     scores = tidy_scores(np.full((1, 4), 0.5))
     papers = {

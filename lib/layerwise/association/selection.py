@@ -15,7 +15,8 @@ is on new ones. The nested regret is against the best layer of the other tasks, 
 get; it is negative where a rule does better.
 
 A selection is unreliable with fewer than `layerwise.stats.FEW` prompts, or if other samples of
-prompts would select another layer. The consensus and the best rule ignore unreliable metrics.
+prompts would select another layer. A metric that stays near chance at every layer, as InfoNCE does
+where all embeddings point one way, selects none. The consensus and the best rule ignore both.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from layerwise.association import curves as by_layer
 from layerwise.association.curves import BASELINE, Floats, MetricCurves, ScoreCurves, Tasks
 from layerwise.association.scores import Columns, at_columns, best_elsewhere, best_of
 from layerwise.errors import LayerwiseError
+from layerwise.metrics.registry import at_chance
 from layerwise.names import Order
 
 log = logging.getLogger(__name__)
@@ -61,6 +63,7 @@ NEAR = 0.1
 STABLE = 0.8
 """Share of resampled curves that must select nearly the same layer."""
 N_RESAMPLES = 1000
+AT_CHANCE = "near chance at every layer; it selects none"
 OF_PROMPTS = ["corpus", "metric", "protocol", "alpha"]
 
 
@@ -154,7 +157,8 @@ def select_by_metrics(
     -------
     DataFrame
         `layerwise.association.curves.VARIANT`, direction (NaN for LOES and the consensus), layer,
-        and `unreliable`: why there are too few prompts, empty if there are enough.
+        and `unreliable`: why there are too few prompts, empty if there are enough. No layer is
+        selected by a metric that is near chance at every layer.
     """
     variants = metrics.variants
     values = np.stack([by_layer.mean_curve(curves) for curves in metrics.values[:, tasks]])
@@ -177,6 +181,13 @@ def select_by_metrics(
             for curve, end, row in zip(good, ends, rows, strict=True)
         ],
     )
+    flat = {
+        key
+        for key, curve, n in zip(_keys(variants), values, metrics.n, strict=True)
+        if key[-1] == "raw" and at_chance(key[1], curve, n, key[2])
+    }
+    uninformative = [(*key[:-1], "raw") in flat for key in _keys(rules)]
+    rules.loc[uninformative, ["layer", "unreliable"]] = np.nan, AT_CHANCE
     agree = is_plain(rules) & rules["metric"].isin(CONSENSUS_OF) & (rules["unreliable"] == "")
     consensus = []
     for (corpus, protocol), metrics_of in rules[agree].groupby(["corpus", "protocol"]):
@@ -184,6 +195,12 @@ def select_by_metrics(
             best = layers[rankdata(good[metrics_of.index], axis=1).mean(axis=0).argmax()]
             consensus.append(_rule(CONSENSUS, best, str(corpus), str(protocol)))
     return pd.concat([rules, pd.DataFrame(consensus)], ignore_index=True)
+
+
+def _keys(variants: pd.DataFrame) -> list[tuple[Any, ...]]:
+    """Corpus, metric, protocol, alpha and normalisation of each row."""
+    columns = variants[[*OF_PROMPTS, "normalization"]].fillna({"alpha": by_layer.NO_ALPHA})
+    return list(columns.itertuples(index=False, name=None))
 
 
 def _rule(
@@ -282,7 +299,10 @@ def _against_scores(
         return stats.simultaneous_ci(values - values[:, [column]], sources, seed=seed)
 
     middle = int(curves.layers[np.abs(curves.layers - curves.last_layer // 2).argmin()])
-    columns = [(rule, column_of(rule["layer"])) for rule in rules.to_dict("records")]
+    selects = rules["layer"].notna()
+    for rule in rules[~selects].to_dict("records"):
+        yield {**best, **rule}
+    columns = [(rule, column_of(rule["layer"])) for rule in rules[selects].to_dict("records")]
     columns.append((_rule(MIDDLE, middle), column_of(middle)))
     highest = np.full(len(values), values.mean(axis=0).argmax())
     columns.append((_rule(ORACLE, best["best_layer"]), highest))

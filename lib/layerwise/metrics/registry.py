@@ -8,6 +8,7 @@ layers and the docs read it. CONTRIBUTING.md has an example.
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -139,6 +140,9 @@ class Metric:
         Token selections for which it is defined.
     normalizations : mapping from protocol to tuple of str
         Normalisations that are defined for it, in addition to ``raw``.
+    bounds : callable, optional
+        From the number of prompts and the protocol to its raw value at chance and its best one,
+        for metrics that have both; see `at_chance`.
     min_prompts, min_views : int
         Fewest prompts and augmented views on which it is defined.
     max_prompts : mapping from protocol to int
@@ -166,6 +170,7 @@ class Metric:
     protocols: tuple[Protocol, ...] = get_args(Protocol)
     tokens: tuple[Tokens, ...] = get_args(Tokens)
     normalizations: Mapping[str, tuple[Normalization, ...]] = field(default_factory=dict)
+    bounds: Callable[[float, str], tuple[float, float]] | None = None
     min_prompts: int = 1
     min_views: int = 0
     max_prompts: Mapping[str, int] = field(default_factory=dict)
@@ -276,6 +281,27 @@ def get(name: str) -> Metric:
     """
     check_name("metric", name, metrics := all_metrics())
     return metrics[name]
+
+
+INFORMATIVE = 0.1
+"""Share of the way from chance to the best value below which a metric tells nothing."""
+
+
+def chance_of(name: str, n: float, protocol: str) -> float:
+    """A metric's raw value at chance on n prompts; NaN if it has none or n is unknown."""
+    declared = all_metrics().get(name)
+    if declared is None or declared.bounds is None or not n > 1:
+        return math.nan
+    return declared.bounds(n, protocol)[0]
+
+
+def at_chance(name: str, values: npt.ArrayLike, n: float, protocol: str) -> bool:
+    """True if a metric's raw values are near chance at every layer; it cannot select one then."""
+    chance = chance_of(name, n, protocol)
+    if math.isnan(chance):
+        return False
+    _, best = get(name).bounds(n, protocol)  # type: ignore[misc]
+    return bool(np.nanmax((np.asarray(values) - chance) / (best - chance)) < INFORMATIVE)
 
 
 def functions() -> dict[str, Callable[..., float]]:

@@ -10,7 +10,7 @@ from layerwise.io.files import cached, sha256_bytes, sha256_text
 
 # Keywords of `metric(...)` that describe a value without changing it.
 DESCRIPTIVE = frozenset(
-    {"direction", "label", "note", "orders", "per_prompt", "range", "source", "unit"}
+    {"bounds", "direction", "label", "note", "orders", "per_prompt", "range", "source", "unit"}
 )
 
 

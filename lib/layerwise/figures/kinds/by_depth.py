@@ -15,13 +15,15 @@ from matplotlib.figure import Figure
 from layerwise import stats
 from layerwise.association.curves import name_readouts, score_curves
 from layerwise.association.scores import with_representation
+from layerwise.config.kinds import DIMENSIONS
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, panels, select, theme
 from layerwise.figures.labels import SCORE, axis_label, with_unit
 from layerwise.figures.panels import Look
 from layerwise.figures.select import Data
 from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
-from layerwise.vocabulary import BLOCK, SUBLAYERS
+from layerwise.metrics.registry import at_chance, chance_of
+from layerwise.vocabulary import BLOCK, LABELS, SUBLAYERS
 
 
 def curves(data: Data) -> pd.DataFrame:
@@ -42,7 +44,26 @@ def curves(data: Data) -> pd.DataFrame:
         paired = table[keys].astype(str).merge(other.drop_duplicates(keys), how="left")
         sink = (table["tokens"] == "all") & paired["other"].eq(False).to_numpy()
         best &= ~sink | (table["y"] == SCORE)
-    return table.assign(best=best)
+    return with_chance(table.assign(best=best))
+
+
+def with_chance(table: pd.DataFrame) -> pd.DataFrame:
+    """Curves with the chance level of raw metrics that have one.
+
+    A metric that is near chance at every layer (`at_chance`) selects none.
+    """
+    raw = table["y"].ne(SCORE) & (table.get("normalization") == "raw")
+    if not raw.any():
+        return table
+    levels = [chance_of(*key) for key in table[raw][["metric", "n", "protocol"]].to_numpy()]
+    table.loc[raw, "chance"] = levels
+    table["at_chance"] = False
+    curve = [name for name in (*DIMENSIONS, *LABELS) if name in table]
+    for _, rows in table[raw & table["chance"].notna()].groupby(curve, dropna=False):
+        first = rows.iloc[0]
+        flat = at_chance(first["metric"], rows["value"], first["n"], first["protocol"])
+        table.loc[rows.index, "at_chance"] = flat
+    return table.assign(best=table["best"] & ~table["at_chance"])
 
 
 def token_selection(data: Data) -> pd.DataFrame:
@@ -75,15 +96,22 @@ def plot_curves(table: pd.DataFrame, look: Look) -> Figure:
     handles.append(marks.entry(words[1], **marks.output()))
     if "chance" in table and table["chance"].notna().any():
         handles.append(marks.entry("chance", color=theme.GREY, linestyle="dotted"))
+    if "at_chance" in table and table["at_chance"].any():
+        handles.append(marks.entry("near chance, selects no layer", color=theme.GREY, alpha=FAINT))
     return grid.legend(handles).label(marks.DEPTH, _axis).figure
 
 
 plot_token_selection = plot_curves
 
+FAINT = 0.4
+"""Opacity of curves that tell nothing."""
+
 
 def _curve(ax: Axes, subset: pd.DataFrame, style: dict[str, Any], *, small: bool) -> None:
     y, ink = subset["y"].iloc[0], style["color"]
     scale = 100 if y in (SCORE, select.DIFFERENCE) else 1
+    if "at_chance" in subset and subset["at_chance"].any():
+        style = {**style, "alpha": FAINT}
     marks.line(
         ax, subset, "depth", scale=scale, shade=0.08 if small else 0.16, markersize=2.2, **style
     )
@@ -93,10 +121,9 @@ def _curve(ax: Axes, subset: pd.DataFrame, style: dict[str, Any], *, small: bool
     last = subset.loc[subset["depth"] == 1, "value"]
     if y == SCORE:
         last = subset["output_score"].dropna().head(1)
-        if subset["chance"].notna().any():
-            ax.axhline(
-                100 * subset["chance"].iloc[0], color=theme.GREY, linestyle="dotted", lw=0.8
-            )
+    if "chance" in subset and subset["chance"].notna().any():
+        level = scale * subset["chance"].max()
+        ax.axhline(level, color=theme.GREY, linestyle="dotted", lw=0.8)
     ax.plot([1.0] * len(last), scale * last, **marks.output(ink, small=small))
     best = subset[subset["best"]]
     marks.points(ax, best["depth"], scale * best["value"], **marks.best(ink, small=small))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -132,6 +133,7 @@ def dime(
     source="Skean et al. 2023; Skean et al. 2025",
     inputs=("pair",),
     orders=True,
+    bounds=lambda n, _protocol: (0.0, math.log(n)),
     function=dime,
     settings=Settings,
     normalizations={"paper": NORMALIZATIONS, "reference": NORMALIZATIONS},

@@ -24,6 +24,11 @@ BLOCK = 512
 MAX_PROMPTS = {"paper": 10_000, "reference": 10_000}
 
 
+def chance(n: float, protocol: str) -> float:
+    """The loss at which all similarities of n prompts' views are equal."""
+    return math.log(n if protocol == "reference" else 2 * n - 1)
+
+
 class Settings(Section):
     """Settings of InfoNCE, the loss and the bound."""
 
@@ -175,6 +180,7 @@ def pair_losses(layer: Layer, temperature: float) -> tuple[Array, OnParts]:
     source="Oord et al. 2018; Skean et al. 2025",
     inputs=("pair",),
     per_prompt=True,
+    bounds=lambda n, protocol: (chance(n, protocol), 0.0),
     function=infonce,
     settings=Settings,
     min_prompts=2,
@@ -196,6 +202,7 @@ def compute(layer: Layer, settings: Settings) -> Iterator[PerPrompt]:
     range="about 0 to log(2N - 1)",
     source="Oord et al. 2018",
     inputs=("pair",),
+    bounds=lambda n, protocol: (0.0, 1.0 if protocol == "reference" else chance(n, protocol)),
     function=infonce_mi_bound,
     settings=Settings,
     section="infonce",
