@@ -579,8 +579,18 @@ def test_a_damaged_gguf_file_is_one_sentence(tmp_path: Path, content: bytes) -> 
     with refused("unreadable") as caught:
         convert_gguf(location, tmp_path / "converted")
     assert str(caught.value).startswith(f"GGUF model {tmp_path}: ")
+    assert "config.json" not in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "converted").exists()
+
+
+def test_a_folder_of_gguf_files_alone_says_how_to_name_one(tmp_path: Path) -> None:
+    (tmp_path / "m-q4.gguf").write_bytes(b"GGUF")
+    with refused("missing_file") as caught:
+        locate(FolderSource(folder=str(tmp_path)))
+    assert "#m-q4.gguf for a command, or gguf_file: m-q4.gguf" in str(caught.value)
+    (tmp_path / "config.json").write_text("{}")
+    assert locate(FolderSource(folder=str(tmp_path))).gguf_file is None
 
 
 def test_a_gguf_model_of_a_revision_is_that_revision(

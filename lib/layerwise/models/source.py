@@ -143,10 +143,16 @@ def locate(source: AnySource, revision: str = "main") -> Location:
             code="missing_file",
         )
     gguf = getattr(source, "gguf_file", None)
+    listed = sorted(p.name for p in path.glob("*.gguf"))
     if gguf and not is_file(path / gguf):
-        listed = sorted(p.name for p in path.glob("*.gguf"))
         raise LayerwiseError(
             f"There is no GGUF file {gguf!r} in {path}; it holds {listed}.", code="missing_file"
+        )
+    if listed and not gguf and not is_file(path / "config.json"):
+        raise LayerwiseError(
+            f"{path} has GGUF files and no config.json; name one: {path}#{listed[0]} for a "
+            f"command, or gguf_file: {listed[0]} in the config.",
+            code="missing_file",
         )
     return Location(str(path), None, gguf)
 
@@ -208,9 +214,12 @@ def why(error: BaseException, location: Location) -> str:
             return meaning.format(**about)
     if location.folder is None and not hub_answers():
         return OFFLINE.format(**about)
+    check = "check config.json and the tokenizer's files, or fetch or copy it again"
+    if location.gguf_file:
+        check = "it may be cut short, or one of several parts; fetch or copy it again"
     return (
         f"transformers cannot read {location.gguf_file or 'its files'} ({type(error).__name__}: "
-        f"{text}); check config.json and the tokenizer's files, or fetch or copy it again."
+        f"{text}); {check}."
     )
 
 
