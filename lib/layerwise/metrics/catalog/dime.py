@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -133,7 +132,6 @@ def dime(
     source="Skean et al. 2023; Skean et al. 2025",
     inputs=("pair",),
     orders=True,
-    bounds=lambda n, _protocol: (0.0, math.log(n)),
     function=dime,
     settings=Settings,
     normalizations={"paper": NORMALIZATIONS, "reference": NORMALIZATIONS},
