@@ -87,6 +87,11 @@ RUNS = {
         "results/real",
         same("antibodies_accuracy", "fine_tuning", "fine_tuning_accuracy", "images_accuracy"),
     ),
+    "real_texts": Run(
+        ("presets/real_texts.yaml",),
+        "results/real_texts",
+        same("texts_final_norm", "texts_causes"),
+    ),
     "ablation": Run(
         ("presets/ablation.yaml",),
         "results/ablation",

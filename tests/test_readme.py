@@ -15,6 +15,8 @@ from layerwise import data
 from layerwise.association import published
 from layerwise.project import ROOT
 
+DETAILS = "docs/findings_by_model.md"
+
 
 def words(page: str) -> str:
     return " ".join((ROOT / page).read_text(encoding="utf-8").split())
@@ -29,7 +31,7 @@ def points(share: float) -> str:
     return f"{100 * share:.1f}".replace("-", "−")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/findings_by_model.md"])
+@pytest.mark.parametrize("page", ["README.md", DETAILS])
 def test_collapse_in_the_middle(page: str, quickstart: pd.DataFrame) -> None:
     scores = quickstart[quickstart["study"] == "final_norm"]
     at = scores.pivot(index="layer", columns="representation", values="value").map(points)
@@ -51,7 +53,7 @@ def test_norm_entropy_and_sink_rate(quickstart: pd.DataFrame) -> None:
     rows = quickstart[quickstart["study"] == "sink_rate"].dropna(subset="layer")
     at = rows.pivot(index="metric", columns="layer", values="value")
     layers = [2, 3, 4, 10, 11, 12, 13, 15, 30]
-    page = words("docs/findings_by_model.md")
+    page = words(DETAILS)
     for metric, decimals in (("largest_norm", 1), ("prompt_entropy", 2), ("sink_rate", 2)):
         assert " | ".join(f"{v:.{decimals}f}" for v in at.loc[metric, layers]) in page
     assert f"at layer 13, {at.loc['sink_rate', 13]:.0%} of heads" in words("README.md")
@@ -62,7 +64,7 @@ def leads(quickstart: pd.DataFrame) -> pd.DataFrame:
     return rows.set_index(["model", "revision", "representation"])
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/findings_by_model.md"])
+@pytest.mark.parametrize("page", ["README.md", DETAILS])
 def test_leads_over_the_output(page: str, quickstart: pd.DataFrame) -> None:
     best = leads(quickstart)
     row = best.loc["smollm2-135m", "main", "all"]
@@ -77,10 +79,10 @@ def test_leads_over_the_output(page: str, quickstart: pd.DataFrame) -> None:
 
 def test_lead_without_the_first_token(quickstart: pd.DataFrame) -> None:
     row = leads(quickstart).loc["smollm2-135m", "main", "drop_first"]
-    assert (f"layer {row['layer']} leads by {points(row['value'])} points") in words("docs/findings_by_model.md")
+    assert (f"layer {row['layer']} leads by {points(row['value'])} points") in words(DETAILS)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/findings_by_model.md"])
+@pytest.mark.parametrize("page", ["README.md", DETAILS])
 def test_training(page: str, quickstart: pd.DataFrame) -> None:
     rows = quickstart.query(
         "study == 'metrics_over_checkpoints' and metric == 'prompt_entropy'"
@@ -93,7 +95,7 @@ def test_training(page: str, quickstart: pd.DataFrame) -> None:
     ) in words(page)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/findings_by_model.md"])
+@pytest.mark.parametrize("page", ["README.md", DETAILS])
 def test_association(page: str, quickstart: pd.DataFrame) -> None:
     rows = quickstart[quickstart["study"] == "metric_vs_score"]
     rows = rows.drop_duplicates(["model", "metric"])
@@ -101,11 +103,11 @@ def test_association(page: str, quickstart: pd.DataFrame) -> None:
     assert f"{above.sum()} of {len(rows)} associations" in words(page)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/findings_by_model.md"])
+@pytest.mark.parametrize("page", ["README.md", DETAILS])
 def test_published_scores_of_pythia(page: str) -> None:
     scores = pd.read_parquet(data.published("scores"))
     main = scores[(scores["family"] == "Pythia") & (scores["revision"] == "main")]
-    for size in ("410m", "160m") if page == "docs/findings_by_model.md" else ("410m",):
+    for size in ("410m", "160m") if page == DETAILS else ("410m",):
         found = main[main["size"] == size].groupby(["task", "layer"], observed=True)["main_score"]
         table = found.mean().unstack()
         mean, last = table.mean(), table.columns.max()
@@ -124,13 +126,13 @@ def test_correlations_with_the_norm(quickstart: pd.DataFrame) -> None:
     norm = np.log(wide["largest_norm"])
     entropy = norm.corr(wide["prompt_entropy"])
     sinks = norm.corr(wide["sink_rate"].shift(-1))
-    assert f"entropy correlate with r = −{-entropy:.2f}" in words("docs/findings_by_model.md")
-    assert f"sink rate with r = {sinks:.2f}" in words("docs/findings_by_model.md")
+    assert f"entropy correlate with r = −{-entropy:.2f}" in words(DETAILS)
+    assert f"sink rate with r = {sinks:.2f}" in words(DETAILS)
 
 
 def test_published_selection_and_valley() -> None:
     """Numbers that docs/claims.md has too, which is made from the tables."""
-    page, made = words("docs/findings_by_model.md"), words("docs/claims.md")
+    page, made = words(DETAILS), words("docs/claims.md")
     assert "24 tasks 0.58, 0.57, 1.02, 1.18, 0.86" in made
     assert "0.58 nats deep in Pythia-14m, 0.57 in 70m, 1.02 in 160m, 1.18 in 410m and 0.86" in page
     for both in ("16.5 (8.7 to 24.2)", "4.7 (−2.0 to 11.4)", "3.2 (0.0 to 6.4)"):
@@ -166,7 +168,7 @@ def interval(row: pd.Series, decimals: int = 2, scale: float = 1) -> tuple[str, 
 def test_probes_of_reactions_and_antibodies(real: pd.DataFrame) -> None:
     rows = real[(real["study"] == "fine_tuning_accuracy") & (real["task"] == "own products")]
     at = rows.set_index(["model", "layer"])
-    page = words("docs/findings_by_model.md")
+    page = words(DETAILS)
     (six, of_six), (seven, of_seven) = (interval(at.loc["rxn-bert", layer]) for layer in (6, 7))
     assert (
         f"accuracy is {six} at layer 6 (95% CI {of_six}) and {seven} at layer 7 ({of_seven}); "
@@ -193,7 +195,7 @@ def test_probes_of_reactions_and_antibodies(real: pd.DataFrame) -> None:
 
 def test_changes_by_fine_tuning(real: pd.DataFrame) -> None:
     rows = real[real["study"] == "fine_tuning"].set_index(["y", "model", "layer"]).sort_index()
-    page = words("docs/findings_by_model.md")
+    page = words(DETAILS)
     early = rows[rows.index.get_level_values("layer") <= 8]["value"]
     least = np.floor(100 * early["cka_debiased"].min()) / 100
     assert f"debiased CKA with the pre-trained layer is {least:.2f} or more" in page
@@ -215,7 +217,7 @@ def test_changes_by_fine_tuning(real: pd.DataFrame) -> None:
 
 def test_probes_of_images(real: pd.DataFrame) -> None:
     rows = real[real["study"] == "images_accuracy"].set_index(["representation", "layer"])
-    page, patches, classes = words("docs/findings_by_model.md"), rows.loc["patches"], rows.loc["class"]
+    page, patches, classes = words(DETAILS), rows.loc["patches"], rows.loc["class"]
     best, top = patches["value"].idxmax(), classes["value"].idxmax()
     (high, of_high), (end, of_end) = interval(patches.loc[best]), interval(patches.loc[12])
     assert f"accuracy of {high} ({of_high}) at layer {best} of 12 and of {end} ({of_end})" in page
@@ -231,7 +233,7 @@ def ablation() -> pd.DataFrame:
 
 
 def test_causes_of_valley_and_sink(ablation: pd.DataFrame) -> None:
-    page = words("docs/findings_by_model.md")
+    page = words(DETAILS)
     value = ablation["value"]
     norms, sinks = value["sink", "largest_norm"], value["sink", "sink_rate"]
     before, after = (norms[model, "all", 12] for model in ("whole", "without-12"))
@@ -250,7 +252,7 @@ def test_causes_of_valley_and_sink(ablation: pd.DataFrame) -> None:
 
 
 def test_scores_without_a_write(ablation: pd.DataFrame) -> None:
-    page = words("docs/findings_by_model.md")
+    page = words(DETAILS)
     rows = ablation.loc["score_differences", "score difference", "without-12"]
     late = rows.loc["all"].loc[13:30]
     assert (late["high"] < 0).all()
@@ -277,7 +279,7 @@ NAMED = re.compile(
 
 
 def test_titles_of_findings_name_their_models() -> None:
-    lines = (ROOT / "docs/findings_by_model.md").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / DETAILS).read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if line.startswith("## ") and not NAMED.search(line)] == []
 
 
@@ -313,6 +315,8 @@ def selector_rows(of: str) -> list[str]:
         if np.isfinite(row["nested_low"]):
             value += f" ({points(row['nested_low'])} to {points(row['nested_high'])})"
         value += "" if pd.isna(row["unreliable"]) else "\\*"
+        if np.isnan(row["nested_regret"]):  # near chance: it selects no layer
+            value = "–"
         cells[row["metric"], f"{row['model']} {row['tokens']}"] = value
     known = {metric for metric, _ in cells}
     return [
@@ -324,6 +328,6 @@ def selector_rows(of: str) -> list[str]:
 
 @pytest.mark.parametrize("of", OF_MODELS)
 def test_selectors_compared(of: str) -> None:
-    page, rows = (ROOT / "docs/findings_by_model.md").read_text(encoding="utf-8"), selector_rows(of)
+    page, rows = (ROOT / DETAILS).read_text(encoding="utf-8"), selector_rows(of)
     assert len(rows) >= 10
     assert [row for row in rows if row not in page] == []
