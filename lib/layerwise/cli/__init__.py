@@ -10,7 +10,18 @@ import typer
 from typer import Argument, Option
 
 from layerwise.cli import runs
-from layerwise.cli.options import CSV, JSON, figure_file, say, write_table
+from layerwise.cli.options import (
+    CSV,
+    DEVICE,
+    DTYPE,
+    JSON,
+    MAX_LENGTH,
+    REVISION,
+    THREADS,
+    figure_file,
+    say,
+    write_table,
+)
 from layerwise.errors import LayerwiseError, check_name
 
 if TYPE_CHECKING:
@@ -35,23 +46,11 @@ MODEL = Annotated[
         "Python package. Add #FILE for a GGUF file in it."
     ),
 ]
-REVISION = Annotated[str, Option(help="Branch, tag or commit of a model on the hub.")]
-DEVICE = Annotated[str, Option(help="auto, cpu, cuda or cuda:N.")]
-DTYPE = Annotated[str, Option(help="float32, bfloat16 or float16.")]
 TEXT = Annotated[
     list[str] | None,
     Option(help="Column of the texts (default: text). Repeat for the second text of pairs."),
 ]
 LABEL = Annotated[str | None, Option(help="Column of the label (default: label, or score).")]
-MAX_LENGTH = Annotated[
-    int | None,
-    Option(
-        min=1,
-        help="Cut texts after this many tokens, recordings after this many frames (default: the "
-        "model's limit).",
-    ),
-]
-THREADS = Annotated[int, Option(min=1, max=1024, help="CPU threads.")]
 
 
 def _version(wanted: bool) -> None:

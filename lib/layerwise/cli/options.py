@@ -32,6 +32,18 @@ def figure_file(path: Path | None) -> Path | None:
     return output_file(path)
 
 
+REVISION = Annotated[str, Option(help="Branch, tag or commit of a model on the hub.")]
+DEVICE = Annotated[str, Option(help="auto, cpu, cuda or cuda:N.")]
+DTYPE = Annotated[str, Option(help="float32, bfloat16 or float16.")]
+THREADS = Annotated[int, Option(min=1, max=1024, help="CPU threads.")]
+MAX_LENGTH = Annotated[
+    int | None,
+    Option(
+        min=1,
+        help="Cut texts after this many tokens, recordings after this many frames (default: the "
+        "model's limit).",
+    ),
+]
 CSV = Annotated[Path | None, Option(help="Write the table as CSV.", callback=output_file)]
 JSON = Annotated[Path | None, Option(help="Write the table as JSON.", callback=output_file)]
 

@@ -1,4 +1,4 @@
-"""Commands on runs of the workflow: `run`, `plan`, `report`, `plot`, `compare`, `publish`."""
+"""Commands on runs of the workflow, such as `run`, `plan` and `report`, and `verify`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from layerwise.cli.options import figure_file, output_file, say
+from layerwise.cli.options import (
+    DEVICE,
+    DTYPE,
+    REVISION,
+    THREADS,
+    figure_file,
+    output_file,
+    say,
+)
 
 if TYPE_CHECKING:
     from layerwise.run.plan import Plan
@@ -199,6 +207,46 @@ def compare(
     else:
         say(published.by_task_and_layer(differences))
     say(*published.described(differences))
+
+
+@app.command()
+def verify(
+    models: Annotated[list[str], Argument(help="Models, each as for the other commands.")],
+    table: Annotated[
+        Path | None,
+        Option(help="CSV of verified models to add to, or to begin.", callback=output_file),
+    ] = None,
+    random: Annotated[bool, Option("--random", help="The weights are random.")] = False,
+    revision: REVISION = "main",
+    device: DEVICE = "auto",
+    dtype: DTYPE = "float32",
+    threads: THREADS = 2,
+) -> None:
+    """Prove the layers of models, compare them with transformers' own states, and say what was
+    measured.
+
+    Example: layerwise verify HuggingFaceTB/SmolLM2-135M --table verified.csv
+    """
+    import resource
+
+    import torch
+
+    from layerwise.models import verify as verified
+
+    torch.set_num_threads(threads)
+    weights = "random" if random else "real"
+    rows = [
+        verified.verify(model, weights=weights, revision=revision, device=device, dtype=dtype)
+        for model in models
+    ]
+    for row in rows:
+        say(*(f"{name}: {row[name]}" for name in verified.COLUMNS if name in row), "")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    say(f"This process took {peak:,.0f} MB of memory.")
+    if table is not None:
+        verified.record(table, rows)
+    if any("refused" in row for row in rows):
+        raise typer.Exit(1)
 
 
 @app.command("export-scores")
