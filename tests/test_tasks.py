@@ -13,12 +13,14 @@ import pandas as pd
 import pytest
 from helpers.articles import wikipedia
 from helpers.refused import refused
+from sklearn.cluster import MiniBatchKMeans
 
 from layerwise.config.models import FolderSource, Model
 from layerwise.config.settings import ScoringSettings
 from layerwise.errors import Code
 from layerwise.io.files import folder_sha256
 from layerwise.tasks import catalog, results
+from layerwise.tasks.evaluators import k_means
 from layerwise.tasks.mteb_task import MtebTask
 from layerwise.tasks.task import ModelPrompts, Vectors, of_model
 from quickstart import tasks as quickstart
@@ -199,3 +201,58 @@ def test_a_set_of_a_clustering_without_a_label_is_named(tmp_path: Path) -> None:
     with refused("unreadable") as caught:
         list(MtebTask("own sets", str(tmp_path), "Clustering").units(10**6))
     assert "test, row 2, column 'labels' has no value" in str(caught.value)
+
+
+@pytest.mark.parametrize("n_clusters", [5, 70])
+def test_k_means_is_that_of_scikit_learn(n_clusters: int) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2500, 24)) + 2 * rng.normal(size=(n_clusters, 24))[np.arange(2500) % 5]
+    x = x.astype(np.float32)
+    settings = {"n_clusters": n_clusters, "batch_size": 500, "n_init": "auto", "random_state": 42}
+    expected = MiniBatchKMeans(**settings).fit(x).labels_
+    assert (k_means(**settings).fit(x).labels_ == expected).all()
+
+
+def mind(folder: Path) -> None:
+    """Data of the shape of MindSmallReranking: queries with subqueries, which are one."""
+    rng, documents = np.random.default_rng(0), [f"d{number}" for number in range(12)]
+    names = [f"{query}_{number}" for query in range(8) for number in range(3)]
+    ranked = {str(q): [*rng.choice(documents, 6, replace=False)] for q in range(8)}
+    good = [(name, ranked[name[0]][k]) for name in names for k in (0, 3)]
+    tables = {
+        "queries": {
+            "_id": names,
+            "text": [f"read {number}" for number in rng.integers(9, size=24)],
+        },
+        "corpus": {"_id": documents, "text": [f"news {n // 2}" for n in range(12)]},
+        "default": {
+            "query-id": [name for name, _ in good],
+            "corpus-id": [name for _, name in good],
+            "score": [1] * len(good),
+        },
+        "top_ranked": {"query-id": names, "corpus-ids": [ranked[name[0]] for name in names]},
+    }
+    configs = ""
+    for name, table in tables.items():
+        (folder / name).mkdir()
+        pd.DataFrame(table).to_parquet(folder / f"{name}/test.parquet")
+        configs += f"- config_name: {name}\n  data_files:\n  - split: test\n"
+        configs += f"    path: {name}/test.parquet\n"
+    (folder / "README.md").write_text(f"---\nconfigs:\n{configs}---\n")
+
+
+@pytest.mark.parametrize("name", ["WikipediaArticleReranking", "MindSmallReranking"])
+def test_rerankings_have_mtebs_score(name: str, folders: dict[str, str], tmp_path: Path) -> None:
+    if name == "MindSmallReranking":
+        mind(tmp_path)
+    task = MtebTask(name, folders.get(name, str(tmp_path)), quickstart.TYPES.get(name))
+    (unit,) = task.units(10**6)
+    rows = {key: row for row, key in enumerate(unit.keys)}
+    for seed in range(3):
+        vectors = Vectors(np.random.default_rng(seed).normal(size=(len(rows), 4)), rows)
+        both = [
+            task.score(unit.selection, vectors, ScoringSettings(sub_scores=all_of_mteb))
+            for all_of_mteb in (False, True)
+        ]
+        ours, theirs = (scores["test", "default"][0]["main_score"] for scores in both)
+        assert ours == pytest.approx(theirs, abs=1.1e-5) and 0 < ours < 1

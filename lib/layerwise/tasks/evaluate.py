@@ -283,12 +283,12 @@ class _Scoring:
         return _Embedded(recorded, path, {pair: row for row, pair in enumerate([*new, *old])})
 
     def _make_room(self, n_bytes: int) -> None:
-        while self.embedded and n_bytes + self._waiting() > self._limit:
+        n_bytes += sum(embedded.path.stat().st_size for embedded in self.embedded)
+        while self.embedded and n_bytes > self._limit:
             self._take_scores(self.embedded[0])
-            self.embedded.pop(0).path.unlink()
-
-    def _waiting(self) -> int:
-        return sum(embedded.path.stat().st_size for embedded in self.embedded)
+            oldest = self.embedded.pop(0)
+            n_bytes -= oldest.path.stat().st_size
+            oldest.path.unlink()
 
     def _submit(self, unit: Unit, embedded: _Embedded) -> None:
         """Have the layers of a unit scored."""

@@ -15,13 +15,19 @@ import math
 import random
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import sklearn
+from datasets import Dataset
+from mteb import abstasks
+from mteb._evaluators import clustering_evaluator, retrieval_metrics
+from mteb.abstasks import clustering
 from mteb.abstasks.clustering_legacy import AbsTaskClusteringLegacy
 from mteb.models.abs_encoder import AbsEncoder
 from mteb.models.model_meta import ModelMeta, ScoringFunction
@@ -34,11 +40,12 @@ from layerwise.corpora.media import Medium
 from layerwise.corpora.media_sources import bytes_of
 from layerwise.errors import LayerwiseError
 from layerwise.tasks import catalog, results
+from layerwise.tasks.evaluators import Candidates, candidates, is_ranked_here, k_means
 from layerwise.tasks.results import Score
 from layerwise.tasks.task import Array, Key, Task, Unit, Vectors, keep_data
 
-Selection = tuple[str, str, int, int]
-"""Split, subset, and a range of a clustering's sets."""
+Selection = tuple[Any, ...]
+"""Split and subset, and of a divided clustering a range of sets."""
 
 
 Scores = dict[tuple[str, str], tuple[dict[str, Any], list[float]]]
@@ -81,24 +88,35 @@ class MtebTask(Task):
     @property
     def task_type(self) -> str:
         """mteb's type."""
-        return str(self.task.metadata.type)
+        return str(self.metadata.type)
+
+    @property
+    def metadata(self) -> Any:
+        """mteb's facts on the task, without its data."""
+        return _without_data(self).metadata
 
     def instruction(self, prompt_type: str) -> str:
         """mteb's instruction for inputs of a prompt type; empty for none."""
         kind = PromptType(prompt_type) if prompt_type else None
-        text = _Recorder().get_instruction(self.task.metadata, kind)
+        text = _Recorder().get_instruction(self.metadata, kind)
         # mteb returns all of a task's instructions for an input without a prompt type.
         return text if isinstance(text, str) else ""
 
     def units(self, most: int) -> Iterator[Unit]:
         """The whole task; or of a larger clustering as many sets as have `most` texts together."""
-        for selection in self._selections(most):
+        for places in self._selections(most):
             recorder = _Recorder()
+            selection: Selection | Candidates | None = places
             with warnings.catch_warnings():
                 # Scores of noise are ill-defined, and not wanted.
                 warnings.simplefilter("ignore")
                 try:
-                    self._evaluate(recorder, selection)
+                    if places and is_ranked_here(self.task):
+                        selection = candidates(self.task, *places, recorder)
+                        # The data of MindSmallReranking take gigabytes, and are not needed.
+                        _loaded.cache_clear()
+                    else:
+                        self._evaluate(recorder, places)
                 except (LayerwiseError, MemoryError):
                     raise
                 except Exception as error:  # of mteb's code, on data that may hold anything
@@ -110,10 +128,15 @@ class MtebTask(Task):
             yield Unit(list(recorder.keys), recorder.media, selection)
 
     def score(
-        self, selection: Selection | None, vectors: Vectors, settings: ScoringSettings
+        self, selection: Selection | Candidates | None, vectors: Vectors, settings: ScoringSettings
     ) -> Scores:
         """mteb's main score of one layer by split and subset."""
-        main, lookup = self.task.metadata.main_score, _Lookup(vectors.scaled(settings))
+        if isinstance(selection, Candidates):
+            if not settings.sub_scores:
+                score = selection.score(vectors)
+                return {(selection.split, selection.subset): ({"main_score": score}, [])}
+            selection = None
+        main, lookup = self.metadata.main_score, _Lookup(vectors.scaled(settings))
         return {
             subset: (scores, results.runs(scores, main))
             for subset, scores in self._evaluate(lookup, selection, settings.sub_scores).items()
@@ -121,7 +144,7 @@ class MtebTask(Task):
 
     def scores(self, units: Sequence[Scores], settings: ScoringSettings) -> list[Score]:
         """One score for each split and subset."""
-        main, made = self.task.metadata.main_score, []
+        main, made = self.metadata.main_score, []
         for split, subset in dict.fromkeys(subset for unit in units for subset in unit):
             of_units = [unit[split, subset] for unit in units if (split, subset) in unit]
             runs = [run for _, runs_of_unit in of_units for run in runs_of_unit]
@@ -141,6 +164,9 @@ class MtebTask(Task):
     def _selections(self, most: int) -> Iterator[Selection | None]:
         task, sizes = self.task, {}
         dataset: Any = task.dataset
+        if is_ranked_here(task):
+            yield from self._places()
+            return
         if isinstance(task, AbsTaskClusteringLegacy) and task.metadata.modalities == ["text"]:
             for split, subset in self._places():
                 data = dataset.get(subset, dataset)[split]
@@ -178,8 +204,7 @@ class MtebTask(Task):
         np.random.seed(task.seed)  # noqa: NPY002  (mteb's own seeding)
         chosen, scores = _narrowed(task, selection), {}
         with (
-            nullcontext(chosen) if sub_scores else main_score_only(chosen) as narrowed,
-            eager_columns(),
+            quick(chosen, sub_scores=sub_scores) as narrowed,
             # Vectors are finite; checking again takes a twelfth of an STS task's time.
             sklearn.config_context(assume_finite=self.task_type == "STS"),
         ):
@@ -193,6 +218,11 @@ class MtebTask(Task):
                 )
                 scores[split, subset] = dict(evaluated[subset])
         return scores
+
+
+@keep_data
+def _without_data(named: MtebTask) -> Any:
+    return catalog.get_task(named.name, named.folder, named.type)
 
 
 @keep_data
@@ -221,6 +251,8 @@ class _Recorder(AbsEncoder):
     ----------
     keys : dict
         Distinct inputs, in order of first use.
+    inputs : list of lists of str
+        Texts or hashes, as they came in each call.
     media : dict
         Images or recordings by their hash.
     """
@@ -229,6 +261,7 @@ class _Recorder(AbsEncoder):
 
     def __init__(self) -> None:
         self.keys: dict[Key, None] = {}
+        self.inputs: list[list[str]] = []
         self.media: dict[str, Medium] = {}
         self._noise = np.random.default_rng(0)
 
@@ -243,6 +276,7 @@ class _Recorder(AbsEncoder):
         else:
             texts = _texts(inputs, task_metadata)
         self.keys |= dict.fromkeys((_name(prompt_type), text) for text in texts)
+        self.inputs.append(texts)
         return self._noise.normal(size=(len(texts), 2)).astype(np.float32)
 
 
@@ -273,7 +307,6 @@ def _kind(metadata: Any) -> type[Medium] | None:
 
 def _texts(inputs: Any, metadata: Any) -> list[str]:
     """The texts of one of mteb's data loaders, or hashes of its images or recordings."""
-    from datasets import Dataset
     from torch.utils.data import SequentialSampler
 
     if kind := _kind(metadata):
@@ -303,58 +336,46 @@ MOST_ROWS = 50_000
 
 # By data set: its columns by name. They end with it.
 _columns: WeakKeyDictionary[Any, dict[str, list[Any]]] = WeakKeyDictionary()
+_lazy = Dataset.__getitem__
 
 
-@contextmanager
-def eager_columns() -> Iterator[None]:
-    """Make ``dataset["column"]`` a list in this process while the block runs.
+def _eager(data: Any, key: Any) -> Any:
+    """``dataset["column"]`` as a list.
 
     Since version 4, `datasets` gives lazy columns: every access to an element decodes its row
     again, at every layer. A list has the same values, decoded once.
     """
-    from datasets import Dataset
-
-    lazy = Dataset.__getitem__
-
-    def eager(self: Any, key: Any) -> Any:
-        if not isinstance(key, str):
-            return lazy(self, key)
-        if len(self) > MOST_ROWS:
-            return lazy(self, key)[:]
-        columns = _columns.setdefault(self, {})
-        if key not in columns:
-            columns[key] = lazy(self, key)[:]
-        # A copy: evaluators own what they get.
-        return list(columns[key])
-
-    Dataset.__getitem__ = eager
-    try:
-        yield
-    finally:
-        Dataset.__getitem__ = lazy
+    if not isinstance(key, str):
+        return _lazy(data, key)
+    if len(data) > MOST_ROWS:
+        return _lazy(data, key)[:]
+    columns = _columns.setdefault(data, {})
+    if key not in columns:
+        columns[key] = _lazy(data, key)[:]
+    # A copy: evaluators own what they get.
+    return list(columns[key])
 
 
 @contextmanager
-def main_score_only(task: Any) -> Iterator[Any]:
-    """Give a copy of a task of mteb's that computes its main score alone while the block runs.
+def quick(task: Any, *, sub_scores: bool) -> Iterator[Any]:
+    """Give a copy of a task of mteb's that scores layers faster while the block runs.
 
-    Precision, recall and F1 of classes, and how well a retrieval would abstain, take a third of an
-    evaluation's time. Other tasks than classifications by accuracy, retrievals and rerankings are
-    as they were.
+    Its main score is the same. Without sub-scores, it is computed alone: precision, recall and F1
+    of classes, and how well a retrieval would abstain, take a third of an evaluation's time.
     """
-    from mteb._evaluators import retrieval_metrics
-    from mteb.abstasks import AbsTaskClassification, AbsTaskRetrieval
-
-    lean, main_score = copy.copy(task), task.metadata.main_score
-    abstention = retrieval_metrics.evaluate_abstention
-    if isinstance(task, AbsTaskClassification) and main_score == "accuracy":
-        lean._calculate_scores = _accuracy
-    elif isinstance(task, AbsTaskRetrieval) and not main_score.startswith("nAUC"):
-        retrieval_metrics.evaluate_abstention = lambda *_: {}
-    try:
-        yield lean
-    finally:
-        retrieval_metrics.evaluate_abstention = abstention
+    fast = copy.copy(task)
+    is_classification = isinstance(task, abstasks.AbsTaskClassification)
+    with ExitStack() as patches:
+        patches.enter_context(patch.object(Dataset, "__getitem__", _eager))
+        by_mteb = SimpleNamespace(MiniBatchKMeans=k_means)
+        patches.enter_context(patch.object(clustering_evaluator, "cluster", by_mteb))
+        patches.enter_context(patch.object(clustering, "MiniBatchKMeans", k_means))
+        if not sub_scores and is_classification and task.metadata.main_score == "accuracy":
+            fast._calculate_scores = _accuracy
+        elif not sub_scores and not task.metadata.main_score.startswith("nAUC"):
+            abstention = patch.object(retrieval_metrics, "evaluate_abstention", lambda *_: {})
+            patches.enter_context(abstention)
+        yield fast
 
 
 def _accuracy(truth: Any, predicted: Any) -> dict[str, float]:
