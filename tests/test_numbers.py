@@ -21,7 +21,11 @@ from layerwise.project import ROOT
 # docs/claims.md is written from the shipped tables, which tests/test_papers.py checks.
 PAGES = [
     page
-    for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "results" / "README.md")
+    for page in (
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/*.md"),
+        *(ROOT / folder / "README.md" for folder in ("results", "benchmarks")),
+    )
     if page.name not in ("claims.md", "CHANGELOG.md")
 ]
 # Sections with numbers of simulations and timings that have no table.
@@ -32,6 +36,10 @@ WITHOUT = (
     "## Error rates",
     "## Standard errors of metrics",
     "# Choosing a layer",
+    "# Speed",
+    "## Standard errors\n",
+    "## Many prompts",
+    "## The quickstart\n",
     "## Without labels",
     "## Use the layer",
 )
