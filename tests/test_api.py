@@ -556,13 +556,16 @@ class TestCallback:
             values[-1][1][f"rankme/layer_{layer:02d}"] for layer in range(4)
         ]
 
-    def test_values_of_metrics_and_probes_are_those_of_analyse(self, folder: Path) -> None:
+    @pytest.mark.parametrize("tokens", ["all", "drop_first"])
+    def test_values_of_metrics_and_probes_are_those_of_analyse(
+        self, folder: Path, tokens: str
+    ) -> None:
         network = hf.AutoModelForCausalLM.from_pretrained(folder / "llama").train()
         tokenizer = hf.AutoTokenizer.from_pretrained(folder / "llama")
-        callback = lw.LayerMetrics(TEXTS, metrics=["rankme"], labels=LABELS)
+        callback = lw.LayerMetrics(TEXTS, metrics=["rankme"], labels=LABELS, tokens=tokens)
         values = callback.values(network, tokenizer)
         assert network.training
-        table = lw.analyse(network, TEXTS, tokenizer, "rankme", labels=LABELS)
+        table = lw.analyse(network, TEXTS, tokenizer, "rankme", labels=LABELS, tokens=tokens)
         expected = {
             f"{metric}/layer_{layer:02d}": value
             for metric, layer, value in table[["metric", "layer", "value"]].itertuples(index=False)

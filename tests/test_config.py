@@ -162,6 +162,17 @@ def test_a_saved_config_is_the_same(tmp_path: Path) -> None:
     assert read_config(tmp_path / "config.json") == config
 
 
+def test_the_config_says_whose_texts_a_corpus_holds_before_its_source_does() -> None:
+    corpora = {name: {"source": {"task": "STS12"}} for name in ("a", "b")}
+    document = {
+        "corpora": corpora,
+        "tasks": ["STS12", "STS13"],
+        "association": {"own_texts": {"b": "STS13"}},
+        "studies": {"s": {"kind": "power_law"}},
+    }
+    assert Config.of(document).own_texts == {"a": "STS12", "b": "STS13"}
+
+
 def test_tasks_as_a_list_and_as_a_mapping() -> None:
     listed = Config.of(change("tasks", ["STS12", "BIOSSES"]))
     assert listed == Config.of(change("tasks", {"STS12": None, "BIOSSES": {}}))

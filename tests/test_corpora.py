@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import logging
 import os
@@ -422,6 +423,8 @@ def test_files_there_and_back_without_the_prompts_that_have_no_views(tmp_path: P
     metadata = pq.read_metadata(corpus).metadata
     assert metadata[b"key"] == b"abc"
     assert json.loads(metadata[b"counts"])["kept"] == 3
+    source = (tmp_path / "texts.txt").read_bytes()
+    assert metadata[b"source_sha256"].decode() == hashlib.sha256(source).hexdigest()
 
 
 def test_no_views(tmp_path: Path) -> None:

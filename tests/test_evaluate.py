@@ -155,6 +155,14 @@ def test_mteb_reads_the_scores_of_each_layer(
         (scores,) = result.scores["test"]
         assert scores["main_score"] == pytest.approx(row["main_score"], abs=1e-6)
         assert {"f1", "v_measures"} & set(scores)
+    # Another token selection has files of its own.
+    kept = tmp_path / "r/scores/m/main.parquet"
+    rows = pd.read_parquet(kept)
+    several = pd.concat([rows, rows.assign(tokens="drop_first")])
+    tables.write(kept, several, **tables.facts(kept))
+    assert export_scores(lw.open(tmp_path / "r"), tmp_path / "several") == 16
+    cache = mteb.ResultCache(tmp_path / "several")
+    assert len(cache.get_cache_paths(load_experiments="match_name")) == 16
     plain = run(quickstart(folders, *names), keys=dict.fromkeys(names, "2"))
     pd.testing.assert_series_equal(plain["main_score"], table["main_score"])
     shutil.copy(tmp_path / "main.parquet", tmp_path / "r/scores/m")

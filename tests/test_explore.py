@@ -136,6 +136,8 @@ def test_timeline_follows_steps(made: Made) -> None:
     explored = gather({"": {"metrics": tables}}, Order(), Path("p.html"))
     assert explored.timeline == ["step1", "step2", "step4", "step8"]
     assert {m["name"]: m["at"] for m in explored.models} == {"a": [0, 0, 1, 1], "b": [-1, 0, 0, 1]}
+    explored = gather({"": {"metrics": tables}}, Order(("b", "a")), Path("p.html"))
+    assert [m["name"] for m in explored.models] == ["b", "a"], "as the config has them"
 
 
 def test_published_models_keep_apart_from_own(tmp_path: Path) -> None:

@@ -102,10 +102,10 @@ def test_the_final_norm_comes_before_the_pooling(tmp_path: Path) -> None:
     """A cut model's last hidden state is normed, and no block more is kept."""
     whole = tiny.loaded("llama", tmp_path / "whole")
     named = replace(whole, entry=Model(source=HubSource(hub="acme/tiny")))
-    export(named, Recipe(2), tmp_path / "cut", TEXTS)
+    export(named, Recipe(2, pooling="max"), tmp_path / "cut", TEXTS)
     card = (tmp_path / "cut/README.md").read_text()
     assert yaml.safe_load(card.split("---")[1])["base_model"] == "acme/tiny"
-    assert "| readout | final norm |" in card
+    assert "| readout | final norm |" in card and "| pooling | max |" in card
     assert "Why this layer" not in card
     assert len(AutoModel.from_pretrained(tmp_path / "cut").layers) == 2
 

@@ -221,6 +221,7 @@ def test_a_metric_that_stands_alone_is_in_the_title() -> None:
 
 def test_a_band_is_around_its_line_and_the_legend_has_the_drawn_marks() -> None:
     scores = pd.concat([tidy_scores(SCORES_OF_5 - i / 10, model=f"m{i}") for i in range(2)])
+    means = [(SCORES_OF_5 - i / 10).mean(axis=0) for i in range(2)]
     drawn = made("score_by_depth", {"scores": scores})
     (ax,) = drawn.figure.axes
     lines = [line for line in ax.lines if len(line.get_xdata()) == 3]
@@ -246,6 +247,17 @@ def test_a_band_is_around_its_line_and_the_legend_has_the_drawn_marks() -> None:
         assert {s.get_marker() for s in drawn_marks} == {marks[name].get_marker()}
         assert (marks[name].get_markerfacecolor() != "white") == filled
         assert {s.get_markersize() for s in drawn_marks} == {marks[name].get_markersize()}
+    outputs = [s.get_ydata()[0] for s in singles if s.get_markerfacecolor() == "white"]
+    assert outputs == pytest.approx([100 * model[-1] for model in means])
+
+
+def test_layers_above_their_control_have_the_legends_dot() -> None:
+    drawn = made("probes_by_depth", {"scores": made_up.probes()})
+    (legend,) = drawn.figure.legends
+    entries = {line.get_label(): line for line in legend.get_lines()}
+    dot = entries["above its control (adjusted p < .05)"]
+    dots = [line for ax in drawn.figure.axes for line in ax.lines if line.get_marker() == "o"]
+    assert {line.get_color() for line in dots} == {dot.get_color()}
 
 
 def test_an_interval_beyond_the_axis_has_an_arrow() -> None:

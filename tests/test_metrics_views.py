@@ -316,6 +316,9 @@ def test_dime_permutes_samples_under_paper_and_features_under_reference() -> Non
     shannon, collision = get("dime").on(layer)
     assert shannon.value == pytest.approx(dime(A, B), abs=1e-10)
     assert collision.value == pytest.approx(dime(A, B, 2.0), abs=1e-10)
+    other = Layer(Arrays(np.stack([A, A, B])), MetricsSettings(alphas=(1.0,), seed=1))
+    (of_other,) = get("dime").on(other)
+    assert of_other.value == pytest.approx(dime(A, B, seed=1), abs=1e-10) != shannon.value
     layer = Layer(Arrays(np.stack([A, A, B])), layer.settings, "reference")
     shannon, collision = get("dime").on(layer)
     A, B = (unit(view - view.mean(axis=0)) for view in (A, B))

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from layerwise.cli import app, runs
 from layerwise.config import Config
 from layerwise.run.plan import Plan
 from layerwise.run.resources import LONGEST, Requests
@@ -47,6 +49,22 @@ def test_requests_follow_the_size_of_the_model() -> None:
     large_first = asked.extract_priority("large", "c"), asked.evaluate_priority("large", "main")
     small_later = asked.extract_priority("small", "c"), asked.evaluate_priority("small", "main")
     assert all(15 <= s < b <= 16 for s, b in zip(small_later, large_first, strict=True))
+
+
+def test_each_checkpoint_is_downloaded_and_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the GPU that the command names is the one that the hours are of."""
+    source, steps = {"hub": "x/pythia-14m"}, ["step1", "step2", "main"]
+    one, three = (plan({"m": {"source": source, "revisions": r}}) for r in (steps[:1], steps))
+    rows = [Requests(planned).table(30).loc["m"] for planned in (one, three)]
+    for column in ("checkpoints", "GPU hours", "GB to download"):
+        assert rows[1][column] == pytest.approx(3 * rows[0][column]), column
+    assert rows[0]["GB to download"] == pytest.approx(2 * 14e6 / 1e9)
+    asked: list[float] = []
+    monkeypatch.setattr(runs, "_snakemake", lambda *_: one)
+    monkeypatch.setattr(Requests, "table", lambda _, tflops: asked.append(tflops) or [])
+    for options in (["--tflops", "60"], []):
+        assert CliRunner().invoke(app, ["plan", *options]).exit_code == 0
+    assert asked == [60, 30]
 
 
 def test_a_model_of_two_towers_has_a_size(tmp_path: Path) -> None:

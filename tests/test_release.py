@@ -215,6 +215,11 @@ def test_a_run_is_compared_with_the_published_numbers(tmp_path: Path) -> None:
     assert "largest 2.00 (STS12, layer 3)" in ran.output
     assert "best layer 17 at 51.9, layer 24 at 46.8" in ran.output
     assert len(pd.read_csv(tmp_path / "d.csv")) == 800
+    early = own.assign(revision="step1", main_score=0.25)
+    tables.write(tmp_path / "scores/pythia-410m/step1.parquet", early)
+    for revision, says in (("main", "layer 17 at 51.9"), ("step1", "layer 24 at 25.0")):
+        ran = CliRunner().invoke(app, [*command, "--revision", revision])
+        assert ran.exit_code == 0 and says in ran.output, ran.output
     with pytest.raises(LayerwiseError, match="did you mean 'Pythia-410m'"):
         published.read_scores("published", "pythia-411m")
 

@@ -32,6 +32,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
         "results": str(folder),
         "models": {"b": {"source": {"hub": "x/b"}}},
         "tasks": ["STS12", "STS13", "BIOSSES"],
+        "association": {"text_sources": {"task0": "journals of mine"}},
         "studies": {STUDY: {"kind": "score_by_depth"}},
     }
     plan = Plan(Config.of(given))
@@ -90,6 +91,7 @@ def test_the_page_says_what_was_run_and_names_each_figure_once(page: str) -> Non
     text = unescape(re.sub(r"<[^>]*>", " ", page))
     for words in ("0f0f0f0f0f0f", "bfloat16", "x/b", "layerwise 0.1.0", "Best layer", "Contents"):
         assert words in page
+    assert "journals of mine" in page, "the cluster that the config gives a task"
     assert "**" not in text and "`" not in text
     assert len(re.findall(r"<h3[^>]*>Mean task score by depth</h3>", page)) == 1
     downloads = re.findall(r'download="([^"]*)" href="([^"]{1,4})', page)

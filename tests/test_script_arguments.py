@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from helpers.scripts import script
 
@@ -16,7 +16,10 @@ from layerwise.run.results import Results
 
 CONFIG: dict[str, Any] = {
     "models": {"m": {"source": {"hub": "o/m"}, "tokens": ["all"]}},
-    "corpora": {"c": {"source": {"file": "c.txt"}}},
+    "corpora": {
+        "c": {"source": {"file": "c.txt"}, "token_states": True},
+        "t": {"source": {"task": "own"}},
+    },
     "tasks": {"own": {"file": "own.csv", "kind": "classification"}},
     "extract": {"sink_ratio": 7.0, "dtype": "bfloat16"},
     "scoring": {"threads": 3, "seed": 5},
@@ -24,24 +27,27 @@ CONFIG: dict[str, Any] = {
     "studies": {"s": {"kind": "layer_selection"}},
 }
 
+OWN_TEXTS = {"c": "own", "t": "own"}
+
 
 @pytest.fixture
 def arguments(monkeypatch: pytest.MonkeyPatch) -> Namespace:
     config = Config.of(CONFIG)
     monkeypatch.setattr(Results, "of_study", lambda _, __, table: table)
+    monkeypatch.setattr(Results, "read", lambda _, __, table: table)
     names = {"study": "s", "model": "m", "revision": "main", "corpus": "c"}
     files = dict.fromkeys(("output", "summary", "prompts", "views"), Path("x"))
     return Namespace(config=config, plan=Plan(config), key="k", threads=2, **names, **files)
 
 
-def seen_by(monkeypatch: pytest.MonkeyPatch, function: str) -> dict[str, Any]:
+def seen_by(monkeypatch: pytest.MonkeyPatch, function: str, answer: Any = None) -> dict[str, Any]:
     """What a function of the library is called with, once it is called."""
     seen: dict[str, Any] = {}
 
-    def record(*args: Any, **options: Any) -> pd.DataFrame:
+    def record(*args: Any, **options: Any) -> Any:
         seen.update(enumerate(args))
         seen.update(options)
-        return pd.DataFrame()
+        return answer
 
     monkeypatch.setattr(function, record)
     return seen
@@ -55,7 +61,7 @@ def test_selection_takes_directions_own_texts_and_seed(
         seen_by(monkeypatch, f"layerwise.{function}")
     script("select_layers").main(arguments)
     assert seen[2]["prompt_entropy"] == -1 and seen[2]["curvature"] is not None
-    assert seen["own_texts"] == {"c": "own"} and seen["seed"] == 4 and seen["prompts"] == "prompts"
+    assert seen["own_texts"] == OWN_TEXTS and seen["seed"] == 4 and seen["prompts"] == "prompts"
 
 
 def test_scoring_takes_sinks_precision_threads_and_keys(
@@ -68,3 +74,45 @@ def test_scoring_takes_sinks_precision_threads_and_keys(
     assert seen["threads"] == 2 and seen["scoring"].seed == 5
     assert seen["keys"] == arguments.plan.keys.scores("m", "main")
     assert list(seen[1]) == ["own"]
+
+
+def test_association_takes_the_texts_of_tasks(
+    arguments: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = seen_by(monkeypatch, "layerwise.association.table.associate")
+    seen_by(monkeypatch, "layerwise.io.tables.write")
+    script("associate_metrics").main(arguments)
+    assert seen[2].own_texts == OWN_TEXTS and seen[2].seed == 4
+
+
+def test_the_table_of_best_layers_takes_order_and_seed(
+    arguments: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = seen_by(monkeypatch, "layerwise.figures.report.first_table")
+    seen_by(monkeypatch, "layerwise.io.tables.write_csv")
+    script("find_best_layers").main(arguments)
+    assert seen[0] == "scores" and list(seen[1].models) == ["m"] and seen[2] == 4
+
+
+def test_the_explorer_takes_directions(
+    arguments: Namespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen = seen_by(monkeypatch, "layerwise.explore.gather")
+    seen_by(monkeypatch, "layerwise.explore.page.render", "")
+    arguments.output = tmp_path / "explore.html"
+    script("build_explorer").main(arguments)
+    assert seen[3] == {"prompt_entropy": -1} and seen[2] == arguments.output
+
+
+def test_an_extraction_takes_what_model_and_corpus_override(
+    arguments: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = seen_by(monkeypatch, "layerwise.activations.extract.extract")
+    corpus = Namespace(name="c", ids=["0"], views=[["a text"], ["a tuxt"]], hash="h")
+    seen_by(monkeypatch, "layerwise.corpora.prompts.read", corpus)
+    opened = seen_by(monkeypatch, "layerwise.run.script.open_model", nullcontext("model"))
+    script("extract_activations").main(arguments)
+    settings = seen["settings"]
+    assert settings.token_states and settings.tokens == ("all",) and settings.sink_ratio == 7
+    assert opened[3].dtype == "bfloat16" and seen["prompts"] == ["0"]
+    assert seen["attributes"] == {"key": "k", "corpus_sha256": "h", "n_views": 1}

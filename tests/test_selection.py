@@ -376,6 +376,18 @@ def test_unreliable_metrics_are_shown_and_have_no_say() -> None:
     assert (row["n_unreliable"], row["n_models"]) == (1, 0) and np.isnan(row["mean_regret"])
 
 
+def test_another_seed_resamples_otherwise() -> None:
+    rng = np.random.default_rng(0)
+    metrics = tidy_metrics({name: rng.normal(size=9) for name in DOWN_UP})
+    metrics["stderr"] = 1.0
+    scores = tidy_scores(np.full((2, 9), 0.5))
+    drawn = [
+        list(select_layers(metrics, scores, DOWN_UP, seed=seed)["unreliable"])
+        for seed in (0, 0, 1)
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
 # Best layers
 
 
