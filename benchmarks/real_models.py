@@ -59,7 +59,7 @@ def row_of(model: str, metrics: pd.DataFrame, scores: pd.DataFrame) -> dict[str,
 
     related = of_all_tasks(associate(plain, normed))
     related = related[(related["measure"] == "r") & (related["protocol"] != "baseline")]
-    above = related[related["association"].abs() > related["null95"]]
+    above = related[related["value"].abs() > related["null95"]]
     return {
         "model": model,
         "last_layer": int(best["last_layer"]),
