@@ -27,6 +27,7 @@ from layerwise.config.studies import Study
 from layerwise.figures import report
 from layerwise.figures.kinds import prompts
 from layerwise.figures.labels import MEASURES
+from layerwise.figures.panels import Look
 from layerwise.figures.render import Drawn, draw, plain, with_labels
 from layerwise.metrics.registry import directions
 from layerwise.names import Order
@@ -472,6 +473,22 @@ def test_a_bidirectional_model_has_no_prefixes() -> None:
     assert "bert (bidirectional)" in made("along_sequence", given).caption
     with refused("unsupported"):
         made("along_sequence", given, models=("bert", "nano-1m"))
+
+
+def test_the_legend_names_what_is_drawn() -> None:
+    drawn = made("bimodality", models=("nano-1m",), tokens=("all",))
+    one_mode = drawn.table.assign(p_adjusted=1.0)
+    look = Look(Study(kind="bimodality").all_roles(several_checkpoints=False), ["nano-1m"])
+    for table in (drawn.table, one_mode):
+        figure = prompts.plot_bimodality(table, look)
+        words = {text.get_text() for text in figure.legends[0].get_texts()}
+        split = (table.loc[table["what"] == "dip", "p_adjusted"] < 0.05).any()
+        assert ("more than one mode (adjusted p < .05)" in words) == split
+    drawn = made("scores_over_checkpoints", models=("nano-1m",), tokens=("all",))
+    words = {text.get_text() for text in drawn.figure.legends[0].get_texts()}
+    is_best = drawn.table["output_is_best"].astype(bool)
+    assert ("model output is best" in words) == is_best.any()
+    assert ("best layer" in words) == (~is_best).any()
 
 
 def test_an_unreliable_selection_is_marked() -> None:

@@ -132,7 +132,7 @@ def analyse(
     if plot is not None:
         from layerwise.api import plot as draw
 
-        draw(table, table["metric"].unique()).savefig(plot)
+        draw(table, list(table["metric"].unique())).savefig(plot)
 
 
 @app.command()

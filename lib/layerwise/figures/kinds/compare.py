@@ -253,12 +253,15 @@ def plot_scores_over_checkpoints(table: pd.DataFrame, look: Look) -> Figure:
     labels = {"score": "Layer", "lead": "Best layer less output (points)"}
     grid.label(marks.step_label(t["revision"]), labels)
     grid.bar(image, SCORE_AXIS, grid.row("score"))
+    is_best = table["output_is_best"].astype(bool)
     handles = [
-        marks.entry("best layer", **disc),
-        marks.entry("model output is best", **square),
         marks.entry("gain on the tasks that selected the layer", marker="o", markersize=3),
         marks.entry("gain on held-out tasks", linestyle="dashed"),
     ]
+    if is_best.any():
+        handles.insert(0, marks.entry("model output is best", **square))
+    if not is_best.all():
+        handles.insert(0, marks.entry("best layer", **disc))
     return grid.legend(handles).figure
 
 

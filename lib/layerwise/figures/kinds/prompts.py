@@ -103,10 +103,9 @@ def plot_bimodality(table: pd.DataFrame, look: Look) -> Figure:
         ax.set_xlim(-1.05, 1.05)
         ax.axvline(0, color=theme.GREY, linewidth=0.7, zorder=1)
         ax.set_xlabel(f"Cliff’s delta, layer {subset['layer'].iloc[0]}")
-    handles = [
-        marks.entry("mean over prompts", linewidth=1),
-        marks.entry("more than one mode (adjusted p < .05)", **SPLIT),
-    ]
+    handles = [marks.entry("mean over prompts", linewidth=1)]
+    if (table.loc[table["what"] == "dip", "p_adjusted"] < stats.ALPHA).any():
+        handles.append(marks.entry("more than one mode (adjusted p < .05)", **SPLIT))
     if names:
         handles.append(marks.entry("groups differ (adjusted p < .05)", **marks.dot()))
     return grid.legend(handles).figure
@@ -181,4 +180,4 @@ def plot_along_sequence(table: pd.DataFrame, look: Look) -> Figure:
         panel.ax.xaxis.set_major_formatter("{x:g}")
     grid.label("Tokens", marks.metric_axis)
     panels.depth_bar(grid)
-    return grid.figure
+    return grid.legend().figure
