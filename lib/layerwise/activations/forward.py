@@ -291,9 +291,13 @@ class FirstTokenAttention:
     def __exit__(self, *_: object) -> None:
         self._undo.close()
 
-    def _saw(self, _: nn.Module, __: Any, output: Any) -> None:
+    def _saw(self, module: nn.Module, _: Any, output: Any) -> None:
         weights = output[1] if isinstance(output, tuple) and len(output) > 1 else None
-        if isinstance(weights, Tensor) and weights.ndim == 4:
+        if not isinstance(weights, Tensor) or weights.ndim != 4:
+            return
+        # Hyper-connections mix streams by square matrices; compressed keys are no tokens.
+        mixes_streams = "HyperConnection" in type(module).__name__
+        if weights.shape[-1] == weights.shape[-2] and not mixes_streams:
             self._first[:] = [weights[..., 0].float()]
 
     def start(self) -> None:
