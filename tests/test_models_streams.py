@@ -174,8 +174,9 @@ def test_a_projection_behind_the_norm_is_part_of_the_readout(tmp_path: Path) -> 
     residual = lw.embed(str(tmp_path / "m"), TEXTS, readout="residual").values
     np.testing.assert_allclose(residual[1, 2, :32], layers[1][0].mean(0), atol=1e-5)
     assert not residual[..., 32:].any()
-    done = export(loaded, Recipe(1), tmp_path / "cut", TEXTS)
-    assert done.difference <= 1e-5
+    # Its config has settings by the number of a layer, which a cut does not keep.
+    with refused("unsupported"):
+        export(loaded, Recipe(1), tmp_path / "cut", TEXTS)
     tiny.extracted(loaded, tmp_path / "a.h5", TEXTS)
     with refused("unknown_name"):
         tiny.extracted(loaded, tmp_path / "b.h5", TEXTS, readout="final_norm")
