@@ -190,7 +190,9 @@ def request(method, *wanted, joining=None):
 def script(name, options):
     """The command of a job, which reads the config of the run."""
     path = os.path.relpath(ROOT / "scripts" / f"{name}.py")
-    command = f"python {shlex.quote(path)} --config {shlex.quote(str(config_file(config)))}"
+    command = (
+        f"python {shlex.quote(path)} --config {shlex.quote(str(config_file(config)))}"
+    )
     if STORAGE.is_remote:
         command += f" --results {shlex.quote(STORAGE.local(CONFIG.results))}"
     command = command.replace("{", "{{").replace("}", "}}")

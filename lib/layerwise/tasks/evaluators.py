@@ -38,7 +38,8 @@ def first_centres(X: Array, n_clusters: int, random_state: np.random.RandomState
     """Centres as `sklearn.cluster.kmeans_plusplus` draws them, shape (n_clusters, D)."""
     wide = X.astype(np.float64)
     if n_clusters < MANY:
-        return X[kmeans_plusplus(wide, n_clusters, random_state=random_state)[1]]
+        _, rows = kmeans_plusplus(wide, n_clusters, random_state=random_state)
+        return np.asarray(X[rows])
     norms = np.einsum("nd,nd->n", wide, wide)
     distances = wide @ wide.T
     distances *= -2
@@ -159,6 +160,8 @@ def candidates(task: Any, split: str, subset: str, recorder: Any) -> Candidates:
         rows = [row_of_document[name] for name in good if name in row_of_document]
         relevant.append(np.isin(ranked[-1], rows))
         n_relevant.append(len(good))
-    rows = [np.unique([row_of_query[name] for name in names]) for names in names_of.values()]
+    queries = [np.unique([row_of_query[name] for name in names]) for names in names_of.values()]
     documents = [texts[number] for number in order]
-    return Candidates(split, subset, list(distinct), documents, rows, ranked, relevant, n_relevant)
+    return Candidates(
+        split, subset, list(distinct), documents, queries, ranked, relevant, n_relevant
+    )

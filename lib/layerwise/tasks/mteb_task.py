@@ -112,7 +112,8 @@ class MtebTask(Task):
                 warnings.simplefilter("ignore")
                 try:
                     if places and is_ranked_here(self.task):
-                        selection = candidates(self.task, *places, recorder)
+                        split, subset = places
+                        selection = candidates(self.task, split, subset, recorder)
                         # The data of MindSmallReranking take gigabytes, and are not needed.
                         _loaded.cache_clear()
                     else:
@@ -373,7 +374,7 @@ def quick(task: Any, *, sub_scores: bool) -> Iterator[Any]:
         if not sub_scores and is_classification and task.metadata.main_score == "accuracy":
             fast._calculate_scores = _accuracy
         elif not sub_scores and not task.metadata.main_score.startswith("nAUC"):
-            abstention = patch.object(retrieval_metrics, "evaluate_abstention", lambda *_: {})
+            abstention: Any = patch.object(retrieval_metrics, "evaluate_abstention", lambda *_: {})
             patches.enter_context(abstention)
         yield fast
 
