@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -265,6 +267,35 @@ def test_rows_that_share_a_text_or_a_group_are_linked(tmp_path: Path) -> None:
     task = LabelledEntry(file=str(tmp_path / "l.csv"), kind="classification", group="by")
     groups = labelled.read(task).groups
     assert groups[0] == groups[1] == groups[2] == groups[3] != groups[4]
+
+
+@pytest.mark.parametrize(
+    ("written", "code"),
+    [([1, 1.0, "1"], ""), (["a", "a "], "duplicate"), ([1.0, None], "missing")],
+)
+def test_a_group_is_one_however_it_is_written(
+    written: list[Any], code: str, tmp_path: Path
+) -> None:
+    """Else rows of one author would be trained and tested on."""
+    path, n = tmp_path / "l.jsonl", len(written)
+    rows = [{"text": f"t {k}", "label": f"{k % 2}", "by": f"x{k}"} for k in range(60)]
+    for row, by in zip(rows, written, strict=False):
+        row["by"] = by
+    path.write_text("\n".join(map(json.dumps, rows)))
+    task = LabelledEntry(file=str(path), kind="classification", group="by")
+    if code:
+        with refused(code):
+            labelled.read(task)
+    else:
+        assert len(set(labelled.read(task).groups[:n])) == 1
+
+
+@pytest.mark.parametrize("odd", [True, np.bool_(False), pd.Timestamp("2024-01-01"), "2024-01-01"])
+def test_truth_values_and_dates_are_no_numbers_of_a_scale(odd: Any) -> None:
+    with refused("wrong_type"):
+        probes.numbers([*np.arange(30.0), odd])
+    mixed = [1, 2.5, "3", Decimal("4.5")] * 5
+    assert probes.numbers(mixed).tolist() == [1, 2.5, 3, 4.5] * 5
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from layerwise.corpora.prompts import media_of, read_corpus
 from layerwise.corpora.sources import read_rows
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.tasks import measures, probes
-from layerwise.tasks.labels import describe_labels, read_tagged
+from layerwise.tasks.labels import class_names, describe_labels, is_missing, read_tagged
 from layerwise.tasks.probes import Split
 from layerwise.tasks.results import Score
 from layerwise.tasks.task import Task, Unit, Vectors, keep_data, normalized
@@ -205,13 +205,14 @@ def _read_texts(task: LabelledEntry, path: Path) -> Labels:
     else:
         labels = probes.numbers(values)
     group = frame[task.group].tolist() if task.group else []
-    if None in group:
-        raise LayerwiseError(
-            f"Column {task.group!r}, {places[group.index(None)]}: no group is given; fill the row "
-            "or leave it out.",
-            code="missing",
-        )
-    groups = _linked(texts, list(map(str, group)))
+    for where, value in zip(places, group, strict=False):
+        if is_missing(value):
+            raise LayerwiseError(
+                f"Column {task.group!r}, {where}: no group is given; fill the row or leave it "
+                "out.",
+                code="missing",
+            )
+    groups = _linked(texts, class_names(group, "group"))
     return Labels(task.kind, texts, labels, groups, task.seed, names=classes)
 
 

@@ -75,8 +75,8 @@ def kind_of_labels(labels: Iterable[object], *, in_text: bool = False) -> str:
     return "classification" if is_whole and repeats else "regression"
 
 
-def class_names(labels: Sequence[object]) -> list[str]:
-    """The name of the class that each label stands for.
+def class_names(labels: Sequence[object], what: str = "label") -> list[str]:
+    """The name of the class that each label stands for, or of the group.
 
     Raises
     ------
@@ -86,15 +86,15 @@ def class_names(labels: Sequence[object]) -> list[str]:
     for row, label in enumerate(labels):
         if isinstance(label, list | tuple | set | Mapping | np.ndarray | bytes):
             raise LayerwiseError(
-                f"Label {row} (from 0) is {label!r:.40}, of type {type(label).__name__}; a class "
-                "is a text, a number or true or false. Give each row one.",
+                f"The {what} of row {row} (from 0) is {label!r:.40}, of type "
+                f"{type(label).__name__}; give each row a text, a number or true or false.",
                 code="wrong_type",
             )
     names = [_name(label) for label in labels]
     lowered = {name.lower() for name in names}
     if lowered & {"true", "false"} and lowered <= set(TRUTH):
         names = [TRUTH[name.lower()] for name in names]
-    _check_alike(set(names))
+    _check_alike(set(names), what)
     return names
 
 
@@ -107,7 +107,7 @@ def _name(label: object) -> str:
     return str(int(Decimal(str(label)))) if "." in text or "e" in text else str(label).lstrip("+")
 
 
-def _check_alike(names: Iterable[str]) -> None:
+def _check_alike(names: Iterable[str], what: str) -> None:
     """Refuse names that differ in blanks or format alone; warn of those that differ in case."""
     by_form: dict[object, str] = {}
     by_case: dict[str, str] = {}
@@ -117,13 +117,13 @@ def _check_alike(names: Iterable[str]) -> None:
         other = by_form.setdefault(float(form) if digits else form, name)
         if other != name:
             raise LayerwiseError(
-                f"The labels {other!r} and {name!r} differ only in how they are written, and "
-                "would be two classes; write one of them.",
+                f"The {what}s {other!r} and {name!r} differ only in how they are written, and "
+                "would be two; write one of them.",
                 code="duplicate",
             )
         other = by_case.setdefault(form.casefold(), name)
         if other != name:
-            log.warning("The labels %r and %r are two classes; they differ in case", other, name)
+            log.warning("The %ss %r and %r are two; they differ in case", what, other, name)
 
 
 def is_missing(label: object) -> bool:

@@ -23,6 +23,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -114,7 +116,14 @@ def numbers(labels: Sequence[object] | pd.Series) -> Array:
         If one is missing or not a finite number, or all are the same.
     """
     series = _checked(labels)
-    values = pd.to_numeric(series, errors="coerce").to_numpy(float)
+    # pandas would make numbers of truth values and of dates, too.
+    plain = [
+        label
+        if isinstance(label, str | Real | Decimal) and not isinstance(label, bool | np.bool_)
+        else None
+        for label in series
+    ]
+    values = pd.to_numeric(pd.Series(plain, dtype=object), errors="coerce").to_numpy(float)
     if not np.isfinite(values).all():
         row = int(np.isfinite(values).argmin())
         raise LayerwiseError(
