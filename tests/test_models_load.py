@@ -356,6 +356,25 @@ def test_broken_folders(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "quantisation",
+    [
+        {"quant_method": "bitsandbytes", "load_in_4bit": True},
+        {"quant_method": "gptq", "bits": 4, "group_size": 128},
+        {"quant_method": "awq", "bits": 4, "group_size": 128},
+    ],
+    ids=lambda given: given["quant_method"],
+)
+def test_quantised_folders_are_said_to_be_quantised(
+    llama: Path, tmp_path: Path, quantisation: dict[str, Any]
+) -> None:
+    folder = tmp_path / "m"
+    shutil.copytree(llama, folder)
+    changed(folder, "config.json", quantization_config=quantisation)
+    with pytest.raises(LayerwiseError, match=r"quantised .* name the model that it was made from"):
+        loaded(folder)
+
+
 @pytest.mark.parametrize("family", tiny.families(["bert", "gpt2", "t5"]))
 def test_a_tokenizer_made_up_for_want_of_files_is_refused(family: str, tmp_path: Path) -> None:
     folder = tiny.save(family, tmp_path / "m")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 import yaml
 from conftest import ROOT
 from helpers import tiny
@@ -13,6 +15,7 @@ from helpers.project import Project
 
 from layerwise.config import Config, read_config
 from layerwise.run.plan import Plan
+from quickstart import __main__ as commands
 from quickstart.nano import MODELS, Nano, train
 
 RULES = """
@@ -105,3 +108,20 @@ def test_a_step_has_the_same_weights_whatever_else_is_saved(
     assert again[0] == history[1]
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("a2", "b2")]
     assert weights[0] == weights[1]
+
+
+def test_training_is_on_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More would add numbers in another order: other weights on another machine."""
+    threads: list[int] = []
+    monkeypatch.setattr("quickstart.wikipedia.read_paragraphs", lambda _: [])
+    monkeypatch.setattr(
+        "quickstart.nano.train", lambda *_: threads.append(torch.get_num_threads()) or []
+    )
+    output, before = [tmp_path / "step1", tmp_path / "losses.csv"], torch.get_num_threads()
+    (tmp_path / "step1").mkdir()
+    try:
+        torch.set_num_threads(2)
+        commands.train(Namespace(model=next(iter(MODELS)), texts="", output=output, key="k"))
+    finally:
+        torch.set_num_threads(before)
+    assert threads == [1]
