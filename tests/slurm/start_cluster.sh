@@ -72,6 +72,7 @@ END
 
 if ! munge -n >/dev/null 2>&1; then
     runuser -u munge -- munged --force
+    cp /run/munge/munged.pid "$STATE/munged.pid" # stop_cluster.sh stops this one alone
 fi
 slurmctld -c
 node=1

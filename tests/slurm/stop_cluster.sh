@@ -14,7 +14,7 @@ for file in "$STATE"/*.pid; do
     pid=$(cat "$file")
     # A pid file may outlive its process, and the pid may be another's by now.
     case $(cat "/proc/$pid/comm" 2>/dev/null || true) in
-        slurmctld | slurmd) kill -9 "$pid" 2>/dev/null || true ;;
+        slurmctld | slurmd | munged) kill -9 "$pid" 2>/dev/null || true ;;
     esac
     rm -f "$file"
 done
