@@ -331,3 +331,13 @@ def test_selectors_compared(of: str) -> None:
     page, rows = (ROOT / DETAILS).read_text(encoding="utf-8"), selector_rows(of)
     assert len(rows) >= 10
     assert [row for row in rows if row not in page] == []
+
+
+def test_findings_have_the_table_of_language_models_and_stay_short() -> None:
+    page = (ROOT / "FINDINGS.md").read_text(encoding="utf-8")
+    assert len(page) < 12_000
+    table = pd.read_csv(ROOT / "docs" / "real_models.csv")
+    for label, column in (("output", "output"), ("middle layer", "middle")):
+        assert f"| {label} | {' | '.join(table[column].map(points))} |" in page
+    cells = table["n_above_null"].astype(str) + " of " + table["n_related"].astype(str)
+    assert f"| metrics above the null level | {' | '.join(cells)} |" in page
