@@ -583,6 +583,27 @@ def test_several_layers_of_a_model(folder: Path, tmp_path: Path) -> None:
     assert status == 1 and "--layers needs --labels" in said
 
 
+def test_layers_together_are_scaled_as_the_models_embeddings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer import modules
+
+    seen: list[bool] = []
+
+    def several_of(*given: Any, normalize: bool = False) -> Any:
+        seen.append(normalize)
+        return compare_several(*given, normalize=normalize)
+
+    monkeypatch.setattr("layerwise.choosing.compare_several", several_of)
+    texts, labels = tiny.texts(60), [n % 2 for n in range(60)]
+    chain = [modules.Transformer(str(tiny.save("bert", tmp_path / "bert"))), modules.Pooling(32)]
+    for further in ([], [modules.Normalize()]):
+        embedder = SentenceTransformer(modules=[*chain, *further], device="cpu")
+        choose(embedder, texts, labels, layers=2)
+    assert seen == [False, True]
+
+
 def test_the_printed_command_exports_what_was_scored(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
