@@ -254,6 +254,34 @@ def test_rare_classes_have_a_score_that_the_majority_does_not_fool(
         lw.choose(folder, texts, labels, score="r2" if kind == "classes" else "auroc")
 
 
+def test_a_test_set_of_another_source(folder: Path, tmp_path: Path) -> None:
+    """Probes are trained on all labelled rows and see no test row."""
+    texts = list(dict.fromkeys(tiny.texts(200)))[:160]
+    labels = ["long" if len(text) > 80 else "short" for text in texts]
+    rows = pd.DataFrame({"text": texts, "label": labels})
+    rows[:80].to_csv(tmp_path / "l.csv", index=False)
+    rows[80:].to_csv(tmp_path / "t.csv", index=False)
+    status, said = run(folder, "--labels", tmp_path / "l.csv", "--test", tmp_path / "t.csv")
+    assert status == 0, said
+    assert "; to test: 80 of 80 labelled rows, classification: 2 classes" in said
+    assert "By cross-validation on the labelled rows it scores" in said and " of 4, where" in said
+    data, test = (
+        inputs.read_labels(inputs.task_of(tmp_path / f), 1000)[0] for f in ("l.csv", "t.csv")
+    )
+    both = data.with_test(test)
+    (split,) = both.splits
+    assert split.test.tolist() == [*range(80, 160)]
+    assert sorted(split.fitted) == [*range(80)], "all labelled rows train"
+    names = [both.names[number] for number in both.labels]
+    assert names == labels, "classes have the numbers of the labelled rows"
+    for change, code in (({"label": "none"}, "mismatch"), ({"text": texts[0]}, "duplicate")):
+        odd = rows[80:].copy()
+        odd.iloc[:9, odd.columns.get_loc(*change)] = [*change.values()] * 9
+        odd.to_csv(tmp_path / "odd.csv", index=False)
+        with refused(code):
+            data.with_test(inputs.read_labels(inputs.task_of(tmp_path / "odd.csv"), 1000)[0])
+
+
 def test_pairs_are_known_by_their_columns(folder: Path, tmp_path: Path) -> None:
     texts = tiny.texts(60)
     pairs = pd.DataFrame({"first": texts[:30], "second": texts[30:], "score": np.arange(30.0)})

@@ -38,6 +38,7 @@ def choose(
     layers: int | None = None,
     significant: bool = False,
     score: str | None = None,
+    test: Labels | None = None,
     kind: str | None = None,
     part: Mapping[str, Any] | None = None,
     column: str | None = None,
@@ -65,6 +66,9 @@ def choose(
     score : str, optional
         Score of the layers, of `layerwise.tasks.measures`; by default accuracy, R² or Spearman's
         correlation, and AUROC if 80% of the rows are of one class.
+    test : Labels, optional
+        Labelled rows of another source (`layerwise.choosing.inputs.read_labels`): probes are
+        trained on the labels and scored on these, and the answer is by these scores.
     kind : {'classification', 'regression'}, optional
         Kind of the labels; by default classes, unless they are more than 20 numbers that are not
         whole or hardly repeat.
@@ -98,6 +102,7 @@ def choose(
     of_labels = {
         "significant": significant,
         "score": score,
+        "test": test,
         "layers": layers,
         "within": within,
         "part": part,
@@ -111,6 +116,7 @@ def choose(
             check_name(f"score of {data.kind}", score, measures.OF_KIND[data.kind])
         usual = measures.default(data.kind, data.labels)
         data = replace(with_copies_together(data)[0], measure=score or usual)
+        labelled, data = data, data if test is None else data.with_test(test)
     elif name := next((n for n, v in of_labels.items() if v not in (None, False)), ""):
         raise LayerwiseError(f"{name} needs labels; give --labels.", code="conflict")
     with open_model(
@@ -131,7 +137,10 @@ def choose(
         options: Any = {"significant": significant, "measure": data.measure}
         choice = choose_by_scores(scores, data.kind, tokens, within, **options)
         rows = f"Read {data.described(len(data.labels))}."
-        reason = choice.reason + why_score(data, score)
+        reason = choice.reason + why_score(labelled, score)
+        if test is not None:
+            crossed = score_labels(loaded, labelled, tokens, threads, part=part)
+            reason += ranks_in_both(choice, choose_by_scores(crossed, data.kind, **options))
         choice = replace(choice, rows=rows, reason=reason, pooling=loaded.embedder.pooling)
         if layers is None:
             return choice
@@ -157,4 +166,16 @@ def why_score(data: Labels, score: str | None) -> str:
     return (
         f" Scored by {measures.NAMES[data.measure]}, because guessing the largest class has an "
         f"accuracy of {share:.2f} (--score accuracy scores by that)."
+    )
+
+
+def ranks_in_both(choice: Choice, of_labels: Choice) -> str:
+    """How far layers rank differently on test rows of another source and on the labelled rows."""
+    scores, others = choice.table["score"], of_labels.table["score"]
+    rank, n = int(others.rank(ascending=False, method="min")[choice.layer]), len(scores)
+    rho = scores.corr(others, method="spearman")
+    return (
+        f" By cross-validation on the labelled rows it scores {others[choice.layer]:.2f} and "
+        f"ranks {rank} of {n}, where layer {of_labels.layer} would be chosen; the rank "
+        f"correlation of layers between both is {rho:.2f}."
     )

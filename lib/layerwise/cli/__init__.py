@@ -193,6 +193,13 @@ def choose(
             "rows are of one class, r2)."
         ),
     ] = None,
+    test: Annotated[
+        Path | None,
+        Option(
+            help="With --labels: labelled rows of another source, with the same columns. Probes "
+            "are trained on --labels and scored on these."
+        ),
+    ] = None,
     layers: Annotated[
         int | None,
         Option(
@@ -222,7 +229,13 @@ def choose(
 
     Example: layerwise choose HuggingFaceTB/SmolLM2-135M --labels reviews.csv
     """
-    with_labels = {"within": within, "layers": layers, "significant": significant, "score": score}
+    with_labels: dict[str, Any] = {
+        "within": within,
+        "layers": layers,
+        "significant": significant,
+        "score": score,
+    }
+    with_labels |= {"test": test}
     for name, value in with_labels.items():
         if value not in (None, False) and labels is None:
             raise LayerwiseError(f"--{name} needs --labels.", code="conflict")
@@ -261,6 +274,14 @@ def choose(
         task = inputs.task_of(labels, text or (), label, seed, kind)
         data, n = inputs.read_labels(task, sample)
         used = data.described(n)
+    test_rows = None
+    if test is not None:
+        test_task = inputs.task_of(test, text or (), label, seed, kind)
+        test_rows, n = inputs.read_labels(test_task, sample)
+        used += f"; to test: {test_rows.described(n)}"
+    if labels is not None:
+        say(f"Read {used}.")
+        used = ""
     torch.set_num_threads(threads)
     options: dict[str, Any] = {"max_length": max_length, "revision": revision, "dtype": dtype}
     choice = choosing.choose(
@@ -271,13 +292,11 @@ def choose(
         layers=layers,
         significant=significant,
         score=score,
+        test=test_rows,
         device=device,
         threads=threads,
         **options,
     )
-    if labels is not None:
-        say(f"Read {used}.")
-        used = ""
     about = [model, *filter(None, [used, choice.score]), f"tokens: {choice.tokens}"]
     say(choice.advice, choice.reason, f"({', '.join(about)})")
     if verbose:

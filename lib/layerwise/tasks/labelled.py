@@ -71,6 +71,8 @@ class Labels(Task):
         Whether its scores have the vectors that they are of.
     measure : str
         Name of the score, of `layerwise.tasks.measures`; by default the kind's first.
+    n_tested : int
+        If not 0, probes are trained on all rows but the last ones, so many, and tested on those.
     """
 
     kind: str
@@ -82,11 +84,54 @@ class Labels(Task):
     names: tuple[str, ...] = ()
     keep_vectors: bool = False
     measure: str = ""
+    n_tested: int = 0
 
     @cached_property
     def splits(self) -> list[Split]:
         """Rows that probes are trained and tested on; raises as `probes.splits`."""
-        return probes.splits(self.labels, self.groups, self.seed)
+        if not self.n_tested:
+            return probes.splits(self.labels, self.groups, self.seed)
+        n = len(self.labels) - self.n_tested
+        split = probes.splits(self.labels[:n], self.groups[:n], self.seed)[0]
+        train = np.sort(np.concatenate([split.train, split.test]))
+        return [Split(train, split.validation, np.arange(n, len(self.labels)))]
+
+    def with_test(self, test: Labels) -> Labels:
+        """Rows to train on, followed by rows of another source to test on.
+
+        Raises
+        ------
+        LayerwiseError
+            If the kinds differ, or a class or a text of the test rows makes no sense there.
+        """
+        if self.kind != test.kind or self.kind not in ("classification", "regression"):
+            raise LayerwiseError(
+                f"A test set of another source takes classes or numbers of texts in both files, "
+                f"got {self.kind} and {test.kind} (--kind says how labels are read).",
+                code="mismatch",
+            )
+        if unknown := set(test.names) - set(self.names):
+            raise LayerwiseError(
+                f"The test rows have classes that the labels lack: {', '.join(sorted(unknown))}.",
+                code="mismatch",
+            )
+        labels = test.labels
+        if self.names:
+            labels = np.array([self.names.index(test.names[number]) for number in labels])
+        seen = set(self.texts[0])
+        if n_seen := sum(text in seen for text in test.texts[0]):
+            raise LayerwiseError(
+                f"{n_seen} of {len(labels)} test rows have a text of the labelled rows, which "
+                "probes would know; leave them out.",
+                code="duplicate",
+            )
+        return replace(
+            self,
+            texts=[self.texts[0] + test.texts[0]],
+            labels=np.concatenate([self.labels, labels]),
+            groups=[*self.groups, *(("test", group) for group in test.groups)],
+            n_tested=len(labels),
+        )
 
     def check_splits(self) -> None:
         """Refuse rows that cannot be split, as `probes.splits`; nothing is trained on pairs."""
