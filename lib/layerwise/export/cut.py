@@ -328,8 +328,6 @@ def _cut(loaded: LoadedModel, n_blocks: int) -> nn.Module:
     for key, value in config.to_dict().items():
         if isinstance(value, list) and len(value) == whole and key != "architectures":
             setattr(config, key, [*value, value[-1]][:n_blocks])
-        if isinstance(value, dict) and value and all(str(number).isdigit() for number in value):
-            setattr(config, key, {k: v for k, v in value.items() if int(k) < n_blocks})
     return model
 
 
