@@ -30,7 +30,7 @@ RULES += ["curvature", "anisotropy", "infonce", "dime"]
 
 def read(folder: Path, model: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Metrics of a model, and its scores with the text sources of their tasks."""
-    metrics = pd.read_parquet(next((folder / "metrics" / model).rglob("*.parquet")))
+    metrics = pd.read_parquet(folder / "metrics" / model / "main" / "wikipedia.parquet")
     scores = pd.read_parquet(folder / "scores" / model / "main.parquet")
     scores = scores[scores["task"].isin(PRESET["tasks"])]
     scores = name_readouts(with_text_sources(scores, PRESET["association"]["text_sources"]))
