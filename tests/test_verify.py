@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pandas as pd
 from helpers import tiny
+from helpers.scripts import script
 from typer.testing import CliRunner
 
 from layerwise.cli import app
 from layerwise.models import verify
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_the_command_says_what_it_measured_and_writes_the_table(tmp_path: Path) -> None:
@@ -41,3 +44,15 @@ def test_layers_that_differ_are_counted(tmp_path: Path) -> None:
     assert row["hidden_states"] != "4 of 4" and row["output_difference"] < 1e-5
     mamba = verify.verify(tiny.save("mamba", tmp_path / "mamba"), weights="random")
     assert mamba["hidden_states"] == "3 of 4"
+
+
+def test_page_and_table_agree_and_have_every_family() -> None:
+    page = script("verified", ROOT / "docs")
+    text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    assert page.BEGIN + page.rendered() + page.END in text, "run python docs/verified.py none"
+    rows = pd.read_csv(ROOT / "docs" / "verified.csv", dtype=str).fillna("")
+    random = rows[rows["weights"] == "random"].set_index("model")
+    assert set(random.index) == set(page.SAVES)
+    assert set(random.index[random["refused"] != ""]) == set(tiny.OTHER)
+    read = random[random["refused"] == ""]
+    assert (read["output_difference"].astype(float) <= verify.EQUAL).all()
