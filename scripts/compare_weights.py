@@ -21,7 +21,8 @@ COLUMNS = ["model", "revision", "dtype", "weights_sha256"]
 
 def main(arguments: script.Arguments) -> None:
     """Read the hashes, warn of equal ones, write the table."""
-    weights = compare(map(Path, arguments.plan.swept_tables))
+    plan = arguments.plan
+    weights = compare(Path(plan.facts_tables[point]) for point in plan.swept)
     tables.write_csv(arguments.output, weights, arguments.key)
 
 

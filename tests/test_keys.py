@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -11,6 +12,8 @@ from unittest.mock import MagicMock
 import pytest
 
 from layerwise.config import Config
+from layerwise.metrics import registry
+from layerwise.run.keys import SEQUENCE
 from layerwise.run.plan import Plan
 from layerwise.run.snakemake import Storage
 
@@ -206,3 +209,31 @@ def test_files_of_other_versions_are_made_anew_by_their_rule() -> None:
     assert "(2 of published: numpy 1.0, 1 of figure: mteb 1.0)" in warning
     assert warning.endswith("run with -R import_published figure.")
     assert storage.warning() == ""
+
+
+def test_a_metrics_own_key_follows_its_formula_settings_and_orders() -> None:
+    def of_metrics(**settings: Any) -> dict[str, str]:
+        given = copy.deepcopy(CONFIG) | {"metrics": settings}
+        return Plan(Config.of(given)).keys.of_metrics("m", "main", "c")
+
+    before = of_metrics()
+
+    def changed(**settings: Any) -> set[str]:
+        after = of_metrics(**settings)
+        return {name for name in after if after[name] != before[name]}
+
+    assert changed(metrics=["rankme", "dime"]) == set()
+    assert changed(settings={"infonce": {"temperature": 0.5}}) == {"infonce", "infonce_mi_bound"}
+    assert changed(settings={"infonce": {}}) == set()
+    orders = {"dataset_entropy", "dime", "lidar", "prompt_entropy", SEQUENCE}
+    assert changed(alphas=[1.0]) == orders
+    assert changed(normalizations=["logD"]) == orders | {"curvature"}
+    assert changed(seed=1) == before.keys() - {SEQUENCE}
+
+
+def test_directions_are_in_the_keys_of_what_uses_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = keys()
+    corrected = registry.all_metrics() | {"rankme": replace(registry.get("rankme"), direction=-1)}
+    monkeypatch.setattr(registry, "all_metrics", lambda: corrected)
+    after = keys()
+    assert {n for n in before if before[n] != after[n]} == {"select", "figure", "explore"}

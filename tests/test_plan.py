@@ -85,6 +85,6 @@ def test_ten_thousand_checkpoints_are_planned_in_linear_time() -> None:
     steps = [f"step{n}" for n in range(10_000)]
     many = plan({"m": {"source": {"hub": "x/m-1b"}, "revisions": steps}})
     start = time.process_time()
-    assert len(many.swept_tables) == len(many.score_files) == len(many.tasks) == len(steps)
+    assert len(many.swept) == len(many.score_files) == len(many.tasks) == len(steps)
     many.keys.explore()
     assert time.process_time() - start < 5

@@ -6,16 +6,19 @@ import ast
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 import yaml
+from conftest import ROOT
 from helpers.project import Project, assert_drawn_alike
 from helpers.refused import refused
 
@@ -345,3 +348,136 @@ def test_a_config_edited_while_a_job_waits(done: Project) -> None:
     assert "n: 2" in (done.folder / "config.yaml").read_text()
     assert tables.facts(made)["key"] == before
     assert len(pd.read_parquet(made)) == rows
+
+
+def test_a_metric_more_or_less_is_computed_alone(done: Project) -> None:
+    path = "results/metrics/first/main/mine.parquet"
+    table = done.folder / path
+    stored = pd.read_parquet(table)
+    marked = stored.assign(value=stored["value"].where(stored["metric"] != "curvature", 7.0))
+    tables.write(table, marked, **tables.facts(table))
+    done.config["metrics"]["metrics"] = ["prompt_entropy", "rankme", "curvature", "infonce"]
+    done.write()
+    done.snakemake(path)
+    more = pd.read_parquet(table)
+    assert set(more["metric"]) == {*stored["metric"], "rankme"}
+    assert (more.loc[more["metric"] == "curvature", "value"] == 7.0).all()
+    assert done.jobs(path) == {}
+    # Without a metric, its rows are dropped, and no activations are needed.
+    for study in ("both", "sweep"):
+        done.config["studies"][study]["metrics"] = ["prompt_entropy"]
+    done.config["metrics"]["metrics"] = ["prompt_entropy", "rankme", "infonce"]
+    done.config["extract"]["keep_activations"] = False
+    done.write()
+    shutil.rmtree(done.folder / "results/activations")
+    assert done.jobs(path) == {"metrics": 1}
+    done.snakemake(path)
+    less = pd.read_parquet(table)
+    assert set(less["metric"]) == {"prompt_entropy", "rankme", "infonce"}
+    # Computed at once, the tables are equal, and in the same order.
+    names = [table, table.with_suffix(".prompts.parquet"), table.with_suffix(".positions.parquet")]
+    before = [pd.read_parquet(name) for name in names]
+    assert done.jobs(path, "-R", "metrics") == {"extract": 1, "metrics": 1}
+    done.snakemake(path, "-R", "metrics")
+    for name, frame in zip(names, before, strict=True):
+        pd.testing.assert_frame_equal(pd.read_parquet(name), frame)
+
+
+def test_a_failed_job_leaves_the_finished_files(done: Project) -> None:
+    results = done.folder / "results"
+    files = [
+        results / f"{name}.parquet" for name in ("metrics/first/main/mine", "scores/first/main")
+    ]
+    files.append(results / "activations/first/main/mine.h5")
+    before = [file.read_bytes() for file in files]
+    scripts = ("extract_activations", "compute_metrics", "evaluate_model")
+    for name in scripts:
+        file = done.folder / "scripts" / f"{name}.py"
+        file.write_text(
+            file.read_text().replace(
+                "\n    script.run(", "\n    raise SystemExit(3)\n    script.run("
+            )
+        )
+    done.config["models"]["first"]["max_length"] = 9
+    done.config["metrics"]["seed"] = 3
+    done.write()
+    for wanted in ("activations/first/main/mine.h5", "scores/first/main.parquet"):
+        assert "Error in rule" in done.snakemake(f"results/{wanted}", check=False)
+    assert [file.read_bytes() for file in files] == before
+    del done.config["models"]["first"]["max_length"], done.config["metrics"]["seed"]
+    done.write()
+    assert done.jobs() == {}, "the record of the failed job decides nothing"
+
+
+CHANGES = {
+    "`extract: {threads, batch_tokens, device, keep_activations}`": {
+        "extract": {"threads": 2, "batch_tokens": 99, "keep_activations": False}
+    },
+    "`scoring: {threads, parts, waiting_gb}`": {
+        "scoring": {"threads": 2, "parts": 2, "waiting_gb": 1}
+    },
+    "the order of metrics, tokens, poolings or tasks": {
+        "metrics": {"metrics": ["infonce", "curvature", "prompt_entropy"]}
+    },
+    "a metric more": {
+        "metrics": {"metrics": ["prompt_entropy", "curvature", "infonce", "rankme"]}
+    },
+    "a metric less": {
+        "metrics": {"metrics": ["prompt_entropy", "curvature"]},
+        "studies": {"both": {"metrics": ["curvature"]}},
+    },
+    "a setting or the formula of a metric": {
+        "metrics": {"settings": {"infonce": {"temperature": 0.5}}}
+    },
+    "a task more": {"tasks": {"again": {"file": "again.csv", "kind": "classification"}}},
+    "a task less": {"tasks": {"topic": None}},
+    "a checkpoint more": {"models": {"second": {"revisions": ["step0", "step1", "step2"]}}},
+    "a setting of a model": {"models": {"first": {"max_length": 9}}},
+    "a token selection more": {"extract": {"tokens": ["all", "drop_first"]}},
+    "a pooling or readout more": {"scoring": {"poolings": ["mean", "max"]}},
+    "another sample of a corpus": {"corpora": {"mine": {"sample": {"n": 30}}}},
+    "other views of a corpus": {"corpora": {"mine": {"views": {"n": 3}}}},
+    "`association`, or a metric's direction": {"association": {"seed": 3}},
+    "a study more, or other words": {
+        "studies": {"more": {"kind": "metrics_by_depth", "models": ["first"]}}
+    },
+}
+
+
+def changed(config: Any, change: dict[str, Any]) -> Any:
+    """A config with some keys changed; None removes one."""
+    if not isinstance(config, dict):
+        return change
+    merged = config | {
+        key: changed(config.get(key), value) if isinstance(value, dict) else value
+        for key, value in change.items()
+    }
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+def test_the_page_says_which_jobs_a_change_runs(done: Project) -> None:
+    page = (ROOT / "docs/cluster.md").read_text()
+    table = page.partition("| change | jobs |")[2].partition("\n\n")[0].splitlines()[2:]
+    rows = {row.split(" | ")[0].strip("| "): row.split(" | ")[1].strip(" |") for row in table}
+    assert rows.keys() == CHANGES.keys()
+    shutil.copy(done.folder / "topic.csv", done.folder / "again.csv")
+    costly = {"corpus", "views", "extract", "metrics", "evaluate", "evaluate_part"}
+    config = done.config
+    config["tasks"]["other"] = {"file": "again.csv", "kind": "classification"}
+    done.write()
+    done.snakemake()
+    for change, jobs in rows.items():
+        done.config = changed(config, CHANGES[change])
+        done.write()
+        assert done.jobs().keys() & costly == costly & {*re.findall("`(\\w+)`", jobs)}, change
+    done.config = changed(
+        config, CHANGES["a metric more"] | {"extract": {"keep_activations": False}}
+    )
+    done.write()
+    shutil.rmtree(done.folder / "results/activations")
+    assert {"extract", "metrics"} <= done.jobs().keys()
+
+
+def test_a_revision_that_the_config_lacks_is_one_sentence(done: Project) -> None:
+    printed = done.snakemake("-n", "results/activations/first/nope/mine.h5", check=False)
+    assert "first has no revision nope" in printed and "Traceback" not in printed

@@ -101,7 +101,7 @@ rule import_published:
 
 rule weights:
     input:
-        tables=lambda _: PLAN.swept_tables,
+        tables=lambda _: [PLAN.facts_tables[point] for point in PLAN.swept],
         stale=stale("weights", "<results>/report/weights.csv"),
     output:
         report(

@@ -71,6 +71,10 @@ onstart:
     STORAGE.start(config, PLAN)
 
 
+onerror:
+    STORAGE.forget_failed()
+
+
 def one_of(names):
     """A pattern that matches these names alone."""
     return "|".join(re.escape(encode(name)) for name in names) or "(?!)"
@@ -93,7 +97,7 @@ def names(wildcards):
         "revision" in found
         and found["revision"] not in REVISIONS_OF_MODEL[found["model"]]
     ):
-        raise WorkflowError("{model} has no revision {revision}.".format(**found))
+        sys.exit("{model} has no revision {revision} in the config.".format(**found))
     return found
 
 

@@ -13,7 +13,7 @@ rule evaluate:
         parts=score_parts,
         stale=stale("evaluate", "<results>/scores/{model}/{revision}.parquet"),
     output:
-        "<results>/scores/{model}/{revision}.parquet",
+        replaced("<results>/scores/{model}/{revision}.parquet"),
     log:
         "<results>/logs/evaluate/{model}/{revision}.log",
     benchmark:
@@ -50,7 +50,7 @@ rule evaluate_part:
             "evaluate_part", "<results>/scores/{model}/{revision}/parts/{part}.parquet"
         ),
     output:
-        "<results>/scores/{model}/{revision}/parts/{part}.parquet",
+        replaced("<results>/scores/{model}/{revision}/parts/{part}.parquet"),
     log:
         "<results>/logs/evaluate/{model}/{revision}/parts/{part}.log",
     benchmark:

@@ -13,7 +13,7 @@ rule extract:
             copy_of="<results>/metrics/{model}/{revision}/{corpus}.parquet",
         ),
     output:
-        keep("<results>/activations/{model}/{revision}/{corpus}.h5"),
+        kept("<results>/activations/{model}/{revision}/{corpus}.h5"),
     log:
         "<results>/logs/extract/{model}/{revision}/{corpus}.log",
     benchmark:

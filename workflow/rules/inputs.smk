@@ -28,9 +28,21 @@ def sources_of_model(model, revision):
     return PLAN.made_files(CONFIG.models[model], revision)
 
 
-def keep(path):
+def replaced(path):
+    """An output that stays until its job replaces it, also where the job fails."""
+    return path if STORAGE.is_remote else update(path)
+
+
+def kept(path):
     """Activations are temporary if the config says so."""
-    return path if CONFIG.extract.keep_activations else temp(path)
+    return replaced(path) if CONFIG.extract.keep_activations else temp(path)
+
+
+def activations_due(wildcards):
+    """The activations; none where the tables have all metrics and others are dropped."""
+    if not STORAGE.is_remote and not PLAN.metrics_due(**names(wildcards)):
+        return []
+    return PLAN.path("activations", **names(wildcards))
 
 
 def score_parts(wildcards):

@@ -1,9 +1,10 @@
 # From activations to tidy tables of metrics, on CPU: one row per layer, per prompt, per position.
+# Tables stay until they are replaced, and keep the metrics that they have: one more is computed alone.
 
 
 rule metrics:
     input:
-        activations="<results>/activations/{model}/{revision}/{corpus}.h5",
+        activations=activations_due,
         stale=stale(
             "metrics",
             "<results>/metrics/{model}/{revision}/{corpus}.parquet",
@@ -11,9 +12,9 @@ rule metrics:
             "<results>/metrics/{model}/{revision}/{corpus}.positions.parquet",
         ),
     output:
-        metrics="<results>/metrics/{model}/{revision}/{corpus}.parquet",
-        prompts="<results>/metrics/{model}/{revision}/{corpus}.prompts.parquet",
-        positions="<results>/metrics/{model}/{revision}/{corpus}.positions.parquet",
+        metrics=replaced("<results>/metrics/{model}/{revision}/{corpus}.parquet"),
+        prompts=replaced("<results>/metrics/{model}/{revision}/{corpus}.prompts.parquet"),
+        positions=replaced("<results>/metrics/{model}/{revision}/{corpus}.positions.parquet"),
     log:
         "<results>/logs/metrics/{model}/{revision}/{corpus}.log",
     benchmark:

@@ -139,13 +139,6 @@ def publish(
     )
 
 
-@app.command()
-def report(config: CONFIG = Path("config.yaml")) -> None:
-    """Write one page with all figures and tables of a run. Runs the jobs that are missing."""
-    results = _snakemake(config, "--logger", "layerwise", "--cores", "1", "report").config.results
-    say(f"{results}/report.html is up to date.")
-
-
 def _snakemake(config: Path, *arguments: str) -> Plan:
     """Run Snakemake on a config and return its plan; end with Snakemake's status if it fails."""
     from layerwise.config.reading import read_yaml

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -176,6 +177,15 @@ def facts(path: Path) -> dict[str, str]:
     with _readable(path, "results"):
         _check_footer(path)
         return _decoded(pq.read_metadata(path))
+
+
+def joined_versions(of_tables: Iterable[Mapping[str, str]]) -> str:
+    """The versions of each library that made some of the tables, as JSON, from their `facts`."""
+    versions: dict[str, set[str]] = defaultdict(set)
+    for table in of_tables:
+        for library, version in json.loads(table["versions"]).items():
+            versions[library].update(version.split(", "))
+    return json.dumps({name: ", ".join(sorted(each)) for name, each in versions.items()})
 
 
 def _read(path: Path, what: str, columns: Sequence[str] | None, kind: Kind | None) -> pd.DataFrame:

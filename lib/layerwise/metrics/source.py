@@ -64,6 +64,6 @@ def source_hash(*places: Path) -> str:
     return cached(name, lambda: sha256_bytes("\n".join(map(normalised, texts)).encode()))[:16]
 
 
-def formula_hash() -> str:
-    """Hash of the code behind all metrics: their files and their formulas."""
-    return source_hash(*(Path(__file__).with_name(name) for name in ("catalog", "formulas")))
+def formula_hash(metric_file: Path) -> str:
+    """Hash of the code behind the metrics of a file: the file, and all formulas."""
+    return source_hash(metric_file, Path(__file__).with_name("formulas"))

@@ -171,7 +171,7 @@ def compute(
         the prompt.
     """
     available = all_metrics()
-    metrics = [available[name] for name in settings.metrics or available]
+    metrics = [available[n] for n in (available if settings.metrics is None else settings.metrics)]
     values: list[Row] = []
     prompts: list[pd.DataFrame] = []
     left_out: Counter[tuple[str, str]] = Counter()

@@ -14,6 +14,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from functools import cache, cached_property
+from inspect import getfile
 from itertools import chain
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from layerwise.config.corpora import GeneratedTexts, data_of
 from layerwise.config.tasks import LabelledEntry, MtebEntry
 from layerwise.io.files import cached_sha256, folder_sha256
+from layerwise.metrics.registry import all_metrics, directions
 from layerwise.metrics.source import formula_hash
 from layerwise.models.source import identity
 from layerwise.project import rules_of
@@ -63,6 +65,8 @@ MACHINE = {
     "parts",
     "keep_activations",
 }
+SEQUENCE = "along the sequence"
+"""Stands for the table of positions among the metrics' keys."""
 LISTS = (TOKENS, PROTOCOLS, SUBLAYERS, POOLINGS, READOUTS)
 VOCABULARY = {name: rank for rank, name in enumerate(chain.from_iterable(LISTS))}
 # Keys of a model's entry that override `extract` and `scoring`, where they are counted.
@@ -232,11 +236,32 @@ class Keys:
 
     @cache
     def metrics(self, model: str, revision: str, corpus: str) -> str:
-        return digest("metrics", self.extract(model, revision, corpus), *self._metrics)
+        return digest("metrics", self.of_metrics(model, revision, corpus))
+
+    @cache
+    def of_metrics(self, model: str, revision: str, corpus: str) -> dict[str, str]:
+        """The keys of single metrics, and of the quantities along the sequence."""
+        extracted = self.extract(model, revision, corpus)
+        return {name: digest("metrics", extracted, *by) for name, by in self._metrics.items()}
 
     @cached_property
-    def _metrics(self) -> list[Any]:
-        return [settings_of_values(self.config.metrics), formula_hash()]
+    def _metrics(self) -> dict[str, list[Any]]:
+        """What decides each metric's values beside the activations."""
+        section, available = self.config.metrics, all_metrics()
+        by_metric: dict[str, list[Any]] = {
+            SEQUENCE: [settings(section, "metrics", "settings", "seed")]
+        }
+        for name in unordered(section.metrics or available):
+            metric = available[name]
+            unused = [] if metric.orders else ["alphas"]
+            unused += [] if metric.normalizations else ["normalizations"]
+            specific = metric.settings and settings(section.of(metric.section, metric.settings))
+            by_metric[name] = [
+                settings(section, "metrics", "settings", *unused),
+                specific,
+                formula_hash(Path(getfile(metric.compute))),
+            ]
+        return by_metric
 
     @cache
     def task_data(self, task: str) -> str:
@@ -299,7 +324,7 @@ class Keys:
 
     @cache
     def select(self, study: str) -> str:
-        return digest("select", *self._of_association(study))
+        return digest("select", *self._of_association(study), self._directions)
 
     def _of_association(self, study: str) -> list[Any]:
         own_texts = self.config.own_texts
@@ -323,10 +348,8 @@ class Keys:
         needs = self.plan.studies[study].needs
         if not needs:
             return digest("figure", described)
-        association = settings(self.config.association)
-        return digest(
-            "figure", described, association, self._order(study), self._inputs(study, needs)
-        )
+        decisive = [settings(self.config.association), self._order(study), self._directions]
+        return digest("figure", described, *decisive, self._inputs(study, needs))
 
     @cache
     def weights(self) -> str:
@@ -349,7 +372,13 @@ class Keys:
     @cache
     def explore(self) -> str:
         tables = {s: self._inputs(s, self.plan.studies[s].needs) for s in self.config.studies}
-        return digest("explore", tables, settings(self.config.association))
+        association = settings(self.config.association)
+        return digest("explore", tables, association, self._directions)
+
+    @cached_property
+    def _directions(self) -> dict[str, int]:
+        """The directions of the metrics, which decide selections, marks and regrets."""
+        return {**directions(), **self.config.association.directions}
 
     def _order(self, study: str) -> dict[str, Any]:
         """The models and checkpoints of a study in the config's order, which decides colours."""

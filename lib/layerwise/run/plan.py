@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -20,6 +21,8 @@ from layerwise.config.models import Adapter, HubAdapter, is_converted
 from layerwise.config.settings import OWN_TEXTS
 from layerwise.config.studies import Study
 from layerwise.config.tasks import MtebEntry
+from layerwise.errors import LayerwiseError
+from layerwise.io import tables
 from layerwise.io.files import replacing
 from layerwise.names import PATHS, encode, path_of
 from layerwise.run.keys import Keys
@@ -103,16 +106,6 @@ class PlannedStudy:
         kinds = {n: getattr(entry, "kind", "pairs") for n, entry in self.config.tasks.items()}
         return tuple(task for task in named if kinds[task] != "pairs")
 
-    @property
-    def reads_metrics(self) -> bool:
-        """True if it reads metrics, or a table made of them."""
-        return bool(OF_METRICS & set(self.needs))
-
-    @property
-    def reads_scores(self) -> bool:
-        """True if it reads scores, or a table made of them."""
-        return bool(OF_SCORES & set(self.needs))
-
     def files(self, table: str) -> list[str]:
         """The files of one table that the study reads, or of its activations."""
         published = self.study.published
@@ -165,7 +158,7 @@ class Plan:
     @cached_property
     def scored(self) -> list[Point]:
         """The models and checkpoints whose scores some study reads."""
-        reading = (study for study in self.studies.values() if study.reads_scores)
+        reading = (study for study in self.studies.values() if OF_SCORES & {*study.needs})
         return _distinct(point for study in reading for point in study.points)
 
     @cached_property
@@ -173,7 +166,7 @@ class Plan:
         """The corpora whose metrics some study reads, by model and checkpoint."""
         corpora_of: dict[Point, dict[str, None]] = defaultdict(dict)
         for study in self.studies.values():
-            for point in study.points if study.reads_metrics else ():
+            for point in study.points if OF_METRICS & {*study.needs} else ():
                 corpora_of[point].update(dict.fromkeys(study.corpora))
         return {point: list(corpora) for point, corpora in corpora_of.items()}
 
@@ -189,7 +182,7 @@ class Plan:
         """The tasks that a model is scored on at a checkpoint: those that studies read, or all."""
         tasks_of: dict[Point, dict[str, None]] = defaultdict(dict)
         for study in self.studies.values():
-            for point in study.points if study.reads_scores else ():
+            for point in study.points if OF_SCORES & {*study.needs} else ():
                 tasks_of[point].update(dict.fromkeys(study.tasks))
         everything = list(self.config.tasks)
         tasks: dict[Point, list[str]] = defaultdict(lambda: everything)
@@ -225,14 +218,24 @@ class Plan:
         return {model: self.facts_tables[model, names[-1]] for model, names in read}
 
     @cached_property
-    def swept_tables(self) -> list[str]:
-        """The table of `facts_tables` of each checkpoint of `swept`."""
-        return [self.facts_tables[point] for point in self.swept]
-
-    @cached_property
     def score_files(self) -> list[str]:
         """The tables of scores that studies read."""
         return [self.path("scores", model=m, revision=r) for m, r in self.scored]
+
+    def metrics_due(self, **names: str) -> list[str]:
+        """The metrics that the tables of a checkpoint and corpus lack.
+
+        All of them if there are no such tables, or if they are made again under the same key.
+        """
+        keys = self.keys.of_metrics(**names)
+        paths = [Path(self.path(table, **names)) for table in ("metrics", "prompts", "positions")]
+        with suppress(LayerwiseError):
+            made_for = {facts["key"]: facts for facts in map(tables.facts, paths)}
+            if len(made_for) == 1 and self.keys.metrics(**names) not in made_for:
+                (facts,) = made_for.values()
+                stored = json.loads(facts.get("metric_keys", "{}"))
+                return [name for name, key in keys.items() if stored.get(name) != key]
+        return list(keys)
 
     def table_keys(self) -> dict[str, str]:
         """The keys of the tables that studies read, by path below the results."""

@@ -42,6 +42,7 @@ PRIVATE = {
     "modifier.path_modifier": "It gives the path of a job's copy of a stored file.",
     "output_settings.dryrun": "A dry run writes nothing.",
     "overwrite_configfiles": "It tells if --configfile replaces the quickstart's config.",
+    "persistence.cleanup_metadata": "A failed job's record does not count where the file stayed.",
     "storage_registry.default_storage_provider": "It reads stored results.",
     "storage_settings.shared_fs_usage": "It tells which of this machine's files jobs see.",
 }
@@ -140,6 +141,7 @@ class Storage:
 
         self._workflow = workflow
         self._keys_decide = False
+        self._stale: list[str] = []
         self.other_versions: Counter[tuple[str, str]] = Counter()
         self._modifier = workflow.modifier.path_modifier
         self._provider = workflow.storage_registry.default_storage_provider
@@ -202,6 +204,7 @@ class Storage:
             return
         if facts.get("key") != key:
             self._workflow.dag.forcefiles.add(self.local(output))
+            self._stale.append(output)
             return
         made_with = json.loads(facts.get("versions", "{}"))
         for library, here in versions().items():
@@ -218,6 +221,17 @@ class Storage:
             f"Files of other versions are kept ({', '.join(counts)}); if their values should be "
             f"made anew, run with -R {rules}."
         )
+
+    def forget_failed(self) -> None:
+        """Drop Snakemake's records of files that were to be made again.
+
+        It records a failed job under its new key, and would run the job of the file that stayed
+        once more when the old key is asked for.
+        """
+        from snakemake.io import IOFile
+
+        for output in () if self.is_remote else self._stale:
+            self._workflow.persistence.cleanup_metadata(IOFile(output))
 
     def let_keys_decide(self, *folders: str) -> None:
         """Give all results one time in Snakemake's cache, so that none is newer than another.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -196,17 +194,8 @@ def join_tables(parts: Iterable[Path], tasks: Iterable[str], *, key: str, output
             "and run again.",
             code="mismatch",
         )
-    facts["versions"] = _versions(json.loads(each["versions"]) for each in about)
+    facts["versions"] = tables.joined_versions(about)
     tables.write(output, scores, kind=KIND, key=key, **facts)
-
-
-def _versions(of_tables: Iterable[Mapping[str, str]]) -> str:
-    """The versions of each library that made some of the tables, as JSON."""
-    versions: dict[str, set[str]] = defaultdict(set)
-    for of_table in of_tables:
-        for library, version in of_table.items():
-            versions[library].add(version)
-    return json.dumps({name: ", ".join(sorted(each)) for name, each in versions.items()})
 
 
 def runs(scores: Mapping[str, Any], main_score: str) -> list[float]:
