@@ -27,6 +27,7 @@ def score(arguments: script.Arguments, tasks: Iterable[str], folder: Path | None
     """Score some tasks; parameters as of `layerwise.tasks.evaluate.evaluate`."""
     import torch
 
+    from layerwise.run.resources import Requests
     from layerwise.tasks.evaluate import evaluate
 
     config = arguments.config
@@ -43,7 +44,7 @@ def score(arguments: script.Arguments, tasks: Iterable[str], folder: Path | None
             key=arguments.key,
             output=arguments.output,
             folder=folder,
-            threads=min(arguments.threads, config.scoring.threads),
+            threads=Requests(arguments.plan).scorers(arguments.threads),
         )
 
 

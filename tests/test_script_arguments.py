@@ -74,6 +74,10 @@ def test_scoring_takes_sinks_precision_threads_and_keys(
     assert seen["threads"] == 2 and seen["scoring"].seed == 5
     assert seen["keys"] == arguments.plan.keys.scores("m", "main")
     assert list(seen[1]) == ["own"]
+    # A profile gives the CPUs of a GPU (set-threads).
+    arguments.threads = 12
+    script("evaluate_model").main(arguments)
+    assert seen["threads"] == 12
 
 
 def test_association_takes_the_texts_of_tasks(

@@ -176,17 +176,12 @@ def task_files(wildcards):
     )
 
 
-def request(method, *wanted, joining=None):
-    """A method of `Requests` on some of a job's wildcards and its attempt.
+def request(method, *wanted):
+    """A method of `Requests` on some of a job's wildcards, its attempt and its threads."""
 
-    `joining` is asked for where a job joins the tables of parts without the model.
-    """
-
-    def of(wildcards, attempt=1):
-        if joining is not None and score_parts(wildcards):
-            return joining
-        known = {**names(wildcards), "attempt": attempt}
-        return getattr(REQUESTS, method)(*(known[name] for name in wanted))
+    def of(wildcards, attempt=1, threads=1):
+        known = {**names(wildcards), "attempt": attempt, "threads": threads}
+        return getattr(REQUESTS, method)(**{name: known[name] for name in wanted})
 
     return of
 

@@ -2,8 +2,7 @@
 # tasks are kept in a folder next to the table, so a killed job and an added task embed only what
 # is missing. With `scoring.parts`, several jobs share the tasks, and `evaluate` joins their tables.
 
-SCORING_THREADS = max(CONFIG.extract.threads, CONFIG.scoring.threads)
-JOINING_MB, JOINING_MINUTES = 4000, 10
+SCORING_THREADS = REQUESTS.scoring_threads
 
 
 rule evaluate:
@@ -21,15 +20,13 @@ rule evaluate:
     priority: request("evaluate_priority", "model", "revision")
     conda:
         ENVIRONMENT
-    # Where parts are joined, no model is loaded and no GPU held.
+    # Where tables are joined alone, no model is loaded and no GPU held.
     threads: lambda wildcards: 1 if score_parts(wildcards) else SCORING_THREADS
     resources:
-        mem_mb=request("scoring_mb", "model", "attempt", joining=JOINING_MB),
-        runtime=request(
-            "evaluate_minutes", "model", "revision", "attempt", joining=JOINING_MINUTES
-        ),
-        disk_mb=request("scratch_mb", "model", joining=0),
-        gpu=request("gpus", "model", joining=0),
+        mem_mb=request("scoring_mb", "model", "revision", "attempt", "threads"),
+        runtime=request("evaluate_minutes", "model", "revision", "attempt"),
+        disk_mb=request("scratch_mb", "model", "revision"),
+        gpu=request("evaluate_gpus", "model", "revision"),
     params:
         key=key("evaluate"),
     message:
@@ -60,10 +57,12 @@ rule evaluate_part:
         ENVIRONMENT
     threads: SCORING_THREADS
     resources:
-        mem_mb=request("scoring_mb", "model", "attempt"),
+        mem_mb=request(
+            "scoring_mb", "model", "revision", "attempt", "part", "threads"
+        ),
         runtime=request("evaluate_minutes", "model", "revision", "attempt", "part"),
-        disk_mb=request("scratch_mb", "model"),
-        gpu=request("gpus", "model"),
+        disk_mb=request("scratch_mb", "model", "revision", "part"),
+        gpu=request("evaluate_gpus", "model", "revision", "part"),
     params:
         key=key("evaluate_part"),
     message:

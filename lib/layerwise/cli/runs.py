@@ -67,15 +67,19 @@ def plan(
 ) -> None:
     """List the jobs of a run and what they take, without running it.
 
-    GPU memory and hours, downloads and activations are estimates from the names of models and the
-    lengths of texts.
+    GPU memory and hours, core hours, downloads and activations are estimates from the names of
+    models and the lengths of texts, of what is due.
     """
-    from layerwise.run.resources import Requests
+    from layerwise.run.resources import LONGEST, Requests
 
     planned = _snakemake(config, "--dry-run", "--quiet", "host", "rules")
-    table = Requests(planned).table(tflops)
-    if len(table):
-        say(table.to_string(index_names=False, float_format="{:,.1f}".format))
+    requests = Requests(planned)
+    table = requests.table(tflops)
+    if not len(table):
+        return
+    say(table.to_string(index_names=False, float_format="{:,.1f}".format))
+    if tasks := requests.too_long():
+        say(f"No job of {LONGEST} minutes finishes {', '.join(tasks)}: raise the time limit.")
 
 
 @app.command()

@@ -1,7 +1,8 @@
 """Requests of jobs and the size of a run: memory, time, disk, GPUs and downloads.
 
 Estimates are rough, on the safe side, and made before anything is downloaded: parameters come from
-the names of models (``pythia-6.9b``), lengths of tasks from mteb's own statistics.
+the names of models (``pythia-6.9b``), texts of tasks from mteb's own statistics. Only what is due
+counts: files without their key, and of scores the tasks without theirs.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,11 @@ from layerwise.config import Config
 from layerwise.config.corpora import CorpusSettings
 from layerwise.config.models import HubSource
 from layerwise.models.source import locate
-from layerwise.names import size_of
+from layerwise.names import encode, size_of
 from layerwise.run.plan import Plan
+from layerwise.run.snakemake import facts_of
+from layerwise.tasks import sizes
+from layerwise.tasks.sizes import CHARACTERS, Size
 
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 # A model whose name has no number and that is not here.
@@ -46,10 +50,15 @@ REDUCING = 3
 FLOPS = {"float32": 1e13, "float16": 5e13, "bfloat16": 5e13, "cpu": 5e10}
 TOKENS = 256
 """Tokens of a prompt of unknown length."""
-CHARACTERS = 4
-"""Characters of a token."""
+TOKENS_OF_A_TEXT = 30
+# With all of mteb's scores.
+SUB_SCORES = 1.5
 # A file of text or a task that nothing is known of.
 UNKNOWN_TOKENS = 2e6
+# Processor seconds for the probe of a row at a layer of 1,024 dimensions.
+PROBED = 3e-4
+# Joining the tables of tasks takes no model.
+JOINING_MB, JOINING_MINUTES = 4000, 10
 # What a recipe makes on this machine is small: tokens of a task, parameters of a model.
 MADE_TOKENS = 1e4
 MADE_PARAMETERS = 1e6
@@ -88,9 +97,23 @@ class Requests:
         """Megabytes of memory of a job that loads a model; grows with each attempt."""
         return attempt * (OVERHEAD_MB + int(LOADING * self.weights_gb(model) * 1e3))
 
-    def scoring_mb(self, model: str, attempt: int = 1) -> int:
+    @property
+    def scoring_threads(self) -> int:
+        """Threads of a job that scores, unless a profile sets others."""
+        return max(self.config.extract.threads, self.config.scoring.threads)
+
+    def scorers(self, threads: int) -> int:
+        """Processes that score in a job of so many threads: all where a profile set more."""
+        raised = threads > self.scoring_threads
+        return threads if raised else min(threads, self.config.scoring.threads)
+
+    def scoring_mb(
+        self, model: str, revision: str, attempt: int = 1, part: str = "", threads: int = 1
+    ) -> int:
         """Megabytes of memory of a job that scores a model."""
-        processes = 1000 * (1 + self.config.scoring.threads)
+        if not self.due(model, revision, part):
+            return JOINING_MB
+        processes = 1000 * (1 + self.scorers(threads))
         return self.memory_mb(model, attempt) + attempt * processes
 
     def gpus(self, model: str) -> int:
@@ -118,41 +141,59 @@ class Requests:
             numbers += layers * (entry.sample.n or 10_000) * TOKENS * width
         return 1 + int(numbers * shape[1] / 1e6)
 
-    def evaluate_minutes(
-        self, model: str, revision: str, attempt: int = 1, part: str = "0"
-    ) -> int:
+    def evaluate_minutes(self, model: str, revision: str, attempt: int = 1, part: str = "") -> int:
         """Minutes of scoring a part of a model's tasks; grow as those of an extraction.
 
         A job that is cut off at the limit goes on in the next attempt.
         """
         return min(LONGEST, attempt * self._scoring_minutes(model, revision, part))
 
+    def evaluate_gpus(self, model: str, revision: str, part: str = "") -> int:
+        """GPUs of a job that scores a model; none if no task is due."""
+        return self.gpus(model) if self.due(model, revision, part) else 0
+
     def extract_priority(self, model: str, corpus: str) -> float:
         """Priority of an extraction, 15 to 16: the longest first, short jobs fill the gaps."""
         return _priority(self._minutes(model, self._passed(model, corpus)))
 
     def evaluate_priority(self, model: str, revision: str, part: str = "") -> float:
-        """As `extract_priority`, of a job that scores a part; joining their tables takes none."""
+        """As `extract_priority`, of a job that scores."""
+        return _priority(self._scoring_minutes(model, revision, part))
+
+    @cache
+    def due(self, model: str, revision: str, part: str = "") -> list[str]:
+        """The tasks that a job scores; none where it joins the tables of parts.
+
+        Parameters
+        ----------
+        part : str
+            Number of the part; empty for a job without parts.
+        """
         parts = self.parts(model, revision)
         if not part and len(parts) > 1:
-            return _priority(0)
-        return _priority(self._scoring_minutes(model, revision, part or "0"))
+            return []
+        keys = self.plan.keys.scores(model, revision)
+        folder = Path(self.plan.path("scores", model=model, revision=revision)).with_suffix("")
+        paths = {task: folder / f"{encode(task)}.parquet" for task in parts[int(part or 0)]}
+        return [task for task, path in paths.items() if facts_of(path).get("key") != keys[task]]
 
     @cache
     def parts(self, model: str, revision: str) -> list[list[str]]:
-        """A model's tasks in `scoring.parts` parts, with about equal numbers of tokens."""
+        """A model's tasks in `scoring.parts` parts that take about equally long."""
         tasks = self.plan.tasks[model, revision]
         n_parts = min(self.config.scoring_of(model).parts, max(len(tasks), 1))
         parts: list[list[str]] = [[] for _ in range(n_parts)]
-        sizes = [0.0] * n_parts
-        for task in sorted(tasks, key=self.task_tokens, reverse=True):
-            least = sizes.index(min(sizes))
+        minutes = [0.0] * n_parts
+        for task in sorted(tasks, key=self._task_minutes(model).__getitem__, reverse=True):
+            least = minutes.index(min(minutes))
             parts[least].append(task)
-            sizes[least] += self.task_tokens(task)
+            minutes[least] += self._task_minutes(model)[task]
         return parts
 
-    def scratch_mb(self, model: str) -> int:
+    def scratch_mb(self, model: str, revision: str, part: str = "") -> int:
         """Megabytes of local disk for vectors that wait for scoring."""
+        if not self.due(model, revision, part):
+            return 0
         waiting = self.config.scoring_of(model).waiting_gb
         return int(1000 * max(waiting, 3e-4 * self._shape(model)[0] * self._shape(model)[1]))
 
@@ -166,14 +207,38 @@ class Requests:
         return (entry.sample.n or 10_000) * (1 + entry.views.n) * tokens
 
     @cache
-    def task_tokens(self, task: str) -> float:
-        """Tokens of a task's texts: of mteb's statistics, or of the user's files."""
+    def task_size(self, task: str) -> Size:
+        """The size of a task: by mteb's statistics, or by the user's files."""
+        entry = self.config.tasks.get(task)
+        folder = Path(getattr(entry, "folder", None) or "")
         files = [Path(file) for file in self.plan.task_files(task)]
-        length: float = sum(file.stat().st_size for file in files if file.is_file())
-        if not length and self.plan.task_results(task):
-            return MADE_TOKENS
-        length = length or sum(_lengths(_statistics(task)))
-        return length / CHARACTERS or UNKNOWN_TOKENS
+        known = None if files else sizes.size_of(task)
+        if known:
+            return known
+        if folder.name and folder.is_dir():
+            files = list(folder.rglob("*.*"))
+        tokens = sum(file.stat().st_size for file in files if file.is_file()) / CHARACTERS
+        tokens = tokens or (MADE_TOKENS if self.plan.task_results(task) else UNKNOWN_TOKENS)
+        return Size(tokens / TOKENS_OF_A_TEXT, tokens, PROBED * tokens / TOKENS_OF_A_TEXT)
+
+    @cache
+    def scoring_seconds(self, model: str, task: str) -> float:
+        """Processor seconds of scoring all layers of a model on a task."""
+        settings, (n_layers, width) = self.config.scoring_of(model), self._shape(model)
+        n = len(self.config.extraction(model).tokens) * len(settings.poolings)
+        n *= len(settings.readouts) * n_layers
+        more = SUB_SCORES if settings.sub_scores else 1
+        return more * n * width / 1024 * self.task_size(task).seconds
+
+    def too_long(self) -> list[str]:
+        """Tasks that a job does not finish within `LONGEST`, each with its model and hours."""
+        points = dict(reversed(self.plan.scored))
+        minutes = {
+            f"{task} of {model}": self._task_minutes(model)[task]
+            for model, revision in points.items()
+            for task in self.plan.tasks[model, revision]
+        }
+        return [f"{name} ({m / 60:.0f} hours)" for name, m in minutes.items() if m > LONGEST]
 
     def _dtype(self, model: str) -> str:
         return self.config.models[model].dtype or self.config.extract.dtype
@@ -182,14 +247,31 @@ class Requests:
         return REDUCING * self.corpus_tokens(model, corpus)
 
     def _scoring_minutes(self, model: str, revision: str, part: str) -> int:
-        tasks = self.parts(model, revision)[int(part)]
-        return self._minutes(model, sum(map(self.task_tokens, tasks)))
+        tasks = self.due(model, revision, part)
+        if not tasks:
+            return JOINING_MINUTES
+        minutes = sum(self._task_minutes(model)[task] for task in tasks)
+        return self._minutes(model, 0) + math.ceil(minutes)
+
+    @cache
+    def _task_minutes(self, model: str) -> dict[str, float]:
+        """Minutes of embedding and scoring by task; on a GPU, one goes on during the other."""
+        n_processes = self.config.scoring_of(model).threads
+        minutes = {}
+        for task in self.config.tasks:
+            embedding = self._pass_minutes(model, self.task_size(task).tokens)
+            scoring = self.scoring_seconds(model, task) / n_processes / 60
+            both = max(embedding, scoring) if self.gpus(model) else embedding + scoring
+            minutes[task] = both
+        return minutes
 
     def _minutes(self, model: str, tokens: float) -> int:
-        speed = FLOPS["cpu" if not self.gpus(model) else self._dtype(model)]
-        needed = 2 * self.parameters(model) * tokens / speed / 60
         loading = self.weights_gb(model) / LOADED_GB
-        return START_MINUTES + math.ceil(loading + needed)
+        return START_MINUTES + math.ceil(loading + self._pass_minutes(model, tokens))
+
+    def _pass_minutes(self, model: str, tokens: float) -> float:
+        speed = FLOPS["cpu" if not self.gpus(model) else self._dtype(model)]
+        return 2 * self.parameters(model) * tokens / speed / 60
 
     @cache
     def _shape(self, model: str) -> tuple[int, int]:
@@ -209,7 +291,7 @@ class Requests:
         return int(width / 64) + 1, int(width)
 
     def table(self, tflops: float) -> pd.DataFrame:
-        """The size of a run by model, and of all: estimates. Downloads are of half precision.
+        """The size of what is due by model, and of all. Downloads are of half precision.
 
         Parameters
         ----------
@@ -217,37 +299,53 @@ class Requests:
             Operations per second that a GPU reaches on this work, in units of 10¹².
         """
         keeps = self.config.extract.keep_activations
-        points = dict.fromkeys([*self.plan.measured, *self.plan.scored])
-        rows = []
-        for model in dict.fromkeys(model for model, _ in points):
-            revisions = [revision for name, revision in points if name == model]
-            corpora = [c for r in revisions for c in self.plan.measured.get((model, r), ())]
-            scored = [r for r in revisions if (model, r) in self.plan.scored]
+        rows: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        for model, revision in dict.fromkeys([*self.plan.measured, *self.plan.scored]):
+            corpora, tasks = self._due_corpora(model, revision), self._due_tasks(model, revision)
+            if not corpora and not tasks:
+                continue
             tokens = sum(self._passed(model, corpus) for corpus in corpora)
-            tokens += sum(self.task_tokens(t) for r in scored for t in self.plan.tasks[model, r])
+            tokens += sum(self.task_size(task).tokens for task in tasks)
             operations = self.gpus(model) * 2 * self.parameters(model) * tokens
             on_hub = isinstance(self.config.models[model].source, HubSource)
-            weights = self.parameters(model) * BYTES["float16"] / 1e9
             files = [self.extract_mb(model, corpus) / 1e3 for corpus in corpora]
-            rows.append(
-                {
-                    "model": model,
-                    "checkpoints": len(revisions),
-                    "of": len(self.config.models[model].revisions),
-                    "GPUs": self.gpus(model),
-                    "GB of weights": self.weights_gb(model),
-                    "GPU hours": operations / (tflops * 1e12) / 3600,
-                    "GB to download": weights * len(revisions) if on_hub else 0.0,
-                    "GB of activations": sum(files) if keeps else max(files, default=0.0),
-                }
-            )
-        if not rows:
-            return pd.DataFrame()
-        table = pd.DataFrame(rows).set_index("model")
-        table.loc["all"] = table.sum()
-        # Activations that are not kept are those of the jobs that run at once.
-        table.loc["all", ["GPUs", "GB of weights"]] = table[["GPUs", "GB of weights"]].max()
+            row = rows[model]
+            row["checkpoints"] += 1
+            row["of"] = len(self.config.models[model].revisions)
+            row["GPUs"], row["GB of weights"] = self.gpus(model), self.weights_gb(model)
+            row["GPU hours"] += operations / (tflops * 1e12) / 3600
+            seconds = sum(self.scoring_seconds(model, task) for task in tasks)
+            row["core hours of scoring"] += seconds / 3600
+            row["GB to download"] += self.parameters(model) * BYTES["float16"] / 1e9 * on_hub
+            written = row["GB of activations"]
+            row["GB of activations"] = written + sum(files) if keeps else max([written, *files])
+        table = pd.DataFrame.from_dict(rows, orient="index")
+        if rows:
+            table.loc["all"] = table.sum()
+            # Activations that are not kept are those of the jobs that run at once.
+            table.loc["all", ["GPUs", "GB of weights"]] = table[["GPUs", "GB of weights"]].max()
         return table
+
+    def _due_corpora(self, model: str, revision: str) -> list[str]:
+        """The corpora whose activations are due: neither they nor their metrics have the key."""
+        keys, names = self.plan.keys, {"model": model, "revision": revision}
+        return [
+            corpus
+            for corpus in self.plan.measured.get((model, revision), ())
+            if not self._is_there("metrics", keys.metrics, **names, corpus=corpus)
+            and not self._is_there("activations", keys.extract, **names, corpus=corpus)
+        ]
+
+    def _due_tasks(self, model: str, revision: str) -> list[str]:
+        names = {"model": model, "revision": revision}
+        is_read = (model, revision) in self.plan.scored
+        if not is_read or self._is_there("scores", self.plan.keys.evaluate, **names):
+            return []
+        parts = range(len(self.parts(model, revision)))
+        return [task for n in parts for task in self.due(model, revision, str(n))]
+
+    def _is_there(self, table: str, key: Callable[..., str], **names: str) -> bool:
+        return facts_of(Path(self.plan.path(table, **names))).get("key") == key(**names)
 
 
 def card_of(folder: Path | None) -> dict[str, Any]:
@@ -272,23 +370,3 @@ def _cached(name: str, revision: str | None) -> Path | None:
 
     file = try_to_load_from_cache(name, "config.json", revision=revision)
     return Path(file).parent if isinstance(file, str) else None
-
-
-@cache
-def _statistics(task: str) -> Any:
-    """The statistics of a task's texts that come with mteb; nothing for another task."""
-    spec = find_spec("mteb")
-    for folder in spec.submodule_search_locations or () if spec else ():
-        for file in Path(folder, "descriptive_stats").glob(f"*/{task}.json"):
-            return json.loads(file.read_text(encoding="utf-8"))
-    return {}
-
-
-def _lengths(statistics: Any) -> Iterator[float]:
-    """All lengths of texts in a task's statistics."""
-    if isinstance(statistics, dict):
-        for key, value in statistics.items():
-            if key == "total_text_length":
-                yield float(value or 0)
-            else:
-                yield from _lengths(value)
