@@ -57,9 +57,7 @@ rule evaluate_part:
         ENVIRONMENT
     threads: SCORING_THREADS
     resources:
-        mem_mb=request(
-            "scoring_mb", "model", "revision", "attempt", "part", "threads"
-        ),
+        mem_mb=request("scoring_mb", "model", "revision", "attempt", "part", "threads"),
         runtime=request("evaluate_minutes", "model", "revision", "attempt", "part"),
         disk_mb=request("scratch_mb", "model", "revision", "part"),
         gpu=request("evaluate_gpus", "model", "revision", "part"),
