@@ -18,7 +18,7 @@ from layerwise.config import Config
 from layerwise.io import tables
 from layerwise.run.plan import Plan
 from layerwise.run.resources import LONGEST, Requests
-from layerwise.tasks import catalog, results, sizes
+from layerwise.tasks import catalog, results
 from layerwise.tasks.mteb_task import MtebTask
 
 CORPUS = {"source": {"file": "news.txt"}, "sample": {"n": 100}, "views": {"n": 2}}
@@ -119,7 +119,7 @@ def test_what_is_there_is_not_due(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", catalog.PAPER)
 def test_sizes_count_what_mteb_evaluates(name: str) -> None:
     """No more than the splits and subsets hold, and no training split."""
-    size, task = sizes.size_of(name), catalog.get_task(name)
+    size, task = catalog.size_of(name), catalog.get_task(name)
     statistics = task.metadata.descriptive_stats
     assert size is not None and size.texts > 90
     n = sum(statistics[split]["num_samples"] for split in task.eval_splits)
@@ -139,7 +139,7 @@ def test_sizes_are_what_a_run_embeds() -> None:
     for name in sorted({path.name for path in folder.iterdir()} & set(catalog.PAPER)):
         (unit,) = MtebTask(name, str(folder / name)).units(10**9)
         n_tokens = sum(map(len, tokenizer([text for _, text in unit.keys])["input_ids"]))
-        size = sizes.size_of(name)
+        size = catalog.size_of(name)
         assert size is not None
         assert size.texts == pytest.approx(len(unit.keys), rel=0.11), name
         assert size.tokens == pytest.approx(n_tokens, rel=0.2), name

@@ -25,8 +25,8 @@ from layerwise.models.source import locate
 from layerwise.names import encode, size_of
 from layerwise.run.plan import Plan
 from layerwise.run.snakemake import facts_of
-from layerwise.tasks import sizes
-from layerwise.tasks.sizes import CHARACTERS, Size
+from layerwise.tasks import catalog
+from layerwise.tasks.catalog import CHARACTERS, Size
 
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 # A model whose name has no number and that is not here.
@@ -212,7 +212,7 @@ class Requests:
         entry = self.config.tasks.get(task)
         folder = Path(getattr(entry, "folder", None) or "")
         files = [Path(file) for file in self.plan.task_files(task)]
-        known = None if files else sizes.size_of(task)
+        known = None if files else catalog.size_of(task)
         if known:
             return known
         if folder.name and folder.is_dir():
