@@ -37,10 +37,10 @@ OVERHEAD_MB = 4000
 LOADING = 1.25
 # Batches in a GPU's memory, in addition to the weights.
 BATCHES = 1.2
+# Memory of a GPU, for the number of them that a model with device_map: auto asks for.
 GPU_GB = 80
-"""Memory of a GPU, for the number of them that a model with device_map: auto asks for."""
+# Minutes that a job asks for at most: the limit of many partitions.
 LONGEST = 240
-"""Minutes that a job asks for at most: the limit of many partitions."""
 # Starting Python from a shared disk, in minutes, and loading weights, in gigabytes a minute.
 START_MINUTES = 5
 LOADED_GB = 12
@@ -48,8 +48,8 @@ LOADED_GB = 12
 REDUCING = 3
 # Operations per second that a job reaches at least.
 FLOPS = {"float32": 1e13, "float16": 5e13, "bfloat16": 5e13, "cpu": 5e10}
+# Tokens of a prompt of unknown length.
 TOKENS = 256
-"""Tokens of a prompt of unknown length."""
 TOKENS_OF_A_TEXT = 30
 # With all of mteb's scores.
 SUB_SCORES = 1.5

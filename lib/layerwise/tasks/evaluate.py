@@ -153,8 +153,8 @@ def score(
         raise LayerwiseError(f"{first}{more}", code=first.code) from first
 
 
+# Scores of layers on a unit, and the number of fits that did not converge.
 UnitScores = tuple[dict[Cell, Any], int]
-"""Scores of layers on a unit, and the number of fits that did not converge."""
 
 
 @dataclass(eq=False)

@@ -20,10 +20,10 @@ from layerwise.errors import LayerwiseError
 from layerwise.tasks.task import Array, Vectors, normalized
 
 MERGED = "max_over_subqueries_map_at_1000"
+# Ranks that count.
 DEEPEST = 1000
-"""Ranks that count."""
+# Clusters from which on all distances are computed once.
 MANY = 40
-"""Clusters from which on all distances are computed once."""
 
 
 # Clusterings

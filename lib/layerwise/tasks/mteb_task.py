@@ -44,12 +44,12 @@ from layerwise.tasks.evaluators import Candidates, candidates, is_ranked_here, k
 from layerwise.tasks.results import Score
 from layerwise.tasks.task import Array, Key, Task, Unit, Vectors, keep_data
 
+# Split and subset, and of a divided clustering a range of sets.
 Selection = tuple[Any, ...]
-"""Split and subset, and of a divided clustering a range of sets."""
 
 
+# By split and subset: mteb's scores, and the values that the main score is the mean of.
 Scores = dict[tuple[str, str], tuple[dict[str, Any], list[float]]]
-"""By split and subset: mteb's scores, and the values that the main score is the mean of."""
 
 NOT_FINITE = "the labels or the similarities are all alike, or some similarity is no number"
 # It logs every step of every layer.

@@ -99,8 +99,8 @@ def schema_of(columns: Container[str]) -> pa.Schema:
     return SCHEMA.append(pa.field("stream", pa.string())) if "stream" in columns else SCHEMA
 
 
+# Numbers of a layer and of a representation.
 Cell = tuple[int, int]
-"""Numbers of a layer and of a representation."""
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
+# Prompt type ('query', 'document' or '') and text; in place of the text the SHA-256 of the file
+# of an image or a recording, a `layerwise.activations.embedding.Word` or a
+# `layerwise.tasks.questions.Question`.
 Key = tuple[str, Any]
-"""Prompt type ('query', 'document' or '') and text; in place of the text the SHA-256 of the file
-of an image or a recording, a `layerwise.activations.embedding.Word` or a
-`layerwise.tasks.questions.Question`."""
 
 # Prompt types of mteb's texts.
 PROMPT_TYPES = ("query", "document")
