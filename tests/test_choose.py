@@ -636,19 +636,19 @@ def test_the_printed_command_exports_what_was_scored(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of one layer and of several, with long texts, by models that scale embeddings and not."""
-    from sentence_transformers import SentenceTransformer, models
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer import modules
 
     texts = [f"{text} {text}" for text in dict.fromkeys(tiny.texts(90))][:80]
     frame = pd.DataFrame({"text": texts, "label": [str(len(t) > 160) for t in texts]})
     frame.to_csv(tmp_path / "l.csv", index=False)
-    scaling = tiny.save("bert", tmp_path / "bert")
-    (scaling / "modules.json").write_text('[{"type": "sentence_transformers.models.Normalize"}]')
-    first_token = tiny.save("bert", tmp_path / "cls")
-    SentenceTransformer(
-        modules=[models.Transformer(str(first_token)), models.Pooling(32, pooling_mode="cls")],
-        device="cpu",
-    ).save(str(tmp_path / "of_cls"))
-    first_token = tmp_path / "of_cls"
+    bert = modules.Transformer(str(tiny.save("bert", tmp_path / "bert")))
+    scaling, first_token = tmp_path / "scaling", tmp_path / "cls"
+    for path, *further in (
+        (scaling, modules.Pooling(32), modules.Normalize()),
+        (first_token, modules.Pooling(32, pooling_mode="cls")),
+    ):
+        SentenceTransformer(modules=[bert, *further], device="cpu").save(str(path))
     monkeypatch.setattr(stats, "simultaneous_ci", _sure)
     monkeypatch.setattr(by_scores, "interval", lambda sure, _: (sure.low, sure.high))
     monkeypatch.chdir(tmp_path)
