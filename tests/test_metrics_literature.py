@@ -242,12 +242,12 @@ def test_two_prompts_under_reference_point_opposite_ways() -> None:
     assert not Layer(Arrays(middle), protocol="reference").pooled[2].any()
 
 
-def test_metrics_of_a_part_are_those_of_its_prompts() -> None:
+def test_parts_cut_their_pairs_from_the_whole() -> None:
     views = realistic(36, 40)
     views[0, ::9] = 0
     layer = layer_of(views)
     part = next(errors.parts(layer))
-    assert len(part.pooled) == 24
+    assert layer.by_pairs and len(part.pooled) == 24
     expected = covariance_spectrum(part.pooled)
     assert part.covariance_spectrum == pytest.approx(expected, rel=1e-8, abs=1e-9)
     assert part.pooled_spectrum == pytest.approx(spectra.embedding_spectrum(part.pooled), rel=1e-8)

@@ -19,8 +19,12 @@ import numpy.typing as npt
 
 from layerwise.metrics.formulas import Array, Mask, UndefinedMetricError, check_matrix
 from layerwise.metrics.formulas.spectra import (
+    centred,
     covariance_spectrum,
+    double_centred,
     embedding_spectrum,
+    not_all_zero,
+    spectrum_of,
     unit_centred,
 )
 
@@ -81,13 +85,15 @@ class Layer:
         self._rows: Any = slice(None)
         self._arrays: dict[tuple[Any, ...], npt.NDArray[Any]] = {}
         self._memo: dict[str, Any] = {}
+        self._whole: tuple[Layer, npt.NDArray[np.intp]] | None = None
 
     def subset(self, rows: npt.NDArray[np.intp]) -> Layer:
-        """The same layer with the prompts in these rows; shares what was read."""
+        """The same layer with the prompts in these rows; shares what was read and is of pairs."""
         subset = Layer(self._reader, self.settings, *self._at)
         subset._rows = np.arange(len(self._reader.prompts))[self._rows][rows]
         subset._arrays = self._arrays
         subset.prompts = tuple(self.prompts[row] for row in rows)
+        subset._whole = self, (np.cumsum(self.has_tokens) - 1)[rows][self.has_tokens[rows]]
         return subset
 
     def sample(self, most: int) -> Layer:
@@ -96,7 +102,10 @@ class Layer:
         if n <= most:
             return self
         rng = np.random.default_rng(self.settings.seed)
-        return self.subset(np.sort(rng.choice(n, most, replace=False)))
+        sample = self.subset(np.sort(rng.choice(n, most, replace=False)))
+        # Pairs of all prompts are what a sample is to avoid.
+        sample._whole = None
+        return sample
 
     def once(self, name: str, make: Callable[[], T]) -> T:
         """Return the result of `make`, kept under a name for the metrics that share it."""
@@ -104,6 +113,27 @@ class Layer:
             self._memo[name] = make()
         result: T = self._memo[name]
         return result
+
+    def of_pairs(self, name: str, make: Callable[[Layer], Array]) -> Array:
+        """A matrix of all pairs of the M kept prompts, computed once for the layer and its parts.
+
+        Parameters
+        ----------
+        name : str
+            Under which it is kept.
+        make : callable
+            From the layer to an array of shape (M, M).
+        """
+        if self._whole is None:
+            return self.once(name, lambda: make(self))
+        whole, rows = self._whole
+        return whole.of_pairs(name, make).take(rows, axis=0).take(rows, axis=1)
+
+    @property
+    def by_pairs(self) -> bool:
+        """True if there are at most as many prompts as dimensions: Gram matrices are of pairs."""
+        whole = self if self._whole is None else self._whole[0]
+        return int(whole.has_tokens.sum()) <= self.hidden
 
     @cached_property
     def counts(self) -> Counts:
@@ -129,17 +159,38 @@ class Layer:
     @cached_property
     def pooled(self) -> Array:
         """Pooled embeddings of the prompts, shape (M, D), float64; M prompts are kept."""
+        if self._whole is not None and len(self._whole[1]):
+            whole, rows = self._whole
+            return np.asarray(whole.pooled[rows])
         return self._matrix(self._read("pooled", *self._at), self.has_tokens)
+
+    def centred_gram(self, embeddings: str = "pooled") -> Array:
+        """Inner products of pairs of centred embeddings, shape (M, M); see `by_pairs`.
+
+        Parameters
+        ----------
+        embeddings : {'pooled', 'first', 'last'}
+        """
+
+        def make(layer: Layer) -> Array:
+            return _gram_of_rows(centred(getattr(layer, embeddings)))
+
+        gram = self.of_pairs(f"centred {embeddings}", make)
+        return gram if self._whole is None else double_centred(gram)
 
     @cached_property
     def pooled_spectrum(self) -> Array:
         """Eigenvalues of the Gram matrix of the pooled embeddings, those of rounding 0."""
-        return embedding_spectrum(self.pooled)
+        if not self.by_pairs:
+            return embedding_spectrum(self.pooled)
+        return spectrum_of(self._gram, float(np.trace(self._gram)))
 
     @cached_property
     def covariance_spectrum(self) -> Array:
         """Eigenvalues of N times the covariance of the pooled embeddings."""
-        return covariance_spectrum(self.pooled)
+        if not self.by_pairs:
+            return covariance_spectrum(self.pooled)
+        return not_all_zero(spectrum_of(self.centred_gram(), float(np.trace(self._gram))))
 
     @property
     def first(self) -> Array:
@@ -244,6 +295,10 @@ class Layer:
                 self._arrays[key] = array
         return np.asarray(array[(slice(None),) * axis + (self._rows,)])
 
+    @cached_property
+    def _gram(self) -> Array:
+        return self.of_pairs("gram", lambda layer: _gram_of_rows(layer.pooled))
+
     def _unit_centred(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The embeddings of each view, shape (N, D) or (V, N, D), as `unit_centred` has them."""
         if array.ndim == 3:
@@ -259,3 +314,7 @@ class Layer:
 def _rows(array: npt.NDArray[Any], rows: Mask) -> npt.NDArray[Any]:
     """The rows that are kept. If all are, the array itself: a copy takes as much memory again."""
     return array if rows.all() else array[rows]
+
+
+def _gram_of_rows(X: Array) -> Array:
+    return np.asarray(X @ X.T)

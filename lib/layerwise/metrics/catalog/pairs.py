@@ -101,10 +101,23 @@ def self_cluster(X: npt.ArrayLike) -> float:
     n, d = int(X.any(axis=1).sum()), X.shape[1]
     unit = (unit_rows(X[rows])[0] for rows in row_blocks(len(X)))
     K = sum((some.T @ some for some in unit), np.zeros((d, d)))
+    return _of_squares(float(np.vdot(K, K)), n, d)
+
+
+def squared_cosines(X: Array) -> Array:
+    """Squared cosines of all pairs of rows, 0 of zero vectors; shape (N, N)."""
+    unit, nonzero = unit_rows(X)
+    squares = np.zeros((len(X), len(X)))
+    squares[np.ix_(nonzero, nonzero)] = np.square(unit @ unit.T)
+    return squares
+
+
+def _of_squares(total: float, n: int, d: int) -> float:
+    """From the sum of the squared cosines of all pairs of n vectors that are not zero."""
     if min(n, d) < 2:
         raise UndefinedMetricError("Self-Cluster needs two non-zero embeddings of two dimensions.")
     expected = n + n * (n - 1) / d
-    return float((np.vdot(K, K) - expected) / (n * n - expected))
+    return (total - expected) / (n * n - expected)
 
 
 @metric(
@@ -117,7 +130,13 @@ def self_cluster(X: npt.ArrayLike) -> float:
 )
 def compute_self_cluster(layer: Layer) -> Iterator[Overall]:
     """Self-Cluster of the pooled embeddings."""
-    yield Overall(self_cluster(layer.pooled), int(layer.pooled.any(axis=1).sum()))
+    n = int(layer.pooled.any(axis=1).sum())
+    if layer.by_pairs:
+        squares = layer.of_pairs("squared_cosines", lambda whole: squared_cosines(whole.pooled))
+        value = _of_squares(float(squares.sum()), n, layer.hidden)
+    else:
+        value = self_cluster(layer.pooled)
+    yield Overall(value, n)
 
 
 def distances(X: Array) -> Array:
@@ -209,7 +228,8 @@ def two_nn(X: npt.ArrayLike, discard: float = DISCARD) -> float:
 )
 def compute_two_nn(layer: Layer) -> Iterator[Overall]:
     """TwoNN on the pooled embeddings; of more prompts a random sample of 5,000."""
-    yield Overall(*_estimate(distances(layer.pooled), DISCARD))
+    of_pairs = layer.of_pairs("distances", lambda whole: distances(whole.pooled))
+    yield Overall(*_estimate(of_pairs, DISCARD))
 
 
 def cka(X: npt.ArrayLike, Y: npt.ArrayLike) -> float:
@@ -261,6 +281,15 @@ def _alignment(K: Array, L: Array, cross: float) -> float:
     return min(cross / scale, 1.0)
 
 
+def _with_end(layer: Layer, which: str) -> Overall:
+    """CKA with the first or the last layer."""
+    n = int(layer.has_tokens.sum())
+    if not layer.by_pairs:
+        return Overall(cka(layer.pooled, getattr(layer, which)), n)
+    K, L = layer.centred_gram(), layer.centred_gram(which)
+    return Overall(_alignment(K, L, float(np.vdot(K, L))), n)
+
+
 @metric(
     name="cka_first",
     label="CKA with the first layer",
@@ -272,7 +301,7 @@ def _alignment(K: Array, L: Array, cross: float) -> float:
 )
 def compute_first(layer: Layer) -> Iterator[Overall]:
     """Linear CKA of the pooled embeddings with those of layer 0."""
-    yield Overall(cka(layer.pooled, layer.first), len(layer.pooled))
+    yield _with_end(layer, "first")
 
 
 @metric(
@@ -286,4 +315,4 @@ def compute_first(layer: Layer) -> Iterator[Overall]:
 )
 def compute_last(layer: Layer) -> Iterator[Overall]:
     """Linear CKA of the pooled embeddings with those of the last layer."""
-    yield Overall(cka(layer.pooled, layer.last), len(layer.pooled))
+    yield _with_end(layer, "last")
