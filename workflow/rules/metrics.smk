@@ -13,8 +13,12 @@ rule metrics:
         ),
     output:
         metrics=replaced("<results>/metrics/{model}/{revision}/{corpus}.parquet"),
-        prompts=replaced("<results>/metrics/{model}/{revision}/{corpus}.prompts.parquet"),
-        positions=replaced("<results>/metrics/{model}/{revision}/{corpus}.positions.parquet"),
+        prompts=replaced(
+            "<results>/metrics/{model}/{revision}/{corpus}.prompts.parquet"
+        ),
+        positions=replaced(
+            "<results>/metrics/{model}/{revision}/{corpus}.positions.parquet"
+        ),
     log:
         "<results>/logs/metrics/{model}/{revision}/{corpus}.log",
     benchmark:
