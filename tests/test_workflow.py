@@ -424,7 +424,7 @@ CHANGES = {
     },
     "a metric less": {
         "metrics": {"metrics": ["prompt_entropy", "curvature"]},
-        "studies": {"both": {"metrics": ["curvature"]}},
+        "studies": {"both": {"metrics": ["curvature"]}, "sweep": {"metrics": ["curvature"]}},
     },
     "a setting or the formula of a metric": {
         "metrics": {"settings": {"infonce": {"temperature": 0.5}}}
