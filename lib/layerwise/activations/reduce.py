@@ -144,8 +144,7 @@ class Reduced:
         With P protocols and C selections of tokens: ``pooled`` (P, C, B, D), float32; ``n_tokens``
         (P, C, B); ``norm`` (B, T), float32, NaN for pads; ``dimension`` and ``dimension_share``
         (C, B, 4); and, after `complete`, ``curvature`` (P, C, B), float64, and in float32
-        ``spectrum`` (P, C, B, T) and ``prefix_spectrum`` (C, B, S): the spectra of prefixes one
-        after another.
+        ``spectrum`` (P, C, B, T) and ``prefix_spectrum`` (C, B, S), prefix by prefix.
     pending_spectra : list of PendingSpectra
     pending_curvature : list of PendingCurvature
     spectra_of_all : PendingSpectra, optional

@@ -15,8 +15,11 @@ from layerwise.cli.options import (
     DEVICE,
     DTYPE,
     JSON,
+    LABEL,
     MAX_LENGTH,
     REVISION,
+    TEXT,
+    TEXT_FILES,
     THREADS,
     figure_file,
     say,
@@ -38,7 +41,6 @@ app = typer.Typer(
 )
 
 TOKEN_CHOICES = "all, drop_first or drop_sinks; of images also patches or class"
-TEXT_FILES = ".txt (one per line), .csv, .tsv, .jsonl or .parquet"
 MODEL = Annotated[
     str,
     Argument(
@@ -46,11 +48,6 @@ MODEL = Annotated[
         "Python package. Add #FILE for a GGUF file in it."
     ),
 ]
-TEXT = Annotated[
-    list[str] | None,
-    Option(help="Column of the texts (default: text). Repeat for the second text of pairs."),
-]
-LABEL = Annotated[str | None, Option(help="Column of the label (default: label, or score).")]
 
 
 def _version(wanted: bool) -> None:
@@ -391,91 +388,6 @@ def export(
         f"Load it with SentenceTransformer({str(out)!r}"
         + (", trust_remote_code=True)" if recipe.needs_code else ")"),
     )
-
-
-@app.command()
-def new(
-    models: Annotated[
-        list[str] | None,
-        Argument(help="Models: names on the hub, folders or package:NAME[/path]."),
-    ] = None,
-    folder: Annotated[Path, Option(help="Folder to write config.yaml into.")] = Path(),
-    texts: Annotated[
-        Path | None,
-        Option(help=f"File of prompts: {TEXT_FILES} (default: those of the quickstart)."),
-    ] = None,
-    task: Annotated[list[str] | None, Option(help="An MTEB task. Repeat for several.")] = None,
-    labels: Annotated[
-        Path | None, Option(help="File of labelled rows, as `layerwise choose` takes it.")
-    ] = None,
-    text: TEXT = None,
-    label: LABEL = None,
-    paper: Annotated[
-        bool,
-        Option(
-            "--paper",
-            help="The experiments of arXiv 2502.02013: 32 tasks, seven metrics, its figures.",
-        ),
-    ] = False,
-    quick: Annotated[bool, Option("--quick", help="With --paper: five small tasks.")] = False,
-    revision: Annotated[
-        list[str] | None,
-        Option(
-            help="With --paper: a checkpoint (repeat for several), or all or log of the hub's."
-        ),
-    ] = None,
-) -> None:
-    """Write a config to start from.
-
-    Examples: layerwise new EleutherAI/pythia-70m --texts prompts.txt --labels reviews.csv
-    --folder mystudy;
-    layerwise new --paper EleutherAI/pythia-70m --revision log
-    """
-    from layerwise.choosing.inputs import task_of
-    from layerwise.run import starter
-    from layerwise.tasks.catalog import PAPER
-
-    names = models or []
-    if paper:
-        if texts or labels or text or label or (task and quick):
-            raise LayerwiseError(
-                "--paper takes no texts, labels or columns, and one of --task and --quick.",
-                code="conflict",
-            )
-        wanted = task or (starter.QUICK if quick else PAPER)
-        document = starter.panel(names, wanted, revision or ())
-    else:
-        if quick or revision:
-            raise LayerwiseError("--quick and --revision need --paper.", code="conflict")
-        has_columns = texts is not None and texts.suffix.lower() != ".txt"
-        if labels is None and (label or (text and not has_columns)):
-            raise LayerwiseError(
-                "--text and --label name columns of --labels, or of a table of --texts; give one.",
-                code="conflict",
-            )
-        rows = None
-        if labels is not None:
-            rows = task_of(labels.absolute(), text or (), label)
-        column = text[0] if text and has_columns else None
-        document = starter.small(names, texts, task or (), rows, column)
-    path = starter.write(folder, document)
-    say(
-        f"Wrote {path}.",
-        f"List its jobs: layerwise plan --config {path}",
-        f"Run it: layerwise run --config {path}",
-    )
-
-
-@app.command()
-def doctor() -> None:
-    """Print what to look at first when something does not work, and what to send with a report.
-
-    Versions, CPU and GPU, the cache of models, the space on disk, and packages that are missing.
-    """
-    from layerwise.cli.machine import facts
-
-    for name, text in facts():
-        say(f"{name + ':':14}{text}")
 
 
 app.add_typer(runs.app)

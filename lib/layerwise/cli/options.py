@@ -11,6 +11,12 @@ from typer import Option
 from layerwise.errors import LayerwiseError
 
 FIGURES = (".png", ".pdf", ".svg")
+TEXT_FILES = ".txt (one per line), .csv, .tsv, .jsonl or .parquet"
+TEXT = Annotated[
+    list[str] | None,
+    Option(help="Column of the texts (default: text). Repeat for the second text of pairs."),
+]
+LABEL = Annotated[str | None, Option(help="Column of the label (default: label, or score).")]
 
 
 def output_file(path: Path | None) -> Path | None:
