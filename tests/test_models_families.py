@@ -48,7 +48,8 @@ POST_NORM = {
 WITHOUT_EMBEDDING = {"mamba", "mamba2", "falcon_mamba", "rwkv"}
 WITHOUT_MLP = {"mamba", "mamba2", "falcon_mamba"}
 # OLMo Hybrid has one in its linear blocks alone.
-WITHOUT_INPUT_NORM = POST_NORM | {"olmo_hybrid", "olmo2", "esm", "megatron-bert", "xlm-roberta-xl"}
+OLMO = {"olmo2", "olmo3", "olmo_hybrid"}
+WITHOUT_INPUT_NORM = POST_NORM | OLMO | {"esm", "megatron-bert", "xlm-roberta-xl"}
 # Residual streams of transformers' hidden_states, shape (streams, T, D).
 STREAMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     **dict.fromkeys(("deepseek_v4", "glm5_next_text", "hy_v4"), lambda h: h[0].transpose(0, 1)),
