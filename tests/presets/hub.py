@@ -50,6 +50,7 @@ FAMILY = {
     r"nomic-ai/nomic-embed": "nomic_bert",
     r"google/gemma-2b": "gemma",
     r"google/gemma-2-": "gemma2",
+    r"google/gemma-3-": "gemma3_text",
     r"google/vit-": "vit",
     r"microsoft/beit-": "beit",
     r"facebook/dinov2-with-registers-": "dinov2_with_registers",
