@@ -1,4 +1,5 @@
-"""One table of all real language models: docs/real_models.csv and docs/real_rules.csv.
+"""Tables of all real language models: docs/real_models.csv, docs/real_rules.csv, and their rows
+of the evidence of `layerwise choose`, lib/layerwise/data/measured.csv.
 
     python benchmarks/real_models.py results/real_texts --output docs
 
@@ -16,16 +17,21 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from layerwise import data
 from layerwise.association.curves import name_readouts, with_text_sources
+from layerwise.association.published import DECODER, EMBEDDING
 from layerwise.association.scores import best_layers, mean_scores
 from layerwise.association.selection import CONSENSUS, LOES, MIDDLE, OUTPUT, select_layers
 from layerwise.association.table import associate
+from layerwise.choosing.by_evidence import CHAT
 from layerwise.metrics.registry import directions
 from layerwise.project import ROOT
 
 PRESET = yaml.safe_load((ROOT / "presets" / "real_texts.yaml").read_text(encoding="utf-8"))
 RULES = [OUTPUT, MIDDLE, LOES, CONSENSUS, "prompt_entropy", "dataset_entropy", "effective_rank"]
 RULES += ["curvature", "anisotropy", "infonce", "dime"]
+KINDS = {"gemma-3-270m": DECODER, "smollm2-135m": CHAT}
+KINDS |= dict.fromkeys(("all-mpnet-base-v2", "minilm-l6"), EMBEDDING)
 
 
 def read(folder: Path, model: str) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -88,8 +94,17 @@ def row_of(model: str, metrics: pd.DataFrame, scores: pd.DataFrame) -> dict[str,
     }
 
 
+def evidence(models: pd.DataFrame, rules: pd.DataFrame) -> pd.DataFrame:
+    """What the output and the middle layer lose, in the columns of the published losses."""
+    rows = rules[rules["metric"].isin([OUTPUT, MIDDLE])].rename(columns={"metric": "rule"})
+    rows = rows.merge(models[["model", "last_layer", "n_tasks"]], on="model")
+    rows = rows.assign(kind=rows["model"].map(KINDS), loss=(100 * rows["regret"]).round(3))
+    rows["layer"] = rows["layer"].astype(int)
+    return rows[["kind", "model", "last_layer", "n_tasks", "rule", "layer", "loss"]]
+
+
 def main(folder: Path, output: Path) -> None:
-    """Write both tables."""
+    """Write the tables."""
     rows, rules = [], []
     for model in PRESET["models"]:
         metrics, scores = read(folder, model)
@@ -106,7 +121,9 @@ def main(folder: Path, output: Path) -> None:
     table.round(5).to_csv(output / "real_models.csv", index=False)
     columns = ["model", "metric", "layer", "unreliable", "score", "regret"]
     columns += ["regret_low", "regret_high"]
-    pd.concat(rules)[columns].round(5).to_csv(output / "real_rules.csv", index=False)
+    lost = pd.concat(rules)[columns].round(5)
+    lost.to_csv(output / "real_rules.csv", index=False)
+    evidence(table, lost).to_csv(data.MEASURED, index=False)
 
 
 if __name__ == "__main__":

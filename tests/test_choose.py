@@ -53,9 +53,9 @@ def test_from_texts(folder: Path, tmp_path: Path) -> None:
     asked = [x for pair in files.items() for x in pair]
     status, said = run(folder, tmp_path / "t.txt", "--sample", "110", "--verbose", *asked)
     assert status == 0, said
-    assert said.startswith("Use the output (layer 3).\nIn 5 published base decoders, the output")
-    assert "the output loses 7.1 points (95% CI 0.4 to 13.7) against" in said
-    assert "The difference (-3.6 to 12.4) is not significant." in said
+    assert said.startswith("Use the output (layer 3).\nIn 6 published base decoders, the output")
+    assert "the output loses 6.9 points (95% CI 1.9 to 12.0) against" in said
+    assert "The difference (-4.8 to 10.1) is not significant." in said
     assert "110 of 120 texts" in said and "tokens: drop_first" in said
     command = f"layerwise export {folder} llama-3 --layer 3 --tokens drop_first --pooling mean"
     assert said.strip().endswith(f"To save it: {command}")
@@ -107,7 +107,7 @@ def test_kinds_of_models(folder: Path, tmp_path: Path) -> None:
     loaded.texts.tokenizer.chat_template = "{{ messages }}"
     assert by_evidence.kind_of_model(loaded) == by_evidence.CHAT
     advised = choose_by_evidence(loaded, "all")
-    assert advised.layer == 3 and "no published scores of a model of this kind" in advised.reason
+    assert advised.layer == 3 and "the one published chat model" in advised.reason
     (bert / "modules.json").write_text('[{"type": "sentence_transformers.models.Transformer"}]')
     loaded = load("m", tiny.entry(bert), "main", device="cpu")
     assert by_evidence.kind_of_model(loaded) == published.EMBEDDING

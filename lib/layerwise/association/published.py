@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -376,7 +376,7 @@ DECODER, ENCODER, EMBEDDING, VISION = "base decoder", "encoder", "embedding mode
 
 @cache
 def losses() -> pd.DataFrame:
-    """Loss of each rule in each published model, as shipped.
+    """Loss of each rule in each published model, and of two in those of FINDINGS, as shipped.
 
     Returns
     -------
@@ -384,7 +384,8 @@ def losses() -> pd.DataFrame:
         Columns kind, model, rule, direction (of a metric: 1 if it selects its highest value),
         corpus (of a metric), layer, last_layer, n_tasks, and loss in points (0 to 100).
     """
-    return pd.read_csv(data.LOSSES, float_precision="round_trip")
+    read = partial(pd.read_csv, float_precision="round_trip")
+    return pd.concat([read(data.LOSSES), read(data.MEASURED)], ignore_index=True)
 
 
 def expected_losses() -> pd.DataFrame:
