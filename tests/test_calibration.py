@@ -14,6 +14,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from helpers.metric_lists import get
 from helpers.probes_of_layers import layer_scores
 from scipy.interpolate import CubicSpline
 from scipy.stats import binomtest, norm
@@ -25,7 +26,6 @@ from layerwise.association.scores import best_elsewhere
 from layerwise.association.selection import nested_regret
 from layerwise.choosing.by_scores import choose_by_scores, compare_several
 from layerwise.errors import LayerwiseError
-from layerwise.metrics.registry import get
 from layerwise.metrics.table import compute_layer
 from layerwise.tasks.labelled import Labels, correlate, layer_score, pairs_score
 from layerwise.tasks.probes import FOLDS

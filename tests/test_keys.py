@@ -233,7 +233,9 @@ def test_a_metrics_own_key_follows_its_formula_settings_and_orders() -> None:
 
 def test_directions_are_in_the_keys_of_what_uses_them(monkeypatch: pytest.MonkeyPatch) -> None:
     before = keys()
-    corrected = registry.all_metrics() | {"rankme": replace(registry.get("rankme"), direction=-1)}
+    corrected = registry.all_metrics() | {
+        "rankme": replace(registry.all_metrics()["rankme"], direction=-1)
+    }
     monkeypatch.setattr(registry, "all_metrics", lambda: corrected)
     after = keys()
     assert {n for n in before if before[n] != after[n]} == {"select", "figure", "explore"}

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 from helpers.in_memory import Arrays
+from helpers.metric_lists import get
 from helpers.refused import refused
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +23,7 @@ from layerwise.metrics.formulas import UndefinedMetricError, spectra
 from layerwise.metrics.formulas.entropy import entropy
 from layerwise.metrics.formulas.spectra import covariance_spectrum, unit_centred
 from layerwise.metrics.layer import Layer
-from layerwise.metrics.registry import Overall, all_metrics, get
+from layerwise.metrics.registry import Overall, all_metrics
 from layerwise.metrics.table import compute_layer
 
 RNG = np.random.default_rng(11)

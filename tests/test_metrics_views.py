@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.in_memory import Arrays
+from helpers.metric_lists import get
 from helpers.refused import refused
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +27,7 @@ from layerwise.metrics.catalog.lidar import eigenvalues, lidar
 from layerwise.metrics.formulas import UndefinedMetricError
 from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
 from layerwise.metrics.layer import Layer
-from layerwise.metrics.registry import OnParts, Overall, PerPrompt, all_metrics, get
+from layerwise.metrics.registry import OnParts, Overall, PerPrompt, all_metrics
 from layerwise.metrics.table import compute_layer
 
 RNG = np.random.default_rng(7)

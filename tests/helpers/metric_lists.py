@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from layerwise.metrics.registry import all_metrics, sections
+from layerwise.metrics.registry import Metric, all_metrics, sections
 
 
 def of_metrics() -> str:
@@ -32,3 +32,8 @@ def of_settings() -> str:
 
 if __name__ == "__main__":
     sys.stdout.write(f"{of_metrics()}\n\n{of_settings()}\n")
+
+
+def get(name: str) -> Metric:
+    """The metric of that name."""
+    return all_metrics()[name]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -384,8 +384,8 @@ def losses() -> pd.DataFrame:
         Columns kind, model, rule, direction (of a metric: 1 if it selects its highest value),
         corpus (of a metric), layer, last_layer, n_tasks, and loss in points (0 to 100).
     """
-    read = partial(pd.read_csv, float_precision="round_trip")
-    return pd.concat([read(data.LOSSES), read(data.MEASURED)], ignore_index=True)
+    files = (data.LOSSES, data.MEASURED)
+    return pd.concat([pd.read_csv(file, float_precision="round_trip") for file in files])
 
 
 def expected_losses() -> pd.DataFrame:

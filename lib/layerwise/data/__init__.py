@@ -12,8 +12,8 @@ LOSSES = Path(__file__).parent / "losses.csv"
 """Scores that rules of layer selection lose in the published models; `python -m papers losses`
 writes it."""
 
+# The same of models that `make real` runs; benchmarks/real_models.py writes it.
 MEASURED = Path(__file__).parent / "measured.csv"
-"""The same of models that `make real` runs; benchmarks/real_models.py writes it."""
 
 PUBLISHED = Path(__file__).parent / "published"
 """Folder of the shipped tables of Skean et al. 2025; its README names the sources."""

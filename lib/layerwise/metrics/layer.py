@@ -173,7 +173,8 @@ class Layer:
         """
 
         def make(layer: Layer) -> Array:
-            return _gram_of_rows(centred(getattr(layer, embeddings)))
+            rows = centred(getattr(layer, embeddings))
+            return np.asarray(rows @ rows.T)
 
         gram = self.of_pairs(f"centred {embeddings}", make)
         return gram if self._whole is None else double_centred(gram)
@@ -297,7 +298,7 @@ class Layer:
 
     @cached_property
     def _gram(self) -> Array:
-        return self.of_pairs("gram", lambda layer: _gram_of_rows(layer.pooled))
+        return self.of_pairs("gram", lambda layer: np.asarray(layer.pooled @ layer.pooled.T))
 
     def _unit_centred(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The embeddings of each view, shape (N, D) or (V, N, D), as `unit_centred` has them."""
@@ -314,7 +315,3 @@ class Layer:
 def _rows(array: npt.NDArray[Any], rows: Mask) -> npt.NDArray[Any]:
     """The rows that are kept. If all are, the array itself: a copy takes as much memory again."""
     return array if rows.all() else array[rows]
-
-
-def _gram_of_rows(X: Array) -> Array:
-    return np.asarray(X @ X.T)

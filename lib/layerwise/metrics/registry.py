@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pydantic.dataclasses
 
-from layerwise.errors import LayerwiseError, check_name
+from layerwise.errors import LayerwiseError
 from layerwise.metrics.formulas import Array, UndefinedMetricError
 from layerwise.section import Section
 from layerwise.vocabulary import Normalization, Protocol, Tokens
@@ -271,37 +271,23 @@ def all_metrics() -> dict[str, Metric]:
     return dict(sorted(_METRICS.items()))
 
 
-def get(name: str) -> Metric:
-    """The metric of that name.
-
-    Raises
-    ------
-    LayerwiseError
-        If it does not exist; the message names the closest.
-    """
-    check_name("metric", name, metrics := all_metrics())
-    return metrics[name]
-
-
 INFORMATIVE = 0.1
 """Share of the way from chance to the best value below which a metric tells nothing."""
 
 
-def chance_of(name: str, n: float, protocol: str) -> float:
-    """A metric's raw value at chance on n prompts; NaN if it has none or n is unknown."""
+def bounds_of(name: str, n: float, protocol: str) -> tuple[float, float]:
+    """A metric's raw value at chance on n prompts and its best; NaN if it has none, or n is."""
     declared = all_metrics().get(name)
     if declared is None or declared.bounds is None or not n > 1:
-        return math.nan
-    return declared.bounds(n, protocol)[0]
+        return math.nan, math.nan
+    return declared.bounds(n, protocol)
 
 
 def at_chance(name: str, values: npt.ArrayLike, n: float, protocol: str) -> bool:
     """True if a metric's raw values are near chance at every layer; it cannot select one then."""
-    chance = chance_of(name, n, protocol)
-    if math.isnan(chance):
-        return False
-    _, best = get(name).bounds(n, protocol)  # type: ignore[misc]
-    return bool(np.nanmax((np.asarray(values) - chance) / (best - chance)) < INFORMATIVE)
+    chance, best = bounds_of(name, n, protocol)
+    shares = (np.asarray(values) - chance) / (best - chance)
+    return bool((shares < INFORMATIVE).any() and not (shares >= INFORMATIVE).any())
 
 
 def functions() -> dict[str, Callable[..., float]]:

@@ -22,7 +22,7 @@ from layerwise.figures.labels import SCORE, axis_label, with_unit
 from layerwise.figures.panels import Look
 from layerwise.figures.select import Data
 from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
-from layerwise.metrics.registry import at_chance, chance_of
+from layerwise.metrics.registry import at_chance, bounds_of
 from layerwise.vocabulary import BLOCK, LABELS, SUBLAYERS
 
 
@@ -55,7 +55,7 @@ def with_chance(table: pd.DataFrame) -> pd.DataFrame:
     raw = table["y"].ne(SCORE) & (table.get("normalization") == "raw")
     if not raw.any():
         return table
-    levels = [chance_of(*key) for key in table[raw][["metric", "n", "protocol"]].to_numpy()]
+    levels = [bounds_of(*key)[0] for key in table[raw][["metric", "n", "protocol"]].to_numpy()]
     table.loc[raw, "chance"] = levels
     table["at_chance"] = False
     curve = [name for name in (*DIMENSIONS, *LABELS) if name in table]
