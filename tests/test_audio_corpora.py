@@ -33,7 +33,7 @@ from layerwise.corpora.prompts import make_corpus, make_views
 from layerwise.models.load import load
 from layerwise.run.plan import Plan
 from layerwise.section import parse
-from layerwise.tasks.evaluate import score
+from layerwise.tasks.evaluate import score_tasks
 from layerwise.tasks.mteb_task import MtebTask
 from layerwise.tasks.results import TaskScores
 from layerwise.tasks.task import set_up
@@ -305,7 +305,7 @@ def test_a_task_of_mteb(tmp_path: Path) -> None:
     loaded = load("m", tiny.entry(tiny_audio.save("whisper", tmp_path / "m")), "main")
     setup = set_up(loaded, ExtractSettings(), ScoringSettings())
     taken: list[TaskScores] = []
-    score(setup, {"FSDD": task}, taken.append)
+    score_tasks(setup, {"FSDD": task}, taken.append)
     values = [taken[0].scores[layer, 0][0].main_score for layer in range(4)]
     assert max(values) > 0.9
 

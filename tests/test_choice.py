@@ -24,7 +24,7 @@ from layerwise.config.tasks import ChoiceEntry, FileQuestions
 from layerwise.models.load import LoadedModel, load
 from layerwise.tasks import choice
 from layerwise.tasks.choice import ChoiceTask
-from layerwise.tasks.evaluate import score
+from layerwise.tasks.evaluate import score_tasks
 from layerwise.tasks.questions import Question, Questions, read_questions
 from layerwise.tasks.results import TaskScores
 from layerwise.tasks.task import set_up, texts_of
@@ -94,7 +94,7 @@ def test_a_model_that_cannot_be_asked_has_rows_with_the_reason(tmp_path: Path) -
     task = ChoiceEntry(questions=FileQuestions(file=str(tmp_path / "q.jsonl")), forms=("letter",))
     taken: list[TaskScores] = []
     setup = set_up(loaded, ExtractSettings(), ScoringSettings())
-    score(setup, {"asked": ChoiceTask(task)}, taken.append)
+    score_tasks(setup, {"asked": ChoiceTask(task)}, taken.append)
     scores = [one for found in taken[0].scores.values() for one in found]
     assert len(scores) == 4 and all(one.main_score is None for one in scores)
     assert "next token" in str(scores[0].why)

@@ -181,13 +181,13 @@ def test_processes_and_divided_tasks_change_nothing(
     whole = run(tasks)
     keys = dict.fromkeys(tasks, "2")
     units: list[Any] = []
-    submit = module._score
+    submit = module._score_cells
     watched = lambda task, selection, *a: units.append(selection) or submit(task, selection, *a)  # noqa: E731
-    monkeypatch.setattr(module, "_score", watched)
+    monkeypatch.setattr(module, "_score_cells", watched)
     # 96 texts of 3 + 1 layers of 32 numbers are 49 kB.
     pd.testing.assert_frame_equal(whole, run(tasks, keys=keys, waiting_gb=4e-5))
     assert len({unit for unit in units if unit}) > 2
-    monkeypatch.setattr(module, "_score", submit)
+    monkeypatch.setattr(module, "_score_cells", submit)
     keys = dict.fromkeys(tasks, "3")
     pd.testing.assert_frame_equal(whole, run(tasks, keys=keys, threads=2))
     assert whole["control"].notna().sum() == (whole["task"] == "mine").sum() == 4

@@ -146,7 +146,7 @@ def score_labels(
 
     from layerwise.config.settings import ExtractSettings, ScoringSettings
     from layerwise.section import parse
-    from layerwise.tasks.evaluate import score
+    from layerwise.tasks.evaluate import score_tasks
     from layerwise.tasks.results import TaskScores
     from layerwise.tasks.task import DEFAULT, ModelPrompts, set_up
 
@@ -158,7 +158,7 @@ def score_labels(
     pool = get_reusable_executor(threads) if threads > 1 else None
     taken: list[TaskScores] = []
     labels = replace(labels, keep_vectors=keep_vectors)
-    score(setup, {"labels": labels}, taken.append, pool, threads)
+    score_tasks(setup, {"labels": labels}, taken.append, pool, threads)
     return [taken[0].scores[layer, 0][0] for layer in range(loaded.anatomy.n_layers)]
 
 

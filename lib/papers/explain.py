@@ -21,7 +21,7 @@ from layerwise.models.states import States
 from layerwise.models.texts import Texts
 from layerwise.run import script
 from layerwise.run.plan import Plan
-from layerwise.tasks.evaluate import score
+from layerwise.tasks.evaluate import score_tasks
 from layerwise.tasks.results import TaskScores
 from layerwise.tasks.task import ModelPrompts, Task, set_up, texts_of
 from layerwise.vocabulary import FINAL_NORM, POOLINGS, SCORED_READOUTS, TOKENS
@@ -191,7 +191,7 @@ class _Rescore:
             threads, taken = config.scoring.threads, list[TaskScores]()
             pool = get_reusable_executor(threads) if threads > 1 else None
             setup = replace(setup, prompts=prompts)
-            score(setup, {self.task: task}, taken.append, pool, threads)
+            score_tasks(setup, {self.task: task}, taken.append, pool, threads)
             changes = list(_changes(settings, loaded, task))
         return [settings.columns | row for row in self._rows(taken[0])], changes
 

@@ -81,7 +81,7 @@ class Kind:
     roles : mapping of role to dimensions
     takes : tuple of str
         The roles that a study may change.
-    over : mapping of role to dimensions, optional
+    roles_of_checkpoints : mapping of role to dimensions, optional
         The roles if a model is shown at several checkpoints, if they differ. Without a role for
         `revision`, a study with several is refused unless it gives it one.
     apart : mapping of role to dimensions, optional
@@ -116,7 +116,7 @@ class Kind:
     published: tuple[Table, ...] = ()
     roles: Roles = field(default_factory=dict)
     takes: tuple[str, ...] = ()
-    over: Roles | None = None
+    roles_of_checkpoints: Roles | None = None
     apart: Roles | None = None
     revisions: Literal["last", "all"] = "last"
     metrics: tuple[str, ...] | None = ("prompt_entropy",)

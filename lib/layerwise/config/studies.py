@@ -169,9 +169,13 @@ class Study(Section):
             assigned.add("representation")
         default = kind.roles
         if several_checkpoints and "revision" not in assigned:
-            default = kind.over or kind.roles
+            default = kind.roles_of_checkpoints or kind.roles
             if "revision" not in placed(default):
-                others = [k for k, v in KINDS.items() if "revision" in placed(v.over or v.roles)]
+                others = [
+                    k
+                    for k, v in KINDS.items()
+                    if "revision" in placed(v.roles_of_checkpoints or v.roles)
+                ]
                 hint = " or give revision a role" if kind.takes else ""
                 raise LayerwiseError(
                     f"A study of kind {self.kind} shows one checkpoint of a model, and this one "

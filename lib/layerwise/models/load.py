@@ -25,7 +25,7 @@ from layerwise.models.architectures import (
 )
 from layerwise.models.hooks import on
 from layerwise.models.media import Images, LazyPrompt, Recordings, tower
-from layerwise.models.probe import causal, prove
+from layerwise.models.probe import causal, find_layers
 from layerwise.models.processors import processor_of, reader_of
 from layerwise.models.source import locate, quiet, why
 from layerwise.models.states import Given, States
@@ -398,7 +398,7 @@ def prepare(
     reader = kind(who, processor, entry, network)
     if isinstance(reader, Texts):
         reader.lower_case = embedder.lower_case
-    anatomy = prove(name, network, reader)
+    anatomy = find_layers(name, network, reader)
     example = on(reader.device, reader.example())
     hooks.check_ablations(who, network, anatomy, entry.ablate, example)
     loaded = LoadedModel(

@@ -34,7 +34,7 @@ from layerwise.corpora.audio import Recording, Samples, wav
 from layerwise.corpora.images import Picture, png
 from layerwise.errors import LayerwiseError, first_line
 from layerwise.models.architectures import Anatomy, unsupported
-from layerwise.models.texts import UNLIMITED, Proof, padded
+from layerwise.models.texts import UNLIMITED, ProbeInputs, padded
 
 # Models of images and texts, whose image tower is their `vision_model`.
 TOWERS = ("aimv2", "altclip", "chinese_clip", "clip", "metaclip_2", "siglip", "siglip2")
@@ -222,9 +222,9 @@ class Images:
         """Inputs for three images of different shapes."""
         return self._named(self._examples())
 
-    def proofs(self) -> Iterator[Proof]:
+    def probe_inputs(self) -> Iterator[ProbeInputs]:
         """Inputs that prove the layers; all images have one length."""
-        yield Proof(self.example())
+        yield ProbeInputs(self.example())
 
     def fit(self, anatomy: Anatomy, n_tokens: int) -> Anatomy:
         """The anatomy with the tokens in front of the patches, of the example's `n_tokens`."""
@@ -374,12 +374,12 @@ class Recordings:
         """Inputs for two recordings of one length."""
         return self._padded(*self._examples()[:2])
 
-    def proofs(self) -> Iterator[Proof]:
+    def probe_inputs(self) -> Iterator[ProbeInputs]:
         """Inputs that prove the layers."""
         first, other, longer = self._examples()
         alone = None if self.is_fixed else self._padded(first)
         both = None if self.is_fixed else self._padded(first, longer)
-        yield Proof(self._padded(first, other), both, alone)
+        yield ProbeInputs(self._padded(first, other), both, alone)
 
     def fit(self, anatomy: Anatomy, n_tokens: int) -> Anatomy:
         """The anatomy with the tokens in front of patches, of the example's `n_tokens`.

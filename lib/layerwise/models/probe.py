@@ -42,7 +42,7 @@ class Call(NamedTuple):
     output: Tensor | None
 
 
-class Reading(NamedTuple):
+class Candidate(NamedTuple):
     """Calls that may be those of a model's blocks.
 
     Attributes
@@ -93,14 +93,14 @@ class _MisfitError(Exception):
     """Calls are not those of the blocks; says why as a predicate."""
 
 
-def prove(name: str, model: nn.Module, reader: Texts | Images | Recordings) -> Anatomy:
-    """The model's anatomy, proved with each of the reader's examples; parameters as of `probe`."""
+def find_layers(name: str, model: nn.Module, reader: Texts | Images | Recordings) -> Anatomy:
+    """The model's layers, proved with all probe inputs of its reader."""
     equal_lengths, device = False, reader.device
     with torch.autocast(device.type, enabled=False):
-        for proof in reader.proofs():
-            anatomy, states = probe(name, model, hooks.on(device, proof.example))
-            if proof.padded and proof.alone:
-                padded, alone = hooks.on(device, proof.padded), hooks.on(device, proof.alone)
+        for inputs in reader.probe_inputs():
+            anatomy, states = probe(name, model, hooks.on(device, inputs.equal))
+            if inputs.padded and inputs.alone:
+                padded, alone = hooks.on(device, inputs.padded), hooks.on(device, inputs.alone)
                 equal_lengths |= depends_on_batch(name, model, anatomy, states, padded, alone)
     return reader.fit(replace(anatomy, equal_lengths=equal_lengths), states[0].shape[1])
 
@@ -134,9 +134,9 @@ def probe(
             f"{who} does not run on {what} alone ({type(error).__name__}: {detail})"
         ) from error
     problems = []
-    for reading in _readings(stack, calls):
+    for candidate in _candidates(stack, calls):
         try:
-            return _proved(model, stack, reading, calls, output, inputs)
+            return _check_output(model, stack, candidate, calls, output, inputs)
         except _MisfitError as misfit:
             problems.append(str(misfit))
     if not problems:
@@ -236,7 +236,7 @@ def _recorded(
     return calls, states if isinstance(states, Tensor) else None
 
 
-def _readings(stack: Stack, calls: list[Call]) -> Iterator[Reading]:
+def _candidates(stack: Stack, calls: list[Call]) -> Iterator[Candidate]:
     """Calls that may be those of the blocks, outer lists first.
 
     A list has to run as often as there are layers, in order if it has a module for each. Where
@@ -254,10 +254,11 @@ def _readings(stack: Stack, calls: list[Call]) -> Iterator[Reading]:
         if len(siblings) > 1:
             path, first = min(siblings, key=lambda one: one[1])
             _, last = max(siblings, key=lambda one: one[1])
-            yield Reading(path, [calls[n] for n in first], [calls[n] for n in last], is_chain=True)
+            entries, exits = ([calls[n] for n in numbers] for numbers in (first, last))
+            yield Candidate(path, entries, exits, is_chain=True)
         for path, numbers in siblings:
             runs = [calls[n] for n in numbers]
-            yield Reading(path, runs, runs, is_chain=len(siblings) > 1)
+            yield Candidate(path, runs, runs, is_chain=len(siblings) > 1)
     # Loops: lists of one kind of block that take turns.
     kinds: dict[frozenset[type], list[str]] = {}
     for path, modules in stack.lists.items():
@@ -266,35 +267,35 @@ def _readings(stack: Stack, calls: list[Call]) -> Iterator[Reading]:
         turns = {module for path in paths for module in stack.lists[path]}
         runs = [call for call in calls if call.module in turns]
         if len(paths) > 1 and len(turns) < len(runs) == stack.depth:
-            yield Reading(paths[0], runs, runs, is_chain=False)
+            yield Candidate(paths[0], runs, runs, is_chain=False)
 
 
-def _proved(
+def _check_output(
     model: nn.Module,
     stack: Stack,
-    reading: Reading,
+    candidate: Candidate,
     calls: list[Call],
     output: Tensor | None,
     inputs: Mapping[str, Tensor],
 ) -> tuple[Anatomy, list[Tensor]]:
-    """The anatomy of a reading and each layer's states, if the last of them lead to the output.
+    """The anatomy of a candidate and each layer's states, if the last of them lead to the output.
 
     Raises
     ------
     _MisfitError
         If not.
     """
-    received = [call.input for call in reading.entries] + [reading.exits[-1].output]
+    received = [call.input for call in candidate.entries] + [candidate.exits[-1].output]
     batch, n_tokens = len(next(iter(inputs.values()))), hooks.token_count(inputs)
     layout = _layout(stack, received, batch, n_tokens)
     states = [layout.states(tensor, n_tokens) for tensor in received if tensor is not None]
-    blocks = tuple(call.module for call in reading.entries)
-    if reading.is_chain and not all(
+    blocks = tuple(call.module for call in candidate.entries)
+    if candidate.is_chain and not all(
         _same(before.output, after.input)
-        for before, after in zip(reading.exits, reading.entries[1:], strict=False)
+        for before, after in zip(candidate.exits, candidate.entries[1:], strict=False)
     ):
         raise _MisfitError(
-            f"does not pass its states on from module to module of {reading.path!r}"
+            f"does not pass its states on from module to module of {candidate.path!r}"
         )
     unproved = _MisfitError(
         "has an output that is neither the last block's nor made of it by modules behind it, so "
@@ -305,9 +306,9 @@ def _proved(
     paths = {module: path for path, module in model.named_modules()}
     anatomy = Anatomy(
         stack.kind,
-        reading.path,
+        candidate.path,
         blocks,
-        reading.exits[-1].module,
+        candidate.exits[-1].module,
         stack.hidden,
         tuple(paths[block] for block in blocks),
         _end(calls, blocks, states[-1], received[-1], output),

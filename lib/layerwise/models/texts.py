@@ -36,11 +36,11 @@ LENGTH, LONGER = 5, 9
 PROVED = 1100
 
 
-class Proof(NamedTuple):
+class ProbeInputs(NamedTuple):
     """Inputs for a few prompts of one length, for the first of them with a longer one, and for it
     alone. The latter are None where all prompts have one length."""
 
-    example: dict[str, Tensor]
+    equal: dict[str, Tensor]
     padded: dict[str, Tensor] | None = None
     alone: dict[str, Tensor] | None = None
 
@@ -183,7 +183,7 @@ class Texts:
             inputs["token_type_ids"] = pad_sequence(types, True)
         return inputs
 
-    def proofs(self) -> Iterator[Proof]:
+    def probe_inputs(self) -> Iterator[ProbeInputs]:
         """Inputs that prove the layers: of a few tokens, and beyond the largest threshold that a
         short pass can reach."""
         special = set(self.tokenizer.all_special_ids)
@@ -192,7 +192,7 @@ class Texts:
         for start in (0, *within[-1:]):
             tokens = list(islice(cycle(usual), 1 + 2 * start + LENGTH + LONGER))
             first, further = tokens[1 : start + LENGTH + 1], tokens[start + LENGTH + 1 :]
-            yield Proof(
+            yield ProbeInputs(
                 # Two prompts that differ only in their first token, and a longer one.
                 self.inputs([first, tokens[:1] + first[1:]]),
                 self.inputs([first, further[: self.max_length]]),
@@ -201,7 +201,7 @@ class Texts:
 
     def example(self) -> dict[str, Tensor]:
         """Inputs for two prompts of five tokens."""
-        return next(self.proofs()).example
+        return next(self.probe_inputs()).equal
 
     def fit(self, anatomy: Anatomy, _: int) -> Anatomy:
         """The anatomy with the thresholds that batches do not cross, and how far it is proved."""

@@ -105,7 +105,7 @@ class ChoiceTask(Task):
             if not np.isnan(is_right)
         ]
 
-    def scores(
+    def combine(
         self,
         units: Sequence[list[tuple[bool, float]]],
         settings: ScoringSettings,  # noqa: ARG002

@@ -108,14 +108,14 @@ def evaluate(
                 path, task_key = paths[scored.name], keys[scored.name]
                 write_table(scored, setup.loaded, setup.scoring, path, task_key)
 
-            score(setup, due, write, pool, threads)
+            score_tasks(setup, due, write, pool, threads)
     join_tables(paths.values(), tasks, key=key, output=output)
 
 
-def score(
+def score_tasks(
     setup: Setup,
     tasks: Mapping[str, Task],
-    take: Callable[[TaskScores], None],
+    write: Callable[[TaskScores], None],
     pool: Executor | None = None,
     threads: int = 1,
 ) -> None:
@@ -125,8 +125,8 @@ def score(
     ----------
     tasks : mapping
         Tasks by name.
-    take : callable
-        Is given the scores of each task when they are complete.
+    write : callable
+        Gets the scores of each task when they are complete.
     pool : Executor, optional
         Processes that score, as many as `threads`; by default this one.
 
@@ -136,18 +136,18 @@ def score(
         After all tasks, if one failed: the first failure.
     """
     with scratch() as folder:
-        scoring = _Scoring(setup, take, pool or _Here(), threads, folder)
+        run = _Run(setup, write, pool or _Here(), threads, folder)
         try:
             for name, task in tasks.items():
-                scoring.score(name, task)
-            scoring.collect(wait=True)
+                run.add(name, task)
+            run.collect(wait=True)
         except BrokenProcessPool as error:
             raise LayerwiseError(
                 "A scoring process was killed, most likely because memory ran out; lower "
                 "scoring.threads. Finished tasks are kept.",
                 code="no_memory",
             ) from error
-    if failures := list(scoring.failures.values()):
+    if failures := list(run.failures.values()):
         first, n = failures[0], len(failures)
         more = f" ({n} of {len(tasks)} tasks failed)" if n > 1 else ""
         raise LayerwiseError(f"{first}{more}", code=first.code) from first
@@ -178,7 +178,7 @@ class _Recorded:
     representations: list[Representation]
     cells: list[Cell]
     n_unconverged: int = 0
-    scores: list[dict[Cell, Any]] = field(default_factory=list)
+    unit_scores: list[dict[Cell, Any]] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -200,8 +200,8 @@ class _Embedded:
 
 
 @dataclass
-class _Scoring:
-    """The scoring of a model.
+class _Run:
+    """A model on its way through tasks.
 
     Attributes
     ----------
@@ -214,7 +214,7 @@ class _Scoring:
     """
 
     setup: Setup
-    take: Callable[[TaskScores], None]
+    write: Callable[[TaskScores], None]
     pool: Executor
     threads: int
     scratch: Path
@@ -222,7 +222,7 @@ class _Scoring:
     embedded: list[_Embedded] = field(default_factory=list)
     n_files: int = 0
 
-    def score(self, name: str, task: Task) -> None:
+    def add(self, name: str, task: Task) -> None:
         """Record a task, embed its units, and have them scored."""
         try:
             recorded = self._record(name, task)
@@ -294,7 +294,7 @@ class _Scoring:
         """Have the layers of a unit scored."""
         recorded, settings = embedded.recorded, self.setup.scoring
         rows = {key: embedded.rows[recorded.prompts[key[0]], key[1]] for key in unit.keys}
-        work = partial(_score, recorded.task, unit.selection, rows, embedded.path, settings)
+        work = partial(_score_cells, recorded.task, unit.selection, rows, embedded.path, settings)
         shares = [recorded.cells[start :: self.threads] for start in range(self.threads)]
         embedded.pending = [self.pool.submit(work, share) for share in shares]
         self.embedded.append(embedded)
@@ -317,16 +317,18 @@ class _Scoring:
         if not pending:
             return
         try:
-            of_unit = dict[Cell, Any]()
+            unit_scores = dict[Cell, Any]()
             for future in pending:
-                scores, n_unconverged = future.result()
-                of_unit |= scores
+                of_share, n_unconverged = future.result()
+                unit_scores |= of_share
                 recorded.n_unconverged += n_unconverged
-            recorded.scores.append(of_unit)
-            if len(recorded.scores) == len(recorded.units):
-                of_cell = {c: [unit[c] for unit in recorded.scores] for c in recorded.cells}
-                combine = recorded.task.scores
-                self._hand_over(recorded, {c: combine(u, settings) for c, u in of_cell.items()})
+            recorded.unit_scores.append(unit_scores)
+            if len(recorded.unit_scores) == len(recorded.units):
+                scores = dict[Cell, Sequence[Score]]()
+                for cell in recorded.cells:
+                    units = [of_unit[cell] for of_unit in recorded.unit_scores]
+                    scores[cell] = recorded.task.combine(units, settings)
+                self._hand_over(recorded, scores)
         except Exception as error:  # of mteb's or scikit-learn's code, on data of any sort
             self._note(recorded.name, error)
 
@@ -338,7 +340,7 @@ class _Scoring:
                     log.warning("%s has no score at layer %s: %s", name, layer, each.why)
         if recorded.n_unconverged:
             log.warning("%s: %d fits did not converge", name, recorded.n_unconverged)
-        self.take(TaskScores(name, task.task_type, recorded.representations, scores))
+        self.write(TaskScores(name, task.task_type, recorded.representations, scores))
 
     def _note(self, name: str, error: Exception) -> None:
         """Note an error that concerns one task, so that the others go on; raise any other."""
@@ -380,7 +382,7 @@ def _allocate(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
     return into
 
 
-def _score(
+def _score_cells(
     task: Task,
     selection: Any,
     rows: Mapping[Key, int],

@@ -143,7 +143,7 @@ class MtebTask(Task):
             for subset, scores in self._evaluate(lookup, selection, settings.sub_scores).items()
         }
 
-    def scores(self, units: Sequence[Scores], settings: ScoringSettings) -> list[Score]:
+    def combine(self, units: Sequence[Scores], settings: ScoringSettings) -> list[Score]:
         """One score for each split and subset."""
         main, made = self.metadata.main_score, []
         for split, subset in dict.fromkeys(subset for unit in units for subset in unit):

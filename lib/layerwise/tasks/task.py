@@ -173,7 +173,7 @@ class Task(Protocol):
     def score(self, selection: Any, vectors: Vectors, settings: ScoringSettings) -> Any:
         """Score one layer on the unit with a selection."""
 
-    def scores(self, units: Sequence[Any], settings: ScoringSettings) -> Sequence[Score]:  # noqa: ARG002
+    def combine(self, units: Sequence[Any], settings: ScoringSettings) -> Sequence[Score]:  # noqa: ARG002
         """Scores of one layer in the table, from the scores of all units in order."""
         return units
 
