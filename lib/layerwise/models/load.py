@@ -17,12 +17,7 @@ from layerwise.corpora.media import Medium
 from layerwise.errors import Code, LayerwiseError
 from layerwise.io.files import memory_fault
 from layerwise.models import devices, hooks, saved
-from layerwise.models.architectures import (
-    Anatomy,
-    attend_both_ways,
-    settle,
-    unsupported,
-)
+from layerwise.models.architectures import Anatomy, attend_both_ways, settle, unsupported
 from layerwise.models.hooks import on
 from layerwise.models.media import Images, LazyPrompt, Recordings, tower
 from layerwise.models.probe import causal, find_layers
@@ -286,11 +281,7 @@ def load(
 
 
 def read(
-    who: str,
-    model: Model,
-    revision: str,
-    architecture: Any,
-    dtype: str,
+    who: str, model: Model, revision: str, architecture: Any, dtype: str
 ) -> tuple[Any, Any, Any]:
     """Read a network, and its tokenizer or processor, from their files.
 

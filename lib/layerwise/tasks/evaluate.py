@@ -324,10 +324,8 @@ class _Run:
                 recorded.n_unconverged += n_unconverged
             recorded.unit_scores.append(unit_scores)
             if len(recorded.unit_scores) == len(recorded.units):
-                scores = dict[Cell, Sequence[Score]]()
-                for cell in recorded.cells:
-                    units = [of_unit[cell] for of_unit in recorded.unit_scores]
-                    scores[cell] = recorded.task.combine(units, settings)
+                combine, finished = recorded.task.combine, recorded.unit_scores
+                scores = {c: combine([u[c] for u in finished], settings) for c in recorded.cells}
                 self._hand_over(recorded, scores)
         except Exception as error:  # of mteb's or scikit-learn's code, on data of any sort
             self._note(recorded.name, error)
