@@ -199,7 +199,7 @@ def _check_prompts(config: Config) -> None:
         return
     from layerwise.tasks.task import DEFAULT, PROMPT_TYPES  # imports torch
 
-    choices = {*PAPER, *TYPES, *config.tasks}
+    choices = {*PAPER, *TYPES["text"], *config.tasks}
     for model, entry in config.models.items():
         for name in entry.prompts if isinstance(entry.prompts, dict) else ():
             head, _, tail = name.rpartition("-")

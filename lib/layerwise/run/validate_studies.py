@@ -14,7 +14,7 @@ from layerwise.errors import Code, ConfigError, LayerwiseError, closest, listed
 from layerwise.metrics.registry import QUANTITIES, all_metrics
 from layerwise.names import size_of
 from layerwise.run.plan import OF_METRICS, OF_RESULTS, OF_SCORES, PlannedStudy
-from layerwise.tasks.catalog import AUDIO_TYPES, IMAGE_TYPES, TYPES
+from layerwise.tasks.catalog import TYPES
 from layerwise.vocabulary import LABELS
 
 Values = dict[str, tuple[Any, ...]]
@@ -157,7 +157,7 @@ def _task_types(planned: PlannedStudy) -> set[str]:
     types: set[str] = set()
     for task in planned.tasks:
         declared = getattr(planned.config.tasks[task], "task_type", None)
-        types |= {declared} if declared else {*TYPES, *IMAGE_TYPES, *AUDIO_TYPES}
+        types = types.union([declared]) if declared else types.union(*TYPES.values())
     return types
 
 

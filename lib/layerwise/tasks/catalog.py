@@ -21,34 +21,36 @@ from layerwise.extras import require
 
 log = logging.getLogger(__name__)
 
-# Types of mteb tasks that the scoring has been checked on: the five that the paper averages over,
-# and others that come through the same door.
-TYPES = (
-    "Classification",
-    "Clustering",
-    "MultilabelClassification",
-    "PairClassification",
-    "Reranking",
-    "Retrieval",
-    "STS",
-    "Summarization",
-)
-# The same of images alone and of audio alone; those with text need a model that embeds both.
-IMAGE_TYPES = (
-    "Any2AnyRetrieval",
-    "ImageClassification",
-    "ImageClustering",
-    "VisualSTS(eng)",
-    "VisualSTS(multi)",
-)
-AUDIO_TYPES = (
-    "Any2AnyRetrieval",
-    "AudioClassification",
-    "AudioClustering",
-    "AudioMultilabelClassification",
-    "AudioPairClassification",
-    "AudioReranking",
-)
+# Types of mteb tasks that the scoring has been checked on, by modality: of texts the five that the
+# paper averages over, and others that come through the same door. Tasks of images with text need a
+# model that embeds both.
+TYPES = {
+    "text": (
+        "Classification",
+        "Clustering",
+        "MultilabelClassification",
+        "PairClassification",
+        "Reranking",
+        "Retrieval",
+        "STS",
+        "Summarization",
+    ),
+    "image": (
+        "Any2AnyRetrieval",
+        "ImageClassification",
+        "ImageClustering",
+        "VisualSTS(eng)",
+        "VisualSTS(multi)",
+    ),
+    "audio": (
+        "Any2AnyRetrieval",
+        "AudioClassification",
+        "AudioClustering",
+        "AudioMultilabelClassification",
+        "AudioPairClassification",
+        "AudioReranking",
+    ),
+}
 
 # The 32 tasks of Skean et al. 2025 (arXiv 2502.02013), by mteb's names (the v1 tasks).
 _TEMPLATE = (files("layerwise.data") / "paper.yaml").read_text(encoding="utf-8")
@@ -77,16 +79,12 @@ def get_task(name: str, folder: str | Path | None = None, kind: str | None = Non
     """
     task = _of_user(name, str(folder), kind) if kind else _named(name)
     metadata = task.metadata
-    accepted = {"text": TYPES, "image": IMAGE_TYPES, "audio": AUDIO_TYPES}
-    types = accepted.get("/".join(metadata.modalities), ())
-    if task.is_aggregate or metadata.type not in types:
+    modality = "/".join(metadata.modalities)
+    if task.is_aggregate or metadata.type not in TYPES.get(modality, ()):
+        accepted = [f"of {of} of the types {', '.join(names)}" for of, names in TYPES.items()]
         raise LayerwiseError(
             f"tasks: {name} is {'a group of tasks' if task.is_aggregate else 'a task'} of type "
-            f"{metadata.type} over {'/'.join(metadata.modalities)}; accepted are single tasks, "
-            + "; ".join(
-                f"of {of} of the types {', '.join(names)}" for of, names in accepted.items()
-            )
-            + ".",
+            f"{metadata.type} over {modality}; accepted are single tasks, {'; '.join(accepted)}.",
             code="unsupported",
         )
     english = [

@@ -26,12 +26,12 @@ from layerwise.io.files import read_text
 log = logging.getLogger(__name__)
 
 KINDS = ("classification", "regression")
+# A number as programs write it; ``007`` is a code.
 PLAIN = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
-"""A number as programs write it; ``007`` is a code."""
+# Numbers with up to so many different values are classes.
 MOST_VALUES = 20
-"""Numbers with up to so many different values are classes."""
+# Whole numbers with so many rows a value, on average, are classes.
 FEWEST_REPEATS = 3
-"""Whole numbers with so many rows a value, on average, are classes."""
 TRUTH = {"true": "True", "false": "False", "1": "True", "0": "False"}
 MOST_NAMES = 10  # classes that are listed
 

@@ -31,13 +31,13 @@ from scipy.stats import rankdata
 Array = npt.NDArray[Any]
 
 OF_CLASSES = ("accuracy", "balanced_accuracy", "macro_f1", "auroc", "average_precision")
+# Scores of each kind of labels, the default first.
 OF_KIND = {
     "classification": OF_CLASSES,
     "tags": OF_CLASSES,
     "regression": ("r2", "spearman"),
     "pairs": ("spearman",),
 }
-"""Scores of each kind of labels, the default first."""
 NAMES = {
     "accuracy": "accuracy",
     "balanced_accuracy": "balanced accuracy",
@@ -48,10 +48,10 @@ NAMES = {
     "spearman": "Spearman's correlation",
 }
 BY_SPLIT = ("auroc", "average_precision", "spearman")
+# Scores that compare the probabilities of a class instead of the predicted class.
 OF_SHARES = ("auroc", "average_precision")
-"""Scores that compare the probabilities of a class instead of the predicted class."""
+# Share of the largest class from which `default` is AUROC.
 MAJORITY = 0.8
-"""Share of the largest class from which `default` is AUROC."""
 
 
 def default(kind: str, labels: Array) -> str:

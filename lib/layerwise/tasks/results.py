@@ -86,12 +86,12 @@ class Score:
 
 _NAMES = ("model", "revision", "task", "task_type", "tokens", "pooling", "readout")
 _TYPES = {"str": pa.string(), "int": pa.int32(), "float": pa.float64()}
+# Columns of the table of scores.
 SCHEMA = pa.schema(
     [(name, pa.string()) for name in _NAMES]
     + [("layer", pa.int32()), ("depth", pa.float64())]
     + [(f.name, _TYPES[str(f.type).split()[0]]) for f in fields(Score) if f.compare]
 )
-"""Columns of the table of scores."""
 
 
 def schema_of(columns: Container[str]) -> pa.Schema:
