@@ -55,7 +55,8 @@ def main() -> None:
 
     module._allocate = watched
     embedding.embed_into = noise
-    anatomy = SimpleNamespace(n_layers=N_LAYERS, hidden=WIDTH, kind="noise")
+    layout = SimpleNamespace(streams=1)
+    anatomy = SimpleNamespace(n_layers=N_LAYERS, hidden=WIDTH, kind="noise", layout=layout)
     loaded: Any = SimpleNamespace(
         name="noise",
         revision="main",
@@ -63,6 +64,8 @@ def main() -> None:
         weights="",
         device="cpu",
         anatomy=anatomy,
+        width=WIDTH,
+        embedder=SimpleNamespace(normalizes=False),
         check_tokens=lambda _: None,
         entry=Model(source=FolderSource(folder="none")),
     )
@@ -72,7 +75,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as work:
         root = Path(work)
         pd.DataFrame(data, columns=["sentences", "labels"]).to_parquet(root / "test.parquet")
-        task = MtebTask("WikipediaArticleClustering", str(root))
+        task = MtebTask("ArxivClusteringS2S", str(root))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         started = time.monotonic()
         module.evaluate(
