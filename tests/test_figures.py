@@ -478,7 +478,7 @@ def test_a_bidirectional_model_has_no_prefixes() -> None:
 def test_the_legend_names_what_is_drawn() -> None:
     drawn = made("bimodality", models=("nano-1m",), tokens=("all",))
     one_mode = drawn.table.assign(p_adjusted=1.0)
-    look = Look(Study(kind="bimodality").all_roles(several_checkpoints=False), ["nano-1m"])
+    look = Look(Study(kind="bimodality").roles_for(several_checkpoints=False), ["nano-1m"])
     for table in (drawn.table, one_mode):
         figure = prompts.plot_bimodality(table, look)
         words = {text.get_text() for text in figure.legends[0].get_texts()}

@@ -236,9 +236,11 @@ def _explain(error: ValidationError, document: Any, where: str) -> ConfigError:
     # The wrong item of a list is better blamed than the list, which fails as a text as well.
     path = max((path for path, _ in errors if path[: len(first)] == first), key=len)
     # Of a union's members, the one with the right type failed for a better reason.
-    reason = min((e for at, e in errors if at == path), key=lambda e: e["type"].endswith("_type"))
+    reason = min(
+        (e for e_path, e in errors if e_path == path), key=lambda e: e["type"].endswith("_type")
+    )
     for key in path:
-        where += f"[{key}]" if isinstance(key, int) else f".{key}" if where else str(key)
+        where += f"[{key}]" if isinstance(key, int) else ("." if where else "") + str(key)
     problem, code = _sentence(reason)
     return ConfigError(where or "the config", f"{problem}.", code=code)
 
@@ -247,6 +249,7 @@ def _path(error: Any, document: Any) -> tuple[Any, ...]:
     """The keys and positions that lead to an error: pydantic's, without the members of unions."""
     path, value = [], document
     for key in error["loc"]:
+        # The name of a union's member, such as {hub}, is not in the document.
         with suppress(KeyError, IndexError, TypeError):
             value = value[key]
             path.append(key)

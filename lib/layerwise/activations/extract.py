@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 # Matrices that wait for their eigenvalues: many at once keep all cores busy to the end.
 WAITING_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}
-# Devices that compute spectra after the pass; others compute them during it.
+# Devices on which the pass waits for spectra; on others they are computed while it goes on.
 AT_ONCE = ("cpu",)
 # Pieces of work that may wait behind the pass, each of up to `WAITING_BYTES`.
 IN_FLIGHT = 3
@@ -223,19 +223,19 @@ class Reduction:
         if sublayer not in (BLOCK, OUTPUT):
             return {"residual": replace(needs, prefixes=False)}
         is_last = layer == self.loaded.anatomy.n_layers - 1
-        # The output is of the last layer alone; the layers before it are read as the stream.
-        readout, *readouts = (
-            name if is_last or name != OUTPUT else "residual"
-            for name in (self.readout, *self.readouts.values())
-        )
-        protocols: dict[str, list[Protocol]] = {readout: []}
-        for protocol, name in zip(self.readouts, readouts, strict=True):
-            protocols.setdefault(name, []).append(protocol)
-        come_now = {OUTPUT} if sublayer == OUTPUT else protocols.keys() - {OUTPUT}
+
+        def here(readout: str) -> str:
+            """The output is of the last layer alone; layers before it are read as the stream."""
+            return readout if is_last or readout != OUTPUT else "residual"
+
+        main = here(self.readout)
+        protocols: dict[str, list[Protocol]] = {main: []}
+        for protocol, readout in self.readouts.items():
+            protocols.setdefault(here(readout), []).append(protocol)
         return {
-            name: replace(needs, protocols=protocols[name], without_protocol=name == readout)
-            for name in protocols
-            if name in come_now
+            readout: replace(needs, protocols=names, without_protocol=readout == main)
+            for readout, names in protocols.items()
+            if (readout == OUTPUT) == (sublayer == OUTPUT)
         }
 
     def submit(self, work: Callable[[], None]) -> None:
@@ -332,6 +332,7 @@ class Batch:
                 "float16; set extract.token_states: true.",
                 code="out_of_range",
             )
+        # The norms of pads are NaN.
         for row, of_prompt, is_token in zip(self.rows, states, np.isfinite(norms), strict=True):
             self.window.put_states(layer, row, of_prompt[is_token])
 

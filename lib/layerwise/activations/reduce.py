@@ -46,11 +46,11 @@ class Needs:
     ----------
     protocols : of 'paper', 'reference'
     tokens : of `layerwise.vocabulary.TOKENS`
-    prefixes : whether the spectra of each prompt's first t tokens are, see `prefix_sizes`
+    prefixes : keep the spectra of each prompt's first t tokens, see `prefix_sizes`
     sink_ratio : for the selection ``drop_sinks``
-    without_protocol : whether arrays without a protocol are: norms, largest dimensions, prefixes
-    dimensions : number of each prompt's largest dimensions that are
-    pooled_only : whether nothing but the pooled embeddings is
+    without_protocol : keep arrays that have none: norms, largest dimensions, prefixes
+    dimensions : how many of each prompt's largest dimensions to keep
+    pooled_only : keep nothing but the pooled embeddings
     """
 
     protocols: Sequence[str] = ("paper", "reference")
@@ -242,7 +242,7 @@ class Reduced:
             # Of shorter prompts, all that is not zero is in this corner.
             corner = rows[:, :hidden, :hidden]
             matrices = torch.where(packed.lengths[:, None, None] > hidden, features, corner)
-        target = Target(spectrum, packed.lengths.clamp(max=hidden), True)
+        target = Target(spectrum, packed.lengths.clamp(max=hidden), signed=True)
         self.pending_spectra.append(PendingSpectra(matrices, [target]))
 
     def _add_prefixes(self, grams: Grams, packed: Packed) -> None:
@@ -290,10 +290,10 @@ def complete(layers: Sequence[Reduced]) -> None:
         for target, values in zip(spectra.targets, eigenvalues, strict=True):
             target.fill(values)
     alike: dict[Any, list[PendingCurvature]] = {}
-    for turns in itertools.chain.from_iterable(layer.pending_curvature for layer in layers):
-        squares = turns.products[0]
-        kind = squares.shape[1], squares.device, turns.rounding is None
-        alike.setdefault(kind, []).append(turns)
+    for curvature in itertools.chain.from_iterable(layer.pending_curvature for layer in layers):
+        squares = curvature.products[0]
+        kind = squares.shape[1], squares.device, curvature.rounding is None
+        alike.setdefault(kind, []).append(curvature)
     for group in alike.values():
         _fill_curvature(group)
     for layer in layers:
@@ -301,16 +301,17 @@ def complete(layers: Sequence[Reduced]) -> None:
 
 
 def _fill_curvature(group: Sequence[PendingCurvature]) -> None:
-    """Write the curvature of turns of one width and one formula to its place."""
-    roundings = [turns.rounding for turns in group if turns.rounding is not None]
-    read = [tensor for turns in group for tensor in (turns.lengths, *turns.products)]
+    """Compute the curvature of prompts of one width by one formula, and write it to its place."""
+    roundings = [pending.rounding for pending in group if pending.rounding is not None]
+    read = [tensor for pending in group for tensor in (pending.lengths, *pending.products)]
     for tensor in (*read, *roundings):
         eigen.record(tensor)
-    products = [torch.cat(column) for column in zip(*(t.products for t in group), strict=True)]
-    lengths = torch.cat([turns.lengths for turns in group])
+    products = [torch.cat(column) for column in zip(*(p.products for p in group), strict=True)]
+    lengths = torch.cat([pending.lengths for pending in group])
     values = eigen.curvature(products, lengths, torch.cat(roundings) if roundings else None)
-    for turns, of_batch in zip(group, values.split([len(t.lengths) for t in group]), strict=True):  # type: ignore[no-untyped-call]
-        turns.target.copy_(of_batch)
+    sizes = [len(pending.lengths) for pending in group]
+    for pending, of_batch in zip(group, values.split(sizes), strict=True):  # type: ignore[no-untyped-call]
+        pending.target.copy_(of_batch)
 
 
 def descending(eigenvalues: Tensor) -> Tensor:

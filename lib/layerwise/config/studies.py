@@ -145,7 +145,7 @@ class Study(Section):
                 raise PydanticCustomError("unsupported", "{problem}", words)
         return self
 
-    def all_roles(
+    def roles_for(
         self, *, several_checkpoints: bool, n_models: int = 1
     ) -> dict[str, tuple[str, ...]]:
         """The dimensions of each role: those that the study assigns, else the kind's.
@@ -172,9 +172,9 @@ class Study(Section):
             default = kind.roles_of_checkpoints or kind.roles
             if "revision" not in placed(default):
                 others = [
-                    k
-                    for k, v in KINDS.items()
-                    if "revision" in placed(v.roles_of_checkpoints or v.roles)
+                    name
+                    for name, other in KINDS.items()
+                    if "revision" in placed(other.roles_of_checkpoints or other.roles)
                 ]
                 hint = " or give revision a role" if kind.takes else ""
                 raise LayerwiseError(
@@ -185,7 +185,10 @@ class Study(Section):
                 )
         elif kind.apart and (n_models > TOGETHER or "colour" in self.roles):
             default = kind.apart
-        rest = {r: tuple(d for d in ds if d not in assigned) for r, ds in default.items()}
+        rest = {
+            role: tuple(d for d in dimensions if d not in assigned)
+            for role, dimensions in default.items()
+        }
         return rest | self.roles
 
     def ambiguity(self, dimension: str, values: object) -> LayerwiseError:

@@ -90,7 +90,7 @@ class Data:
         """Dimensions of each role for a table of one or several checkpoints a model."""
         many = "revision" in table and table.groupby("model")["revision"].nunique().max() > 1
         n_models = table["model"].nunique() if "model" in table else 1
-        return self.study.all_roles(several_checkpoints=bool(many), n_models=n_models)
+        return self.study.roles_for(several_checkpoints=bool(many), n_models=n_models)
 
     def curves(self, name: str = "metrics") -> pd.DataFrame:
         """Scores, metrics (of the named table) or both by layer, as the module says."""

@@ -136,7 +136,7 @@ def probe(
     problems = []
     for candidate in _candidates(stack, calls):
         try:
-            return _check_output(model, stack, candidate, calls, output, inputs)
+            return _proved_anatomy(model, stack, candidate, calls, output, inputs)
         except _MisfitError as misfit:
             problems.append(str(misfit))
     if not problems:
@@ -252,8 +252,9 @@ def _candidates(stack: Stack, calls: list[Call]) -> Iterator[Candidate]:
             by_parent.setdefault(path.rpartition(".")[0], []).append((path, numbers))
     for siblings in by_parent.values():
         if len(siblings) > 1:
-            path, first = min(siblings, key=lambda one: one[1])
-            _, last = max(siblings, key=lambda one: one[1])
+            # In the order of their first calls.
+            path, first = min(siblings, key=lambda sibling: sibling[1])
+            _, last = max(siblings, key=lambda sibling: sibling[1])
             entries, exits = ([calls[n] for n in numbers] for numbers in (first, last))
             yield Candidate(path, entries, exits, is_chain=True)
         for path, numbers in siblings:
@@ -270,7 +271,7 @@ def _candidates(stack: Stack, calls: list[Call]) -> Iterator[Candidate]:
             yield Candidate(paths[0], runs, runs, is_chain=False)
 
 
-def _check_output(
+def _proved_anatomy(
     model: nn.Module,
     stack: Stack,
     candidate: Candidate,
@@ -311,7 +312,7 @@ def _check_output(
         candidate.exits[-1].module,
         stack.hidden,
         tuple(paths[block] for block in blocks),
-        _end(calls, blocks, states[-1], received[-1], output),
+        _final_modules(calls, blocks, states[-1], received[-1], output),
         layout,
         output.shape[-1],
     )
@@ -359,11 +360,11 @@ def _layout(
     )
 
 
-def _end(
+def _final_modules(
     calls: list[Call],
     blocks: tuple[nn.Module, ...],
-    last: Tensor,
-    tensor: Tensor | None,
+    states: Tensor,
+    raw_states: Tensor | None,
     output: Tensor,
 ) -> nn.Module | None:
     """The modules that turn the last block's states into the model's output, one after another:
@@ -371,8 +372,8 @@ def _end(
 
     Parameters
     ----------
-    last, tensor : Tensor
-        The last block's states, and how they are between modules.
+    states, raw_states : Tensor
+        The last block's states as (B, T, D), and in the layout that the model passes on.
     """
     inside = {module for block in blocks for module in block.modules()}
     outside = [
@@ -381,19 +382,24 @@ def _end(
         if call.module not in inside and not _same(call.input, call.output, tolerance=0)
     ]
 
-    def leads(before: Tensor | None, after: Tensor | None) -> bool:
-        """True for one tensor, but for pads."""
+    def is_same(before: Tensor | None, after: Tensor | None) -> bool:
+        """True if both are one tensor, but for pads."""
         if before is None or after is None or min(before.ndim, after.ndim) < 3:
             return False
         return _same(before[:, : after.shape[1]], after)
 
-    ends = [[call] for call in outside if leads(call.output, output)]
-    for _ in range(1 if _same(last, output) else MOST_ENDS):
-        for end in ends:
-            if leads(end[0].input, last) or leads(end[0].input, tensor):
-                modules = [call.module for call in end]
+    chains = [[call] for call in outside if is_same(call.output, output)]
+    for _ in range(1 if _same(states, output) else MOST_ENDS):
+        for chain in chains:
+            if is_same(chain[0].input, states) or is_same(chain[0].input, raw_states):
+                modules = [call.module for call in chain]
                 return modules[0] if len(modules) == 1 else nn.Sequential(*modules)
-        ends = [[c, *end] for end in ends for c in outside if leads(c.output, end[0].input)]
+        chains = [
+            [call, *chain]
+            for chain in chains
+            for call in outside
+            if is_same(call.output, chain[0].input)
+        ]
     return None
 
 

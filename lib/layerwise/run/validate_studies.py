@@ -225,7 +225,7 @@ def _number_problems(planned: PlannedStudy, values: Values) -> Iterator[Problem]
 
 def _check_roles(study: Study, values: Values, tables: set[str]) -> None:
     """Require a role for every dimension with several values: a figure averages over none."""
-    roles = study.all_roles(
+    roles = study.roles_for(
         several_checkpoints=len(values["revision"]) > 1, n_models=len(values.get("model", ()))
     )
     shown = set(placed(roles))

@@ -239,12 +239,13 @@ class _Run:
         representations = task.representations(self.setup)
         n_layers = self.setup.loaded.anatomy.n_layers
         n_bytes = 4 * len(representations) * n_layers * task.width(self.setup)
+        # Half of the limit, so that the next unit fits beside it.
         units = list(task.units(max(1, int(self._limit / n_bytes) // 2)))
-        kinds = dict.fromkeys(kind for unit in units for kind, _ in unit.keys)
-        prompts = {kind: task.prompt(self.setup.prompts, name, kind) for kind in kinds}
-        for kind, prompt in prompts.items():
+        prompt_types = dict.fromkeys(prompt_type for unit in units for prompt_type, _ in unit.keys)
+        prompts = {t: task.prompt(self.setup.prompts, name, t) for t in prompt_types}
+        for prompt_type, prompt in prompts.items():
             if prompt:
-                log.info("%s: in front of %s: %r", name, kind or "each text", prompt)
+                log.info("%s: in front of %s: %r", name, prompt_type or "each text", prompt)
         cells = list(itertools.product(range(n_layers), range(len(representations))))
         return _Recorded(name, task, units, prompts, representations, cells)
 
@@ -256,7 +257,7 @@ class _Run:
     def _embed(self, recorded: _Recorded, unit: Unit) -> _Embedded:
         """Write the vectors of a unit to a file."""
         loaded, task = self.setup.loaded, recorded.task
-        inputs = dict.fromkeys((recorded.prompts[kind], text) for kind, text in unit.keys)
+        inputs = dict.fromkeys((recorded.prompts[t], text) for t, text in unit.keys)
         shape = len(recorded.representations), loaded.anatomy.n_layers, len(inputs)
         path = self.scratch / f"{self.n_files}.npy"
         self.n_files += 1
@@ -264,23 +265,25 @@ class _Run:
         into = _allocate(path, (*shape, task.width(self.setup)))
         last = self.embedded[-1] if self.embedded else None
         shared = last.rows if last and last.recorded.task.reader == task.reader else {}
-        new = [pair for pair in inputs if pair not in shared]
-        old = [pair for pair in inputs if pair in shared]
-        if last and old:
+        to_read = [pair for pair in inputs if pair not in shared]
+        copied = [pair for pair in inputs if pair in shared]
+        if last and copied:
             vectors = np.load(last.path, mmap_mode="r")
-            into[:, :, len(new) :] = vectors[:, :, [shared[pair] for pair in old]]
-        if new:
+            into[:, :, len(to_read) :] = vectors[:, :, [shared[pair] for pair in copied]]
+        if to_read:
             n_read = task.read(
                 self.setup,
-                [unit.media.get(text, text) for _, text in new],
-                [prompt for prompt, _ in new],
-                into[:, :, : len(new)],
+                [unit.media.get(text, text) for _, text in to_read],
+                [prompt for prompt, _ in to_read],
+                into[:, :, : len(to_read)],
             )
-            with Progress(len(new), f"{loaded.name} {recorded.name:.60}", "text") as bar:
+            with Progress(len(to_read), f"{loaded.name} {recorded.name:.60}", "text") as bar:
                 for n in n_read:
                     bar.update(n)
                     self.collect()
-        return _Embedded(recorded, path, {pair: row for row, pair in enumerate([*new, *old])})
+        return _Embedded(
+            recorded, path, {pair: row for row, pair in enumerate([*to_read, *copied])}
+        )
 
     def _make_room(self, n_bytes: int) -> None:
         n_bytes += sum(embedded.path.stat().st_size for embedded in self.embedded)
