@@ -17,7 +17,7 @@ from helpers.refused import refused
 from typer.testing import CliRunner
 
 import layerwise as lw
-from layerwise import stats
+from layerwise import progress, stats
 from layerwise.analysis import labels_of, prompts_of, score_labels
 from layerwise.association import published
 from layerwise.choosing import Choice, by_evidence, by_scores, choose, inputs
@@ -203,8 +203,12 @@ def test_version_and_completion() -> None:
     assert "--install-completion" in CliRunner().invoke(app, ["--help"]).output
 
 
-def test_from_labels(folder: Path, tmp_path: Path) -> None:
+def test_from_labels(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is printed is what probes of the same vectors give."""
+    caplog.set_level("INFO", "layerwise.progress")
+    monkeypatch.setattr(progress, "LOG_EVERY_S", 0)
     texts = list(dict.fromkeys(tiny.texts(90)))[:80]
     frame = pd.DataFrame({"text": texts, "label": [str(len(t) > 80) for t in texts]})
     frame.to_csv(tmp_path / "l.csv", index=False)
@@ -215,7 +219,12 @@ def test_from_labels(folder: Path, tmp_path: Path) -> None:
     data, n = inputs.read_labels(inputs.task_of(tmp_path / "l.csv"), 1000)
     found = choose(folder, data, tokens="all")
     assert n == 80 and len(found.table) == loaded.anatomy.n_layers
-    plot(found, tmp_path / "l.png")
+    counted = [m for m in caplog.messages if "scores: 4 of 4 layer" in m]
+    assert len(counted) == 2, "probes count layers as they are scored"
+    (ax,) = plot(found, tmp_path / "l.png").axes
+    band = ax.collections[0].get_paths()[0].vertices[:, 1]
+    output, lead = found.table["score"].iloc[-1], found.table["difference_high"]
+    assert np.isclose(band.max(), 100 * (output + lead.max())), "bands are of differences"
     import torch
 
     with torch.no_grad():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from concurrent.futures import Executor, Future
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from layerwise.corpora.images import Picture
 from layerwise.corpora.media import Medium, read_file
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.io.files import scratch
+from layerwise.progress import Progress
 from layerwise.vocabulary import USUAL
 
 if TYPE_CHECKING:
@@ -29,6 +31,11 @@ DEFAULTS = {
     "tokens": USUAL["tokens"],
     **{f"{name}s": USUAL[name] for name in ("protocol", "alpha", "normalization")},
 }
+
+
+WORTH_PROCESSES = 10_000
+"""Rows times layers from which labels are scored in several processes; to start one takes 8 s of
+CPU, as scoring 1,500 to 2,500 does."""
 
 
 def measure(
@@ -146,7 +153,7 @@ def score_labels(
 
     from layerwise.config.settings import ExtractSettings, ScoringSettings
     from layerwise.section import parse
-    from layerwise.tasks.evaluate import score_tasks
+    from layerwise.tasks.evaluate import Here, score_tasks
     from layerwise.tasks.results import TaskScores
     from layerwise.tasks.task import DEFAULT, ModelPrompts, set_up
 
@@ -155,11 +162,27 @@ def score_labels(
     if (embedder := loaded.embedder).is_saved:
         prompts = {DEFAULT: embedder.prompt} if embedder.prompt else {}
         setup = replace(setup, prompts=ModelPrompts(prompts, embedder.include_prompt))
-    pool = get_reusable_executor(threads) if threads > 1 else None
+    n_layers = loaded.anatomy.n_layers
+    is_long = n_layers * len(labels.labels) >= WORTH_PROCESSES
+    pool = get_reusable_executor(threads) if threads > 1 and is_long else Here()
     taken: list[TaskScores] = []
     labels = replace(labels, keep_vectors=keep_vectors)
-    score_tasks(setup, {"labels": labels}, taken.append, pool, threads)
-    return [taken[0].scores[layer, 0][0] for layer in range(loaded.anatomy.n_layers)]
+    with Progress(n_layers, f"{loaded.name} scores", "layer") as bar:
+        score_tasks(setup, {"labels": labels}, taken.append, Counted(pool, bar), n_layers)
+    return [taken[0].scores[layer, 0][0] for layer in range(n_layers)]
+
+
+class Counted(Executor):
+    """Runs calls elsewhere and counts those that are done."""
+
+    def __init__(self, pool: Executor, bar: Progress) -> None:
+        self.pool, self.bar = pool, bar
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """As the other executor."""
+        future = self.pool.submit(call, *args, **kwargs)
+        future.add_done_callback(lambda _: self.bar.update())
+        return future
 
 
 def labels_of(prompts: Sequence[Any], labels: Sequence[Any], kind: str | None = None) -> Labels:

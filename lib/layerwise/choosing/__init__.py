@@ -115,7 +115,7 @@ def choose(
         if score is not None:
             check_name(f"score of {data.kind}", score, measures.OF_KIND[data.kind])
         usual = measures.default(data.kind, data.labels)
-        data = replace(with_copies_together(data)[0], measure=score or usual)
+        data = replace(with_copies_together(data)[0], measure=score or usual, n_shuffles=0)
         labelled, data = data, data if test is None else data.with_test(test)
     elif name := next((n for n, v in of_labels.items() if v not in (None, False)), ""):
         raise LayerwiseError(f"{name} needs labels; give --labels.", code="conflict")

@@ -8,12 +8,15 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from layerwise.tasks.task import Combination
 from layerwise.vocabulary import COMBINES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -91,9 +94,7 @@ class Choice:
         **options
             Further options of ``layerwise export``, such as ``revision``.
         """
-        package = re.fullmatch(r"package:([^/#]+)[^#]*", model)
-        last = re.split(r"[/#]", model.rstrip("/"))[-1].removesuffix(".gguf")
-        name = package[1] if package else last
+        name = short_name(model)
         used = self.together or Combination((self.layer,))
         settings: dict[str, object] = {"layer": ",".join(map(str, used.layers))}
         settings |= {"combine": used.combine} if used.combine else {}
@@ -106,6 +107,13 @@ class Choice:
             for x in (f"--{key.replace('_', '-')}", value)
         ]
         return shlex.join(words)
+
+
+def short_name(model: str) -> str:
+    """Name of a model for folders and figures: of its package, or the last part."""
+    package = re.fullmatch(r"package:([^/#]+)[^#]*", model)
+    last = re.split(r"[/#]", model.rstrip("/"))[-1].removesuffix(".gguf")
+    return package[1] if package else last
 
 
 def advice(layer: int, last: int, why: str = "") -> str:
@@ -126,8 +134,11 @@ def with_ends(row: Mapping[Any, Any]) -> str:
     return f"{row['score']:.2f} (95% CI {row['low']:.2f} to {row['high']:.2f})"
 
 
-def plot(choice: Choice, path: Path) -> None:
-    """Draw the score of every layer as a workflow does, or the expected loss of every rule."""
+def plot(choice: Choice, path: Path, model: str = "model") -> Figure:
+    """Draw the score of every layer as a workflow does, or the expected loss of every rule.
+
+    Bands are intervals of the difference to the output, whose score is the dotted line.
+    """
     from matplotlib.figure import Figure
 
     from layerwise.config.studies import Study
@@ -138,26 +149,26 @@ def plot(choice: Choice, path: Path) -> None:
     table = choice.table
     if choice.score:
         depth = table["layer"] / max(len(table) - 1, 1)
-        columns = {"score": "main_score", "low": "score_low", "high": "score_high"}
-        about: dict[str, Any] = {
-            "model": "model",
-            "revision": "",
-            "tokens": choice.tokens,
-            "pooling": "mean",
-        }
-        about |= {"task": choice.score, "task_type": "", "subset": "default", "depth": depth}
-        scores = table.rename(columns=columns).assign(**about)
-        figure = draw(
-            Study(kind="score_by_depth", title="Layer choice"), {"scores": scores}
-        ).figure
-        (ax,) = figure.axes
-        ax.set_ylabel(f"{choice.score[0].upper()}{choice.score[1:]} (× 100)")
-        ax.axvline(depth[choice.layer], color=theme.GREY, lw=0.8)
-        ax.text(
-            depth[choice.layer], 1, f"layer {choice.layer}", transform=ax.get_xaxis_transform()
+        output = table["score"].iloc[-1]
+        about: dict[str, Any] = {"model": model, "revision": "", "tokens": choice.tokens}
+        about |= {"pooling": "mean", "task": choice.score, "task_type": "", "subset": "default"}
+        scores = table[["layer"]].assign(
+            **about,
+            depth=depth,
+            main_score=table["score"],
+            score_low=output + table["difference_low"],
+            score_high=output + table["difference_high"],
         )
-        figure.savefig(path)
-        return
+        study = Study(kind="score_by_depth", title=f"Use layer {choice.layer} of {len(table) - 1}")
+        figure = draw(study, {"scores": scores}).figure
+        (ax,) = figure.axes
+        ax.set_ylabel(
+            f"{choice.score[0].upper()}{choice.score[1:]}\n(× 100; 95% CI against output)"
+        )
+        ax.axhline(100 * output, color=theme.GREY, lw=0.8, linestyle="dotted")
+        ax.axvline(depth[choice.layer], color=theme.GREY, lw=0.8)
+        figure.savefig(path, dpi=theme.DPI)
+        return figure
     with theme.theme():
         figure = Figure(figsize=(5, 3), layout="constrained")
         table = table.iloc[::-1]
@@ -167,4 +178,5 @@ def plot(choice: Choice, path: Path) -> None:
         marks.dots(ax, table["loss"].to_numpy(), names, *ends)
         ax.set_xlabel("Score lost against the best layer (points)")
         figure.suptitle("Layer choice", x=0.01, ha="left")
-        figure.savefig(path)
+        figure.savefig(path, dpi=theme.DPI)
+    return figure

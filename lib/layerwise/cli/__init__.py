@@ -247,6 +247,7 @@ def choose(
     from layerwise import choosing
     from layerwise.choosing import inputs
     from layerwise.choosing.choice import plot as draw
+    from layerwise.choosing.choice import short_name
     from layerwise.corpora.media import Medium
     from layerwise.vocabulary import TOKENS
 
@@ -306,7 +307,7 @@ def choose(
         say(f"To save it: {choice.export_command(model, **special)}")
     write_table(choice.whole_table, csv, json)
     if plot is not None:
-        draw(choice, plot)
+        draw(choice, plot, short_name(model))
 
 
 @app.command()

@@ -136,7 +136,7 @@ def score_tasks(
         After all tasks, if one failed: the first failure.
     """
     with scratch() as folder:
-        run = _Run(setup, write, pool or _Here(), threads, folder)
+        run = _Run(setup, write, pool or Here(), threads, folder)
         try:
             for name, task in tasks.items():
                 run.add(name, task)
@@ -405,7 +405,7 @@ def _score_cells(
     return scores, len(caught) - len(others)
 
 
-class _Here(Executor):
+class Here(Executor):
     """Runs what is submitted at once, in this process."""
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -432,7 +432,7 @@ def _end_with_job() -> None:
 def _scorers(n: int, modules: set[str]) -> Iterator[Executor]:
     """Processes that score, forked off one that has imported `modules` and no model."""
     if n == 1:
-        yield _Here()
+        yield Here()
         return
     context = get_context("forkserver")
     context.set_forkserver_preload([__name__, *sorted(modules)])

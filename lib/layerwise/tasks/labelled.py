@@ -71,6 +71,8 @@ class Labels(Task):
         Whether its scores have the vectors that they are of.
     measure : str
         Name of the score, of `layerwise.tasks.measures`; by default the kind's first.
+    n_shuffles : int
+        Shuffles of the labels for the probes' control; 0 for none.
     n_tested : int
         If not 0, probes are trained on all rows but the last ones, so many, and tested on those.
     """
@@ -84,6 +86,7 @@ class Labels(Task):
     names: tuple[str, ...] = ()
     keep_vectors: bool = False
     measure: str = ""
+    n_shuffles: int = probes.SHUFFLES
     n_tested: int = 0
 
     @cached_property
@@ -280,17 +283,23 @@ def layer_score(data: Labels, columns: Sequence[Array]) -> Score:
     columns : sequence of arrays, shape (N, D)
         Vectors of `data.texts`, one array for each column.
     """
-    if data.kind != "pairs":
-        return probes.probe(
-            columns[0],
-            data.labels,
-            data.splits,
-            data.groups,
-            seed=data.seed,
-            types=data.types,
-            measure=data.measure,
-        )
-    return pairs_score(data, cosines(columns))
+    if data.kind == "pairs":
+        return pairs_score(data, cosines(columns))
+    return probed(data, columns[0])
+
+
+def probed(data: Labels, features: Array | Sequence[Array]) -> Score:
+    """Score probes of vectors, shape (N, D), or of those of each split."""
+    return probes.probe(
+        features,
+        data.labels,
+        data.splits,
+        data.groups,
+        seed=data.seed,
+        types=data.types,
+        measure=data.measure,
+        n_shuffles=data.n_shuffles,
+    )
 
 
 def cosines(columns: Sequence[Array]) -> Array:

@@ -228,6 +228,7 @@ def probe(
     seed: int = 0,
     types: Sequence[object] | None = None,
     measure: str = "",
+    n_shuffles: int = SHUFFLES,
 ) -> Score:
     """Fit and score the probes of one layer.
 
@@ -247,6 +248,8 @@ def probe(
     measure : str
         Name of the main score, of `layerwise.tasks.measures`; by default accuracy or R², which
         neighbours and the control always have.
+    n_shuffles : int
+        Shuffles of the labels for the control; 0 for none.
     """
     rng = np.random.default_rng(seed)
     of_classes = _are_classes(labels)
@@ -269,7 +272,7 @@ def probe(
         if by_share:
             guess = np.bincount(y) / len(y)
             shares.append([model.predict_proba(scaled[test]), np.tile(guess, (len(test), 1))])
-        for _ in range(SHUFFLES // len(splits)):
+        for _ in range(n_shuffles // len(splits)):
             shuffled, truth = _control_labels(labels, split, types, rng)
             guessed = np.full(len(truth), shuffled[0])
             if len(np.unique(shuffled)) > 1:  # Not if all types drew the same label.
@@ -286,7 +289,8 @@ def probe(
     compared = np.concatenate(shares, axis=1) if by_share else (linear, usual)
     each, guessed = (measures.values(measure, one, truth, tested_by) for one in compared)
     is_usual = measure in ("accuracy", "r2")
-    main, control, baseline = float(each.mean()), float(np.mean(controls)), float(guessed.mean())
+    main, baseline = float(each.mean()), float(guessed.mean())
+    control = float(np.mean(controls)) if controls else None
     return Score(
         main_score=main,
         score_low=low if is_usual else None,
@@ -297,7 +301,7 @@ def probe(
         neighbours_low=near_low,
         neighbours_high=near_high,
         control=control,
-        selectivity=score(linear, truth) - control,
+        selectivity=None if control is None else score(linear, truth) - control,
         baseline=baseline,
         penalty=float(np.median(penalties)),
         n_train=len(splits[0].fitted),

@@ -16,8 +16,9 @@ from scipy.stats import spearmanr
 from sklearn.linear_model import RidgeCV
 from sklearn.preprocessing import StandardScaler
 
+from layerwise.progress import Progress
 from layerwise.tasks import probes
-from layerwise.tasks.labelled import Labels, cosines, pairs_score
+from layerwise.tasks.labelled import Labels, cosines, pairs_score, probed
 from layerwise.tasks.results import Score
 from layerwise.tasks.task import Array, Combination, combined, normalized
 from layerwise.vocabulary import COMBINES
@@ -63,9 +64,13 @@ def combinations(
     """
     of_all, every, n = np.arange(len(data.labels)), len(data.splits), len(layers)
     selected: dict[str, list[tuple[int, ...]]] = {}
-    for way in COMBINES:
-        rows = [of_all, *(split.fitted for split in data.splits)]
-        selected[way] = [_selected(data, layers, k, way, chosen, normalize) for chosen in rows]
+    rows_of = [of_all, *(split.fitted for split in data.splits)]
+    with Progress(len(COMBINES) * len(rows_of), f"select {k} layers", "selection") as bar:
+        for way in COMBINES:
+            selected[way] = []
+            for rows in rows_of:
+                selected[way].append(_selected(data, layers, k, way, rows, normalize))
+                bar.update()
     last = [tuple(range(n - k, n))] * (1 + every)
     tried: list[tuple[str, list[tuple[int, ...]], str]] = [
         ("output", [(n - 1,)] * (1 + every), "mean"),
@@ -124,15 +129,7 @@ def _score(data: Labels, of_splits: Sequence[Columns]) -> Score:
     Cosines become ranks among those of the training rows, which makes them comparable.
     """
     if data.kind != "pairs":
-        return probes.probe(
-            [columns[0] for columns in of_splits],
-            data.labels,
-            data.splits,
-            data.groups,
-            seed=data.seed,
-            types=data.types,
-            measure=data.measure,
-        )
+        return probed(data, [columns[0] for columns in of_splits])
     ranks = []
     for columns, split in zip(of_splits, data.splits, strict=True):
         values = cosines(columns)
