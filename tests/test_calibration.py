@@ -15,7 +15,7 @@ from itertools import product
 import numpy as np
 import pytest
 from helpers.metric_lists import get
-from helpers.probes_of_layers import layer_scores
+from helpers.probes_of_layers import layer_scores, predictions, scores_of
 from scipy.interpolate import CubicSpline
 from scipy.stats import binomtest, norm
 from test_metrics_literature import layer_of, realistic
@@ -27,6 +27,7 @@ from layerwise.association.selection import nested_regret
 from layerwise.choosing.by_scores import choose_by_scores, compare_several
 from layerwise.errors import LayerwiseError
 from layerwise.metrics.table import compute_layer
+from layerwise.tasks import measures
 from layerwise.tasks.labelled import Labels, correlate, layer_score, pairs_score
 from layerwise.tasks.probes import FOLDS
 from layerwise.tasks.results import Score
@@ -278,6 +279,48 @@ def test_layers_that_are_no_better_are_not_recommended(kind: str, signal: bool, 
         assert at_most(missed, 0.05, n_samples) and at_most(recommended, 0.025, n_samples)
 
 
+# Scores that are asked for
+
+
+def other_rows(rng: Rng, n: int, kind: str, signal: bool) -> tuple[Labels, np.ndarray]:
+    """Labels and vectors of 13 layers of 32 dimensions, made in another way than `labelled_rows`.
+
+    Layers are random projections of 8 causes and of noise that neighbours share. Of classes, 30%
+    are of the rarer one.
+    """
+    causes, noise = rng.standard_t(5, size=(n, 8)), [rng.normal(size=(n, 32))]
+    while len(noise) < 13:
+        noise.append(0.8 * noise[-1] + 0.6 * rng.normal(size=(n, 32)))
+    x = causes @ rng.normal(size=(13, 8, 32)) / 2 + np.stack(noise)
+    y = signal * (causes @ rng.normal(size=8)) / 2 + rng.normal(size=n)
+    if kind == "classification":
+        y = (y.argsort().argsort() >= 0.7 * n).astype(int)
+    rows = [*range(n)]
+    return Labels(kind, [rows], y, rows, int(rng.integers(2**31))), x.astype(np.float32)
+
+
+def measure_rates(kind: str, signal: bool, n: int, n_samples: int) -> dict[str, np.ndarray]:
+    """By score: shares of samples with a miss of a difference, and with a recommendation."""
+    rng, hits = np.random.default_rng(54), {name: [] for name in measures.OF_KIND[kind]}
+    for _ in range(n_samples):
+        data, x = other_rows(rng, n, kind, signal)
+        found = predictions(x, data.labels, data.splits)
+        for name, of_name in hits.items():
+            scores = scores_of(data, found, name)
+            choice = choose_by_scores(scores, kind, significant=True, measure=name)
+            table = choice.table
+            missed = misses(table["difference_low"], table["difference_high"])
+            of_name.append([missed, choice.layer != len(x) - 1])
+    return {name: np.mean(of_name, axis=0) for name, of_name in hits.items()}
+
+
+@pytest.mark.parametrize("signal", [False, True], ids=["noise", "signal"])
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_differences_of_every_score_hold(kind: str, signal: bool) -> None:
+    for missed, recommended in measure_rates(kind, signal, 150, 60).values():
+        assert at_most(missed, 0.05, 60) and at_most(recommended, 0.025, 60)
+
+
 # Several layers together
 
 
@@ -444,6 +487,16 @@ def print_rates(n_samples: int = 400) -> None:
         if len(sizes) >= stats.FEWEST:
             of_rules = [regret_rates(sizes, depth, n_samples) for depth in DEPTHS]
             say(name, "selectors", "  ".join(f"{100 * m:4.1f}" for one in of_rules for m in one))
+
+
+def print_measures(n_samples: int = 200) -> None:
+    """Print the rates of every score: misses and recommendations, in percent."""
+    for kind, n, signal in product(
+        ("classification", "regression"), (60, 150, 400), (False, True)
+    ):
+        for name, rates in measure_rates(kind, signal, n, n_samples).items():
+            shares = " ".join(f"{100 * rate:4.1f}" for rate in rates)
+            say(f"{name:18} {n:4} {'signal' if signal else 'noise':6} {shares}")
 
 
 def print_power(n_samples: int = 200) -> None:

@@ -115,8 +115,12 @@ def layer_scores(data: Labels, x: np.ndarray) -> list[Score]:
         Of two classes, or numbers; at most `layerwise.tasks.probes.FEW` rows.
     x : array, shape (L, n, D)
     """
+    return scores_of(data, predictions(x, data.labels, data.splits))
+
+
+def scores_of(data: Labels, found: np.ndarray, measure: str = "") -> list[Score]:
+    """The same from predictions, by accuracy or R² or the score that is named."""
     y, n, splits = data.labels, len(data.labels), data.splits
-    found = predictions(x, y, splits)
     usual = np.empty(n)
     for split in splits:
         known = y[split.fitted]
@@ -125,6 +129,14 @@ def layer_scores(data: Labels, x: np.ndarray) -> list[Score]:
         parts, baseline = (found > 0) == y, _accuracy(usual, y)
     else:
         parts, baseline = np.stack([measures.r2(one, y) for one in found]), _r2(usual, y)
+    if measure:
+        tested_by = np.empty(n, int)
+        for number, split in enumerate(splits):
+            tested_by[split.test] = number
+        compared = found if y.dtype.kind == "f" else (found > 0).astype(int)
+        if measure in measures.OF_SHARES:
+            compared = expit(np.stack([-found, found], axis=-1))
+        parts = np.stack([measures.values(measure, one, y, tested_by) for one in compared])
     tested = np.concatenate([split.test for split in splits])
     members = pd.factorize(np.array(data.groups)[tested])[0]
     about = {"n_runs": n, "n_train": len(splits[0].fitted), "baseline": baseline}
