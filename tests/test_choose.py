@@ -146,7 +146,7 @@ def test_within_needs_labels(folder: Path, tmp_path: Path) -> None:
     assert status == 0, said
     assert "\nUse layer 0 of 3.\n" in said and "--layer 0 --tokens drop_first" in said
     status, said = run(folder, tmp_path / "l.csv", "--within", "1")
-    assert status == 1 and "--within needs --labels" in said
+    assert status == 1 and "within needs labels" in said
 
 
 def test_an_export_command_can_be_pasted() -> None:
@@ -617,7 +617,7 @@ def test_several_layers_of_a_model(folder: Path, tmp_path: Path) -> None:
     with refused("conflict"):
         lw.choose(folder, texts, layers=2)
     status, said = run(folder, tmp_path / "l.csv", "--layers", "2")
-    assert status == 1 and "--layers needs --labels" in said
+    assert status == 1 and "layers needs labels" in said
 
 
 def test_layers_together_are_scaled_as_the_models_embeddings(

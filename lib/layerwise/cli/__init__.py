@@ -226,16 +226,6 @@ def choose(
 
     Example: layerwise choose HuggingFaceTB/SmolLM2-135M --labels reviews.csv
     """
-    with_labels: dict[str, Any] = {
-        "within": within,
-        "layers": layers,
-        "significant": significant,
-        "score": score,
-    }
-    with_labels |= {"test": test}
-    for name, value in with_labels.items():
-        if value not in (None, False) and labels is None:
-            raise LayerwiseError(f"--{name} needs --labels.", code="conflict")
     if kind is not None and (labels is None or labels.is_dir()):
         raise LayerwiseError("--kind needs --labels with a file.", code="conflict")
     if (texts is None) == (labels is None):
