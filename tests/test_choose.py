@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 import shlex
 from dataclasses import replace
 from importlib.metadata import version
@@ -30,7 +31,7 @@ from layerwise.config.tasks import LabelledEntry
 from layerwise.errors import Code, LayerwiseError
 from layerwise.models.load import load
 from layerwise.section import parse
-from layerwise.tasks import labelled, probes, several
+from layerwise.tasks import labelled, measures, probes, several
 from layerwise.tasks.results import Score
 from layerwise.tasks.task import Combination, combined, normalized
 
@@ -134,6 +135,9 @@ def test_the_cheapest_layer_that_is_not_worse() -> None:
         certain.reason.startswith("It scores 0.75 (95% CI 0.") and "0.0 points" in certain.reason
     )
     assert "the probability that it loses more than 5 is 0.0" in chosen[5, False].reason
+    for kind in measures.OF_KIND:  # Each kind has an expected loss, and the probability of more.
+        answer = choose_by_scores(layers, kind, within=5)
+        assert re.search(r" points \(95% CI .* more than 5 is 0\.\d\d\.", answer.reason), kind
     none = choose_by_scores([layers[0], layers[3]], "classification", within=5)
     assert none.layer == 1 and none.reason.startswith("No earlier layer is expected")
 
@@ -616,6 +620,8 @@ def test_several_layers_of_a_model(folder: Path, tmp_path: Path) -> None:
             lw.choose(folder, texts, list(frame["label"]), layers=given)
     with refused("conflict"):
         lw.choose(folder, texts, layers=2)
+    cheapest = lw.choose(folder, texts, list(frame["label"]), layers=2, within=100)
+    assert cheapest.layer == 0 and "--within chooses among single layers. Of 2" in cheapest.reason
     status, said = run(folder, tmp_path / "l.csv", "--layers", "2")
     assert status == 1 and "layers needs labels" in said
 

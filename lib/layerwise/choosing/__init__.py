@@ -147,7 +147,8 @@ def choose(
         vectors = [score.columns for score in scores]
         several = compare_several(data, vectors, layers, normalize=loaded.embedder.normalizes)
     if several.better is None or within is not None:
-        reason = f"{choice.reason} {several.reason}"
+        single = "" if within is None else " --within chooses among single layers."
+        reason = f"{choice.reason}{single} {several.reason}"
         return replace(choice, reason=reason, several=several.table)
     return replace(
         choice,
