@@ -52,7 +52,7 @@ def test_the_papers_tasks_and_figures_are_there() -> None:
 def test_lidar_has_the_views_it_needs(name: str) -> None:
     config = preset(name)
     for study in Plan(config).studies.values():
-        if "lidar" in {choice.metric for choice in study.study.curves or ()}:
+        if "lidar" in {choice.metric for choice in study.study.metric_choices or ()}:
             for corpus in study.corpora:
                 entry = config.corpora[corpus]
                 assert entry.views.n == 16

@@ -31,7 +31,7 @@ from layerwise.association.selection import (
     ORACLE,
     OTHER_TASKS,
     OUTPUT,
-    nested_regret,
+    regret_of_rule_of_others,
     select_layers,
     summarize,
     why_unreliable,
@@ -236,7 +236,7 @@ def test_a_winner_is_judged_where_it_was_not_chosen(rng: np.random.Generator) ->
 
 def test_the_rule_for_a_model_is_selected_in_the_others() -> None:
     regrets = np.array([[0.0, 0.3, 0.3], [0.5, 0.1, 0.1]])
-    np.testing.assert_allclose(nested_regret(regrets), [0.5, 0.3, 0.3])
+    np.testing.assert_allclose(regret_of_rule_of_others(regrets), [0.5, 0.3, 0.3])
 
 
 def test_rules_that_select_the_same_layers_count_once() -> None:

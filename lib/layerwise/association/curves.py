@@ -151,13 +151,7 @@ def with_text_sources(scores: pd.DataFrame, own: Mapping[str, str]) -> pd.DataFr
 
 
 def require_columns(frame: pd.DataFrame, wanted: Sequence[str], what: str) -> None:
-    """Check that a table has the columns its reader counts on.
-
-    Raises
-    ------
-    LayerwiseError
-        Naming the missing columns and those there are.
-    """
+    """Check that a table has the columns that its reader needs."""
     missing = [c for c in wanted if c not in frame.columns]
     if missing:
         raise LayerwiseError(
@@ -278,8 +272,8 @@ def _of_one_model(
     subset = [*TASK, "subset"]
     table = rows.pivot(index=subset, columns="layer", values="main_score").astype(float)
     table = table.groupby(level=TASK).mean(skipna=False)
-    with_tasks, with_layers = most_complete(table.notna().to_numpy())
-    whole = table.loc[with_tasks, with_layers]
+    keep_tasks, keep_layers = most_complete(table.notna().to_numpy())
+    whole = table.loc[keep_tasks, keep_layers]
     names = whole.index.get_level_values("task")
     output = rows.groupby(subset)["output_score"].first().astype(float)
     output = output.groupby(level=TASK).agg(lambda score: score.mean(skipna=False))
@@ -299,8 +293,8 @@ def _of_one_model(
         values=whole.to_numpy(),
         output=np.asarray(output.loc[whole.index]),
         output_from=STAND_IN if (of_tasks["output_from"] == STAND_IN).any() else OUTPUT,
-        left_out=tuple(map(int, table.columns[~with_layers])),
-        tasks_left_out=tuple(table.index[~with_tasks].get_level_values("task")),
+        left_out=tuple(map(int, table.columns[~keep_layers])),
+        tasks_left_out=tuple(table.index[~keep_tasks].get_level_values("task")),
     )
     if curves.omitted:
         log.info("%s: scores are missing; left out %s", curves, curves.omitted)
@@ -308,27 +302,23 @@ def _of_one_model(
 
 
 def most_complete(scored: Flags) -> tuple[Flags, Flags]:
-    """Tasks and layers to keep so that every task has a score at every layer.
+    """Masks of tasks, shape (t,), and layers, shape (n,), that have all of their scores.
 
-    Either the tasks with most scores stay, with the layers that they share, or the layers with
-    most scores, with the tasks that they share: whichever has the largest smaller share of tasks
-    and layers. The last layer, which the others are compared with, stays if most tasks have it.
+    Candidates are the tasks with most scores and the layers that they share, for each number of
+    tasks, and likewise for layers. The one is taken that keeps most: the smaller of its shares of
+    tasks and of layers is largest. The last layer, which the others are compared with, stays if
+    most tasks have it.
 
     Parameters
     ----------
     scored : array, shape (t, n)
         True where a task has a score at a layer.
-
-    Returns
-    -------
-    tasks : array of bool, shape (t,)
-    layers : array of bool, shape (n,)
     """
-    blocks = [*_complete_rows(scored)]
-    blocks += [(tasks, layers) for layers, tasks in _complete_rows(scored.T)]
+    rectangles = [*_complete_rows(scored)]
+    rectangles += [(tasks, layers) for layers, tasks in _complete_rows(scored.T)]
     if scored[:, -1].mean() > 0.5:
-        blocks = [(tasks, layers) for tasks, layers in blocks if layers[-1]]
-    return max(blocks, key=lambda block: (min(b.mean() for b in block), block[0].sum()))
+        rectangles = [(tasks, layers) for tasks, layers in rectangles if layers[-1]]
+    return max(rectangles, key=lambda masks: (min(m.mean() for m in masks), masks[0].sum()))
 
 
 def _complete_rows(scored: Flags) -> Iterator[tuple[Flags, Flags]]:
@@ -401,16 +391,16 @@ def _with_own_texts(
     variants: pd.DataFrame, cells: Floats, task_of: Mapping[str, str], tasks: Sequence[str]
 ) -> tuple[pd.DataFrame, Floats]:
     """Add the corpora that are a task's texts as one corpus with a curve per task."""
-    rows, blocks = [variants], [cells]
+    rows, of_rows = [variants], [cells]
     of_tasks = variants[variants["corpus"].isin(list(task_of))]
     for _, group in of_tasks.groupby([c for c in VARIANT if c != "corpus"], dropna=False):
-        block = np.full((len(cells), 1, *cells.shape[2:]), np.nan)
+        of_corpora = np.full((len(cells), 1, *cells.shape[2:]), np.nan)
         for index, corpus in zip(group.index, group["corpus"], strict=True):
             task = tasks.index(task_of[corpus])
-            block[:, 0, task] = cells[:, index, task]
+            of_corpora[:, 0, task] = cells[:, index, task]
         rows.append(group.iloc[[0]].assign(corpus=OWN_TEXTS))
-        blocks.append(block)
-    return pd.concat(rows, ignore_index=True), np.concatenate(blocks, axis=1)
+        of_rows.append(of_corpora)
+    return pd.concat(rows, ignore_index=True), np.concatenate(of_rows, axis=1)
 
 
 def usable(values: Floats) -> tuple[Flags, Flags]:

@@ -353,7 +353,7 @@ def _rules_over_models(table: pd.DataFrame, order: Order) -> Iterator[pd.DataFra
             continue
         of_models = rules[reliable].drop_duplicates("model").set_index("model", drop=False)
         rows = of_models.loc[regrets.columns]
-        lost = nested_regret(regrets.to_numpy(dtype=float))
+        lost = regret_of_rule_of_others(regrets.to_numpy(dtype=float))
         yield rows.drop(columns=["alpha", "direction", "layer", "depth", *ends]).assign(
             metric=NESTED,
             unreliable="",
@@ -364,7 +364,7 @@ def _rules_over_models(table: pd.DataFrame, order: Order) -> Iterator[pd.DataFra
         )
 
 
-def nested_regret(regrets: Floats) -> Floats:
+def regret_of_rule_of_others(regrets: Floats) -> Floats:
     """Regret in each model of the rule that is best in the other models.
 
     Parameters

@@ -202,7 +202,7 @@ class Study(Section):
         )
 
     @property
-    def curves(self) -> tuple[MetricChoice, ...] | None:
+    def metric_choices(self) -> tuple[MetricChoice, ...] | None:
         """The metrics shown, one for each protocol, alpha and normalisation; None for all."""
         names: Sequence[str | MetricChoice] | None = self.metrics
         if names is None:

@@ -79,7 +79,7 @@ def title_of(study: Study) -> str:
     """Title of a study: its own, or its kind's, which names a metric that stands alone."""
     if study.title != "":
         return study.title or ""
-    metrics = {choice.metric for choice in study.curves or ()}
+    metrics = {choice.metric for choice in study.metric_choices or ()}
     title = study.declaration.title
     return title.replace("Metrics", metric_label(metrics.pop())) if len(metrics) == 1 else title
 

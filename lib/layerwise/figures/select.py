@@ -206,7 +206,7 @@ class Data:
 
         Variants of one metric that the study itself lists (``alpha: [1, 2]``) share one `y`.
         """
-        study, choices = self.study, self.study.curves
+        study, choices = self.study, self.study.metric_choices
         if choices is None:
             choices = study.variants(sorted(of_variant(metrics, study)["metric"].unique()))
         fixed = [n for n in VARIANT if len(several(getattr(study, n))) < 2]
@@ -255,7 +255,7 @@ class Data:
         if dimension == "alpha" or dimension in LABELS:
             return sorted(present, key=lambda v: (v != "", float(v or 0)))
         tokens, poolings = study.tokens or list(TOKENS), several(study.pooling)
-        metrics = [choice.metric for choice in study.curves or ()]
+        metrics = [choice.metric for choice in study.metric_choices or ()]
         orders: dict[str, Iterable[str]] = {
             # A metric that is shown in several variants has several `y`.
             "y": [SCORE, *(y for m in metrics for y in present if y.split(",")[0] == m)],

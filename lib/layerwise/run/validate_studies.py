@@ -47,7 +47,7 @@ def check_study(planned: PlannedStudy) -> None:
         for dimension, choices in offered.items():
             named = [*values.get(dimension, ())]
             if dimension in VARIANT:
-                named += filter(None, (getattr(c, dimension) for c in study.curves or ()))
+                named += filter(None, (getattr(c, dimension) for c in study.metric_choices or ()))
             require_known(f"{where}.{NAMES.get(dimension, dimension)}", named, choices)
         _raise_first(_metric_problems(planned, tables, values), where)
         values |= {d: values[d] or offered[d] for d in ("tokens", "sublayer") if d in values}
@@ -83,7 +83,7 @@ def _values(study: Study, tables: set[str]) -> Values:
     values["corpus"] = study.corpora or ()
     if tables & WITH_CORPORA:
         values["sublayer"] = study.sublayers or ()
-        values["y"] = tuple(dict.fromkeys(curve.metric for curve in study.curves or ()))
+        values["y"] = tuple(dict.fromkeys(curve.metric for curve in study.metric_choices or ()))
         values |= {key: several(getattr(study, key)) for key in VARIANT}
     if tables & OF_SCORES:
         values["pooling"] = several(study.pooling)

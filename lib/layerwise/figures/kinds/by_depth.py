@@ -330,7 +330,7 @@ def alpha_robustness(data: Data) -> pd.DataFrame:
         If the metric has no alpha.
     """
     prompts = data.tables["prompts"]
-    metric = (data.study.curves or ())[0].metric
+    metric = (data.study.metric_choices or ())[0].metric
     alphas = prompts.loc[prompts["metric"] == metric, "alpha"].dropna()
     if alphas.empty:
         raise LayerwiseError(

@@ -145,7 +145,7 @@ def along_sequence(data: Data) -> pd.DataFrame:
         If a model that the study names is bidirectional and has no prefixes.
     """
     positions = data.tables["positions"]
-    wanted = {m.metric for m in data.study.curves or ()}
+    wanted = {m.metric for m in data.study.metric_choices or ()}
     models = data.study.models or sorted(positions["model"].unique())
     have = positions.groupby("model")["metric"].agg(set).to_dict()
     lacking = [m for m in models if wanted.isdisjoint(have.get(m, wanted))]
