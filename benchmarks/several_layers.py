@@ -82,7 +82,7 @@ def mix(columns: Sequence[Any], labels: Any) -> Any:
     Parameters
     ----------
     columns : sequence of arrays, shape (L, N, D)
-        One for each column of texts; vectors of unit length.
+        One for each column of texts: standardised, or of pairs of unit length.
     """
     torch.manual_seed(0)
     x = [torch.tensor(np.asarray(column), dtype=torch.float32) for column in columns]
@@ -96,8 +96,7 @@ def mix(columns: Sequence[Any], labels: Any) -> Any:
             cosines = torch.cosine_similarity(*mixed)
             loss = -torch.corrcoef(torch.stack([cosines, y.float()]))[0, 1]
         else:
-            scaled = mixed[0] * x[0].shape[2] ** 0.5
-            loss = torch.nn.functional.cross_entropy(head(scaled), y)
+            loss = torch.nn.functional.cross_entropy(head(mixed[0]), y)
             loss = loss + PENALTY / 2 * head.weight.square().sum()
         optimizer.zero_grad()
         loss.backward()
@@ -108,13 +107,16 @@ def mix(columns: Sequence[Any], labels: Any) -> Any:
 def others(data: Any, vectors: Sequence[Any], k: int) -> Iterator[tuple[str, Any]]:
     """Scores of LOES and of a learned mix, both from each split's training rows."""
     unit = [np.stack([normalized(layer[c]) for layer in vectors]) for c in range(len(vectors[0]))]
-    weights, selected = [], []
+    mixes, selected = [], []
     for split in data.splits:
-        labels = data.labels[split.fitted]
-        weights.append(mix([column[:, split.fitted] for column in unit], labels))
+        columns, labels = unit, data.labels[split.fitted]
         if data.kind == "classification":
-            selected.append(loes([x.astype(float) for x in unit[0][:, split.fitted]], labels, k))
-    mixes = [[np.einsum("l,lnd->nd", w, column) for column in unit] for w in weights]
+            known = unit[0][:, split.fitted]
+            selected.append(loes([x.astype(float) for x in known], labels, k))
+            mean, spread = known.mean(axis=1, keepdims=True), known.std(axis=1, keepdims=True)
+            columns = [(unit[0] - mean) / spread.clip(1e-9)]
+        weights = mix([column[:, split.fitted] for column in columns], labels)
+        mixes.append([np.einsum("l,lnd->nd", weights, column) for column in columns])
     yield "learned mix", several.score_of_splits(data, mixes)
     if selected:
         together = [[np.hstack([unit[0][n] for n in chosen])] for chosen in selected]

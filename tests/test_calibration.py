@@ -312,7 +312,7 @@ def measure_rates(kind: str, signal: bool, n: int, n_samples: int) -> dict[str, 
             table = choice.table
             missed = misses(table["difference_low"], table["difference_high"])
             best = table.loc[table["gain"].idxmax()]
-            gain_missed = misses(best["gain_low"], best["gain_high"])
+            gain_missed = misses(best["gain_low"] - 1e-9, best["gain_high"] + 1e-9)
             of_name.append([missed, choice.layer != len(x) - 1, gain_missed])
     return {name: np.mean(of_name, axis=0) for name, of_name in hits.items()}
 

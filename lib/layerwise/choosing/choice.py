@@ -159,7 +159,7 @@ def plot(choice: Choice, path: Path, model: str = "model") -> Figure:
             score_low=output + table["difference_low"],
             score_high=output + table["difference_high"],
         )
-        study = Study(kind="score_by_depth", title=f"Use layer {choice.layer} of {len(table) - 1}")
+        study = Study(kind="score_by_depth", title=choice.advice.rstrip("."))
         figure = draw(study, {"scores": scores}).figure
         (ax,) = figure.axes
         ax.set_ylabel(
