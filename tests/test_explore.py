@@ -15,6 +15,7 @@ from helpers.association_tables import tidy_metrics, tidy_scores
 from helpers.browser import NEEDS_CHROMIUM, asked
 from scipy.stats import spearmanr
 
+from layerwise.association.scores import mean_scores
 from layerwise.explore import gather
 from layerwise.explore.page import pack, render
 from layerwise.names import Order
@@ -188,7 +189,7 @@ def test_values_in_the_browser_equal_the_tables(made: Made, tmp_path: Path) -> N
     for model, revision, tokens, file, points in lines["score"]:
         values = made.of_scores(model, revision, tokens)
         np.testing.assert_allclose([p["value"] for p in points], 100 * values.mean(0), rtol=1e-6)
-        assert {p["low"] for p in points} == {None}, "three task clusters"
+        assert not any("lead" in p for p in points), "three task clusters"
         assert {p["n"] for p in points} == {3}
         assert file == f"scores/{model}/{revision}/"
     for rho, score, metric in zip(lines["rho"], lines["score"], lines["metric"], strict=True):
@@ -222,8 +223,39 @@ def test_what_studies_of_other_tasks_found_is_not_shown(made: Made, tmp_path: Pa
     assert (seen["associations"], seen["choices"]) == ([3], [3])
     assert "/few" not in seen["sure"]
     # Three tasks, and evaluators without an interval.
-    assert "No bands: an interval takes 5 task clusters" in seen["many"]
-    assert "No bands: the evaluator gives no interval" in seen["one"]
+    assert "No intervals: they take 5 task clusters" in seen["many"]
+    assert "No intervals" not in seen["one"]
+
+
+@NEEDS_CHROMIUM
+def test_intervals_are_those_of_the_difference_to_the_output(tmp_path: Path) -> None:
+    """As in the figures: a chart of its own, and none where there are too few clusters."""
+    found = []
+    for n_tasks in (4, 6):
+        scores = tidy_scores(rng.uniform(0.2, 0.9, size=(n_tasks, LAYERS)), model="m")
+        scores = scores.assign(text_source=scores["task"], score_low=0.1, score_high=0.95)
+        page = tmp_path / "p.html"
+        explored = gather({"": {"scores": [(scores, tmp_path / "s")]}}, Order(["m"]), page)
+        page.write_text(render(explored, "A run"), encoding="utf-8")
+        found.append(asked(page, tmp_path, LEADS))
+    few, many = found
+    assert few == {"hidden": True, "leads": [], "bands": [0, 0], "tip": few["tip"]}
+    assert few["tip"][-2:] == ["no interval", "n = 4 tasks"]
+    table = mean_scores(scores)
+    assert [lead[0] for lead in many["leads"]] == pytest.approx(
+        100 * (table["value"] - table["output_score"]), abs=1e-4
+    )
+    for place, end in ((1, "low"), (2, "high")):
+        expected = 100 * (table[end] - table["output_score"])
+        assert [lead[place] for lead in many["leads"]] == pytest.approx(expected, abs=1e-4)
+    assert (many["hidden"], many["bands"]) == (False, [0, 1])
+    assert many["tip"][-2].startswith("Difference to the output: ")
+
+
+LEADS = """const bands = (id) => document.querySelectorAll(`#${id} path.band`).length, line = drawnLines("score").full[0];
+return { hidden: document.getElementById("lead").hidden, bands: [bands("score"), bands("lead")],
+         leads: leadsOf([line]).flatMap((l) => l.points.map((p) => [p.value, p.low, p.high])),
+         tip: describe({ line, point: line.points[1] }, scoreName()) };"""
 
 
 @NEEDS_CHROMIUM

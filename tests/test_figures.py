@@ -96,10 +96,20 @@ def test_bands_of_scores_are_those_of_the_difference_to_the_output() -> None:
 
 
 @pytest.mark.parametrize("n_tasks", [2, 4])
-def test_fewer_than_five_task_clusters_have_no_band(n_tasks: int) -> None:
+def test_fewer_than_five_task_clusters_have_no_interval(n_tasks: int) -> None:
     drawn = made("score_by_depth", {"scores": tidy_scores(SCORES[:n_tasks])})
     assert drawn.table["low"].isna().all()
-    assert not any(ax.collections for ax in drawn.figure.axes)
+    (ax,) = drawn.figure.axes
+    assert not ax.collections
+    assert "which take 5 task clusters" in drawn.caption
+
+
+def test_the_interval_of_a_single_task_is_not_drawn_between_layers() -> None:
+    scores = tidy_scores(SCORES[:1]).assign(score_low=0.1, score_high=0.9)
+    drawn = made("score_by_depth", {"scores": scores})
+    assert drawn.table["low"].tolist() == [0.1, 0.1, 0.1]
+    (ax,) = drawn.figure.axes
+    assert not ax.collections
 
 
 def test_two_prompts_give_no_interval_and_few_a_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -220,22 +230,23 @@ def test_a_metric_that_stands_alone_is_in_the_title() -> None:
     assert (first.get_title(loc="left"), first.get_ylabel()) == ("Prompt entropy", "nats")
 
 
-def test_a_band_is_around_its_line_and_the_legend_has_the_drawn_marks() -> None:
+def test_bands_are_of_differences_to_the_output_and_the_legend_has_the_drawn_marks() -> None:
     scores = pd.concat([tidy_scores(SCORES_OF_5 - i / 10, model=f"m{i}") for i in range(2)])
     means = [(SCORES_OF_5 - i / 10).mean(axis=0) for i in range(2)]
     drawn = made("score_by_depth", {"scores": scores})
-    (ax,) = drawn.figure.axes
-    lines = [line for line in ax.lines if len(line.get_xdata()) == 3]
-    assert len(lines) == len(ax.collections) == 2
-    for line, band, (_, rows) in zip(
-        lines, ax.collections, drawn.table.groupby("model"), strict=True
-    ):
+    ax, below = drawn.figure.axes
+    assert not ax.collections
+    assert below.get_ylabel().replace("\n", " ") == "Difference to the output (× 100)"
+    lines, leads = ([line for line in a.lines if len(line.get_xdata()) == 3] for a in (ax, below))
+    assert len(lines) == len(leads) == len(below.collections) == 2
+    models = drawn.table.groupby("model")
+    for line, lead, band, (_, rows) in zip(lines, leads, below.collections, models, strict=True):
         corners = band.get_paths()[0].vertices
-        for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True):
-            ends = corners[np.isclose(corners[:, 0], x), 1]
-            assert ends.min() <= y <= ends.max()
         assert line.get_ydata() == pytest.approx(100 * rows["value"].to_numpy())
-        assert corners[:, 1].min() == pytest.approx(100 * rows["low"].min())
+        difference = 100 * (rows["value"] - rows["output_score"])
+        assert lead.get_ydata() == pytest.approx(difference.to_numpy())
+        lowest = 100 * (rows["low"] - rows["output_score"]).min()
+        assert corners[:, 1].min() == pytest.approx(lowest)
     marks = {line.get_label(): line for line in drawn.figure.legends[0].get_lines()}
     for name, line in zip(("m0", "m1"), lines, strict=True):
         assert (marks[name].get_color(), marks[name].get_marker()) == (
@@ -392,13 +403,12 @@ def test_each_row_of_panels_is_named() -> None:
 
 
 def test_the_best_layer_of_a_checkpoint_has_an_interval_for_the_selection() -> None:
-    table = made("training_dynamics", models=("nano-1m",), tokens=("all",)).table
-    best = table[table["what"] == "best layer"].set_index("revision")
+    table = made("scores_over_checkpoints", models=("nano-1m",), tokens=("all",)).table
+    best = table.drop_duplicates("revision").set_index("revision")
     scores = tables()["scores"].query("model == 'nano-1m' and tokens == 'all'")
     own = best_layers(scores).query("task_type == 'all' and pooling == 'mean'")
     own = own.set_index("revision").loc[best.index]
-    low = own["output_score"] + own["gain_low"]
-    assert best["low"].tolist() == pytest.approx(low.tolist(), nan_ok=True)
+    assert best["gain_low"].tolist() == pytest.approx(own["gain_low"].tolist(), nan_ok=True)
 
 
 def test_values_without_a_role_are_not_pooled() -> None:

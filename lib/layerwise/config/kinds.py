@@ -72,8 +72,7 @@ class Kind:
     title : str
         Title of the figure, at most eight words, whatever the data.
     caption : str
-        Template of the caption, filled with n_prompts, n_tasks, n_clusters, n_checkpoints,
-        corpora and chance.
+        Template of the caption, filled with what `layerwise.figures.render.caption` counts.
     reads : tuple of str
         The tables it reads, and the texts of a corpus.
     published : tuple of str

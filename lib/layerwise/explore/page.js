@@ -9,6 +9,7 @@ const words = data.words;
 const Z95 = 1.959964;
 const DASHES = { all: "", drop_first: "7 4", drop_sinks: "2 3" };
 const ALL_TASKS = "all";
+const LEAD = "Difference to the output"; // as in the figures
 
 // Tables
 
@@ -154,8 +155,12 @@ function lineOf(which, model, revision, tokens) {
   for (let i = start; i < start + length; i++) {
     const layer = points.layer(i), point = { layer, depth: model.last ? layer / index.last(place) : 0 };
     if (which === "score") {
-      for (const end of ["value", "low", "high"]) point[end] = points100(points[end](i));
+      const ends = [points.low(i), points.high(i)].map(points100);
+      point.value = points100(points.value(i));
       point.n = points.n_tasks(i); point.counted = "tasks"; point.sources = points.n_clusters(i);
+      // Of several tasks the interval is that of the difference to the output, of a single one the evaluator's.
+      if (point.n === 1) point.ends = ends;
+      else if (ends[0] !== null) point.lead = [point.value, ...ends].map((value) => value - points100(points.output_score(i)));
     } else {
       point.value = points.value(i); point.stderr = points.stderr(i);
       if (point.value !== null && point.stderr !== null) {
@@ -171,6 +176,12 @@ function lineOf(which, model, revision, tokens) {
     if (output !== null) line.output = { layer: index.last(place), depth: 1, value: output, output: true, n: found[0].n, counted: "tasks", sources: found[0].sources };
   }
   return line;
+}
+
+// Layers are compared by the interval of their difference to the output: the lines of a chart of their own.
+function leadsOf(lines) {
+  return lines.filter((line) => line.points.some((p) => p.lead)).map((line) => ({ ...line, which: "lead", output: undefined,
+    points: line.points.map((p) => { const [value, low, high] = p.lead ?? [null]; return { ...p, value, low, high }; }) }));
 }
 
 function drawnLines(which) {
@@ -221,7 +232,7 @@ function pairsOf(scoreLines, metricLines) {
     const points = m.points.flatMap((p) => {
       const q = s.points.find((other) => other.layer === p.layer);
       return q && p.value !== null && q.value !== null
-        ? [{ layer: p.layer, depth: p.depth, x: p.value, value: q.value, low: q.low, high: q.high, n: q.n, counted: q.counted, metric: p }] : [];
+        ? [{ layer: p.layer, depth: p.depth, x: p.value, value: q.value, ends: q.ends, lead: q.lead, n: q.n, counted: q.counted, metric: p }] : [];
     });
     if (points.length) pairs.push({ ...m, which: "against", points, scoreFile: s.file, output: undefined, own: s.output,
                  rho: spearman(points.map((p) => p.x), points.map((p) => p.value)) });
@@ -294,7 +305,7 @@ function extent(values) {
 
 const charts = {};
 
-function chart(id, { full, faint = [], x, xLabel, y, whole, marks = [], connect = true }) {
+function chart(id, { full, faint = [], x, xLabel, y, whole, marks = [], connect = true, zero }) {
   const box = document.querySelector(`#${id} .chart`);
   box.replaceChildren();
   const width = Math.max(260, box.clientWidth), height = box.clientHeight;
@@ -324,6 +335,7 @@ function chart(id, { full, faint = [], x, xLabel, y, whole, marks = [], connect 
   }
   for (const t of xTicks) make(svg, "text", { x: px(t), y: height - bottom + 16, "text-anchor": "middle" }, short(t));
   make(svg, "line", { class: "axis", x1: left, x2: width - right, y1: height - bottom, y2: height - bottom });
+  if (zero) make(svg, "line", { class: "axis", x1: left, x2: width - right, y1: py(0), y2: py(0) });
   make(svg, "text", { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, xLabel);
   const runs = (line) => {
     const segments = [[]];
@@ -420,8 +432,12 @@ function describe({ line, point }, name) {
   const parts = [`${line.model.name}${line.model.revisions.length > 1 ? `, ${line.revision}` : ""}: ${what}`,
                 words.tokens[line.tokens] ?? line.tokens];
   if (line.which === "against") parts.push(`${metricName()}: ${short(point.x)}`);
-  parts.push(`${name}: ${short(point.value)}`);
-  if (point.low !== undefined && point.low !== null) parts.push(`95% CI ${short(point.low)} to ${short(point.high)}`);
+  const number = line.which === "metric" ? short : one;
+  parts.push(`${name}: ${number(point.value)}`);
+  const ends = (low, high) => `95% CI ${number(low)} to ${number(high)}`;
+  if ((point.low ?? null) !== null) parts.push(ends(point.low, point.high));
+  else if (point.lead) parts.push(`${LEAD}: ${one(point.lead[0])} (${ends(...point.lead.slice(1))})`);
+  else if ((point.ends?.[0] ?? null) !== null) parts.push(`${ends(...point.ends)} of the evaluator`);
   else if (!point.output) parts.push("no interval");
   if (point.n) {
     const sources = point.sources && point.sources !== point.n ? `, ${point.sources} task cluster${point.sources > 1 ? "s" : ""}` : "";
@@ -523,7 +539,7 @@ const HEADS = ["quantity", "model", "checkpoint", "tokens", "layer", "depth (%)"
 
 function drawnRows(lines, name) {
   return lines.flatMap((line) => line.points.concat(line.output ?? []).filter((p) => p.value !== null).map((p) => [
-    name, line.model.name, line.revision, line.tokens, p.output ? "output" : p.layer, 100 * p.depth, p.value, p.low ?? null, p.high ?? null,
+    name, line.model.name, line.revision, line.tokens, p.output ? "output" : p.layer, 100 * p.depth, p.value, ...(p.low === undefined ? p.ends ?? [null, null] : [p.low, p.high]),
     p.n, p.counted, line.file]));
 }
 
@@ -632,17 +648,18 @@ function draw() {
   const best = score.full.map((line) => ({ line, layer: endOf(line, 1)?.layer, kind: "best" }));
   const onScore = selected.flatMap((p) => score.full.filter((l) => l.model === p.line.model && l.tokens === p.line.tokens).map((line) => ({ line, layer: p.layer, kind: "selected" })));
   const single = score.full.every((line) => line.points[0].n === 1);
-  const drawn = score.full.some((line) => line.points.some((p) => (p.low ?? null) !== null));
-  const bands = !drawn ? `No bands: ${single ? "the evaluator gives no interval" : `an interval takes ${words.fewest_clusters} task clusters (tasks of the same texts count as one)`}.`
-    : `Bands: ${single ? "95% CI of the evaluator" : "95% CI over task clusters (tasks of the same texts count as one) of the difference to the output, for all layers together"}.`;
-  head("score", scoreName(), `Score × 100. Circle: best layer. Thick circle at the end: model output. Diamond: layer selected by the metric. ${bands}${score.lacking}`);
+  const leads = leadsOf(score.full), few = leads.length || single ? "" : ` No intervals: they take ${words.fewest_clusters} task clusters (tasks of the same texts count as one).`;
+  head("score", scoreName(), `Score × 100. Circle: best layer. Thick circle at the end: model output. Diamond: layer selected by the metric.${few}${score.lacking}`);
+  head("lead", LEAD, "Points. Bands: 95% CI over task clusters (tasks of the same texts count as one), for all layers together: where a band excludes 0, the layer differs from the output.");
+  $("lead").hidden = !leads.length;
   head("metric", metricName(), `${[state.corpus, words.protocol[state.protocol] ?? state.protocol].filter(Boolean).join(", ")}. Diamond: layer selected. Bands: 95% CI over prompts (1.96 standard errors).${metric.lacking}`);
   head("against", `${words.metric[state.metric] ?? state.metric} against score`, "A point per layer, joined in order of depth.");
   drawSure(pairs); // first, as the height of the charts beside it follows from its own
   chart("score", { ...score, ...along, y: scoreName(), marks: [...best, ...onScore] });
+  if (leads.length) chart("lead", { ...along, full: leads, y: `${LEAD} (points)`, zero: true }); else delete charts.lead;
   chart("metric", { ...metric, ...along, y: metricName(), marks: selected });
   chart("against", { full: pairs, x: (p) => p.x, xLabel: metricName(), y: scoreName(), connect: false });
-  rows = [...drawnRows([...score.full, ...score.faint], scoreName()), ...drawnRows([...metric.full, ...metric.faint], metricName())];
+  rows = [...drawnRows([...score.full, ...score.faint], scoreName()), ...drawnRows(leads, LEAD), ...drawnRows([...metric.full, ...metric.faint], metricName())];
   drawTable();
   state.checkpoint = data.timeline[state.stop] ?? "";
   history.replaceState(null, "", `#${encodeURIComponent(JSON.stringify(state))}`);

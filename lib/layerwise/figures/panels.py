@@ -27,6 +27,7 @@ from layerwise.stats import FEW
 from layerwise.vocabulary import LABELS
 
 WIDTH, HEIGHT = 2.45, 1.9  # of a panel, in inches
+LOW = 0.7  # height of a lower panel, as a share
 NARROWEST = 5.0  # of a figure
 TITLE = 0.35  # height of the figure's title
 COLUMNS = 4
@@ -237,8 +238,9 @@ def facets(
     height: float = HEIGHT,
     width: float = WIDTH,
     columns: int = COLUMNS,
+    low: str | None = None,
 ) -> Facets:
-    """Make a panel for each row and column of a table.
+    """Make a panel for each row and column of a table; lower ones for rows that end in `low`.
 
     More columns than fit side by side continue below, all rows again.
     """
@@ -249,7 +251,8 @@ def facets(
     blocks = [cols[i : i + n] for i in range(0, len(cols), n)]
     lines = [(r, block) for block in blocks for r in rows if any((r, c) in parts for c in block)]
     width = max(width, NARROWEST / n)
-    figure, axes = _axes(look, len(lines), n, (n * width + 0.3, len(lines) * height + TITLE))
+    heights = [LOW * height if low and row.endswith(low) else height for row, _ in lines]
+    figure, axes = _axes(look, heights, n, n * width + 0.3)
     panels: list[Panel] = []
     for (row, block), line_of_axes in zip(lines, axes, strict=True):
         there = [column for column in block if (row, column) in parts]
@@ -263,15 +266,17 @@ def facets(
             panels.append(panel)
             if row == of_column[0]:
                 _name_column(panel, look, int(width * 10))
-            if column == there[-1] and len(rows) > 1 and not UNNAMED & {*look.roles["row"]}:
+            in_row = look.roles.get("row", ())
+            name = row.rpartition(" · ")[0] if UNNAMED & {*in_row} else row
+            if column == there[-1] and len(rows) > 1 and name:
                 style = {"rotation": 270, "va": "center", "fontweight": "bold"}
-                ax.text(1.03, 0.5, fill(row, 26), transform=ax.transAxes, **style)
+                ax.text(1.03, 0.5, fill(name, 26), transform=ax.transAxes, **style)
     dashes = dict(zip(t["dashes"].cat.categories, itertools.cycle(theme.DASHES), strict=False))
     return Facets(figure, panels, t, look, styles(t, look), dashes)
 
 
 def _axes(
-    look: Look, n_rows: int, n_columns: int, size: tuple[float, float]
+    look: Look, heights: Sequence[float], n_columns: int, width: float
 ) -> tuple[Figure, Any]:
     """A figure with a grid of axes; or the one that the caller gave, with its figure.
 
@@ -281,14 +286,16 @@ def _axes(
         If several panels do not fit on the caller's axes.
     """
     if look.ax is None:
-        figure, axes = plt.subplots(n_rows, n_columns, squeeze=False, figsize=size)
+        grid: dict[str, Any] = {"squeeze": False, "height_ratios": heights}
+        size = (width, sum(heights) + TITLE)
+        figure, axes = plt.subplots(len(heights), n_columns, figsize=size, **grid)
         figure.tight_layout()  # texts are measured at these widths
         figure.set_layout_engine("constrained")
         sns.despine(figure)
         return figure, axes
-    if n_rows * n_columns > 1:
+    if (n_panels := len(heights) * n_columns) > 1:
         raise LayerwiseError(
-            f"This figure has {n_rows * n_columns} panels and does not fit on one ax: name one "
+            f"This figure has {n_panels} panels and does not fit on one ax: name one "
             "model, metric and token selection, or leave out ax.",
             code="ambiguous",
         )

@@ -24,7 +24,7 @@ from layerwise.io.files import replacing
 from layerwise.io.tables import write_csv
 from layerwise.metrics.registry import directions as declared
 from layerwise.names import Order, in_order
-from layerwise.stats import FEW
+from layerwise.stats import FEW, FEWEST
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,6 +41,10 @@ ORDINARY = re.compile(r"\w+(?![.)\w])")
 SLOPES = " Lines: 95% CI over task clusters, of slopes."
 OVER_MODELS = " Over models, filled: adjusted p ≤ .05."
 BANDS = "Bands: 95% CI from standard errors over prompts."
+LEADS = (
+    " Bands of differences to the output: 95% CI over task clusters, simultaneous for all layers."
+)
+NO_LEADS = f" Scores are without intervals, which take {FEWEST} task clusters."
 
 OPTIONAL = frozenset({"texts"})  # images have none
 
@@ -151,6 +155,8 @@ def caption(data: Data, table: pd.DataFrame) -> str:
     points = table.groupby("model")["revision"] if {"model", "revision"} <= {*table} else None
     is_metric = table["y"] != SCORE if "y" in table else slice(None)
     has_bands = "low" in table and table.loc[is_metric, "low"].notna().any()
+    of_tasks = table[table["n_tasks"] > 1] if "n_tasks" in table else table[:0]
+    has_leads = "low" in of_tasks and of_tasks["low"].notna().any()
     has_chance = "chance" in table and table["chance"].notna().any()
     counts = {
         "n_prompts": _span(table, "n") or "an unknown number of",
@@ -161,6 +167,7 @@ def caption(data: Data, table: pd.DataFrame) -> str:
         "chance": " Dotted: chance." if has_chance else "",
         "slopes": SLOPES if "slope" in _names(table, "measure") else "",
         "over_models": OVER_MODELS if ALL_MODELS in _names(table, "model") else "",
+        "leads": LEADS if has_leads else NO_LEADS if len(of_tasks) else "",
         "bands": BANDS if has_bands else "Without intervals, since these have no standard errors.",
     }
     text = data.study.declaration.caption.format(**counts)

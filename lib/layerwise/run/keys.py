@@ -48,11 +48,11 @@ VERSIONS = {
     "select": 8,
     "similarity": 2,
     "published": 2,
-    "figure": 12,
+    "figure": 13,
     "weights": 1,
     "best_layers": 4,
     "report": 2,
-    "explore": 5,
+    "explore": 6,
 }
 
 # Settings that say how a job runs, not what it computes.

@@ -82,13 +82,19 @@ def token_selection(data: Data) -> pd.DataFrame:
 
 
 def plot_curves(table: pd.DataFrame, look: Look) -> Figure:
-    """Draw lines with bands by depth; best layers filled, outputs or last layers open."""
-    only_score = set(table["y"]) == {SCORE}
-    grid = panels.facets(table, look, height=2.4 if only_score else panels.HEIGHT)
+    """Draw lines by depth; best layers filled, outputs or last layers open.
+
+    Scores have a panel of their difference to the output, with its interval, see `with_leads`.
+    """
+    table, look = with_leads(table, look)
+    shown = set(table["y"])
+    only_score = shown <= {SCORE, LEAD}
+    height = 2.4 if only_score else panels.HEIGHT
+    grid = panels.facets(table, look, height=height, low=LEAD)
     for panel in grid.panels:
         for style, subset in grid.curves(panel):
             _curve(panel.ax, subset, style, small=grid.many)
-    scored = SCORE in set(table["y"])
+    scored = SCORE in shown
     words = ("best layer", "model output") if scored else ("best by the metric", "last layer")
     if scored and not only_score:
         words = ("best layer, or best by the metric", "model output, or last layer")
@@ -101,21 +107,47 @@ def plot_curves(table: pd.DataFrame, look: Look) -> Figure:
     return grid.legend(handles).label(marks.DEPTH, _axis).figure
 
 
+def with_leads(table: pd.DataFrame, look: Look) -> tuple[pd.DataFrame, Look]:
+    """A table with its scores' differences to the output as rows of `y`, and a look with `y`.
+
+    Layers are compared by the interval of that difference, which is of all layers together. There
+    is none of a single task, of too few task clusters, on the one axes of a caller, or where a
+    study compares token selections.
+    """
+    scores = table[(table["y"] == SCORE) & (table.get("n_tasks") != 1)]
+    compared = select.DIFFERENCE in set(table["y"])
+    if look.ax or compared or scores["low"].isna().all():
+        return table, look
+    ends = ["value", "low", "high"]
+    leads = scores[ends].sub(scores["output_score"], axis=0)
+    leads = scores.assign(**leads, y=LEAD, metric=LEAD, best=False)
+    if not any("y" in dimensions for dimensions in look.roles.values()):
+        look = replace(look, roles={**look.roles, "row": (*look.roles.get("row", ()), "y")})
+    others = table["y"] != SCORE
+    return pd.concat([table[~others], leads, table[others]], ignore_index=True), look
+
+
 plot_token_selection = plot_curves
 
+LEAD = "Difference to the output"
+# Differences of scores, drawn with their intervals, and the labels of their axes.
+DIFFERENCES = {
+    LEAD: f"{LEAD} (× 100)",
+    select.DIFFERENCE: "Score less that of all tokens (× 100)",
+}
 FAINT = 0.4
 """Opacity of curves that tell nothing."""
 
 
 def _curve(ax: Axes, subset: pd.DataFrame, style: dict[str, Any], *, small: bool) -> None:
     y, ink = subset["y"].iloc[0], style["color"]
-    scale = 100 if y in (SCORE, select.DIFFERENCE) else 1
+    scale = 100 if y == SCORE or y in DIFFERENCES else 1
     if "at_chance" in subset and subset["at_chance"].any():
         style = {**style, "alpha": FAINT}
-    marks.line(
-        ax, subset, "depth", scale=scale, shade=0.08 if small else 0.16, markersize=2.2, **style
-    )
-    if y == select.DIFFERENCE:
+    ends = () if y == SCORE else ("low", "high")
+    shade = 0.08 if small else 0.16
+    marks.line(ax, subset, "depth", ends=ends, scale=scale, shade=shade, markersize=2.2, **style)
+    if y in DIFFERENCES:
         marks.zero(ax)
         return
     last = subset.loc[subset["depth"] == 1, "value"]
@@ -130,9 +162,7 @@ def _curve(ax: Axes, subset: pd.DataFrame, style: dict[str, Any], *, small: bool
 
 
 def _axis(subset: pd.DataFrame) -> str:
-    if subset["y"].iloc[0] == select.DIFFERENCE:
-        return "Score less that of all tokens (× 100)"
-    return marks.metric_axis(subset)
+    return DIFFERENCES.get(subset["y"].iloc[0]) or marks.metric_axis(subset)
 
 
 # The steps of a block along the residual stream, in the order in which it computes them.

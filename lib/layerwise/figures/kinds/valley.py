@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from layerwise import stats
-from layerwise.association.scores import best_layers, mean_scores
+from layerwise.association.scores import mean_scores
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, panels, select, theme
@@ -225,7 +225,7 @@ def plot_size_scaling(table: pd.DataFrame, look: Look) -> Figure:
     ).figure
 
 
-SCORED = ["revision", "layer", "value", "low", "high", "n_tasks", "n_clusters"]
+SCORED = ["revision", "layer", "value", "n_tasks", "n_clusters"]
 
 
 def training_dynamics(data: Data) -> pd.DataFrame:
@@ -233,8 +233,7 @@ def training_dynamics(data: Data) -> pd.DataFrame:
 
     ``what`` is ``change`` (of a layer from the checkpoint before, paired by prompt), ``valley``,
     ``sink`` (largest increase over layers without the first token), ``best layer`` and ``last
-    layer`` (scores). The interval of the best layer is that of its lead over the output, corrected
-    for selecting the layer, and added to the output's score.
+    layer`` (scores; `scores_over_checkpoints` has the interval of the best layer's lead).
     p is adjusted (Holm) over all rows of one kind of a model and representation.
     """
     table = data.prompts()
@@ -245,8 +244,6 @@ def training_dynamics(data: Data) -> pd.DataFrame:
             code="ambiguous",
         )
     curves = select.matrices(table, ["model", "representation", "revision"])
-    leads = best_layers(scores)
-    leads = leads[leads["task_type"] == "all"]
     scores, parts = mean_scores(scores).dropna(subset=["value"]), []
     for model, representation in dict.fromkeys(key[:2] for key in curves):
         names = [r for m, r in data.checkpoints(table).itertuples(index=False) if m == model]
@@ -260,10 +257,6 @@ def training_dynamics(data: Data) -> pd.DataFrame:
             own.loc[by_revision[column].idxmax(), SCORED].assign(what=what)
             for what, column in (("best layer", "value"), ("last layer", "layer"))
         )
-        lead = leads[(leads["model"] == model) & (leads["tokens"] == representation)]
-        lead = lead.set_index("revision").reindex(best["revision"])
-        for end in ("low", "high"):
-            best[end] = (lead["output_score"] + lead[f"gain_{end}"]).to_numpy()
         subset = pd.concat([course, best, last], ignore_index=True)
         parts.append(subset.assign(model=model, representation=representation))
     result = pd.concat(parts, ignore_index=True)
