@@ -65,13 +65,6 @@ def test_corrections_skip_missing_values():
     assert np.isnan(stats.holm([np.nan])).all()
 
 
-def test_differences_in_level_widen_no_interval_between_columns(rng):
-    values, level = rng.normal(size=(30, 4)), 9 * rng.normal(size=(30, 1))
-    one, other = (stats.mean_ci(stats.within(v)) for v in (values, values + level))
-    np.testing.assert_allclose(other.high - other.low, one.high - one.low)
-    np.testing.assert_allclose(other.estimate, (values + level).mean(axis=0))
-
-
 def test_simultaneous_intervals_cover_all_columns(rng):
     values = rng.normal(size=(2000, 20, 8))
     inside = []

@@ -151,24 +151,6 @@ def paired_difference(
     return mean_ci(np.asarray(a, dtype=np.float64) - np.asarray(b, dtype=np.float64), clusters)
 
 
-def within(values: npt.ArrayLike) -> Floats:
-    """Values without the differences in level between rows, for intervals that compare columns.
-
-    Each row's mean over k columns is moved to the mean of all rows, and deviations are widened by
-    sqrt(k / (k - 1)) for that (Cousineau 2005; Morey 2008).
-
-    Parameters
-    ----------
-    values : array, shape (n, k)
-        A row a prompt or task, a column a layer or checkpoint.
-    """
-    array = np.asarray(values, dtype=np.float64)
-    mean, k = array.mean(axis=0), array.shape[1]
-    apart = array - mean
-    apart = apart - apart.mean(axis=1, keepdims=True)
-    return np.asarray(mean + apart * np.sqrt(k / (k - 1)))
-
-
 def simultaneous_ci(
     values: npt.ArrayLike,
     clusters: Iterable[object] | None = None,

@@ -175,8 +175,8 @@ def _metric_problems(planned: PlannedStudy, tables: set[str], values: Values) ->
     unnamed = "" if study.metrics else f"; {study.kind} shows it unless you name others"
     choices = QUANTITIES if "positions" in tables else metrics
     require_known(f"studies.{planned.name}.metrics", wanted, choices, unnamed)
-    for metric in wanted if "prompts" in tables else ():
-        if not all_metrics()[metric].per_prompt:
+    for metric in wanted:
+        if "prompts" in tables and not all_metrics()[metric].per_prompt:
             problem = f"{study.kind} needs a value for each prompt, and {metric} has one of all."
             yield "metrics", problem, "unsupported"
         if study.declaration.orders and not all_metrics()[metric].orders:

@@ -18,7 +18,7 @@ from layerwise.association.scores import with_representation
 from layerwise.config.kinds import DIMENSIONS
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, panels, select, theme
-from layerwise.figures.labels import SCORE, axis_label, with_unit
+from layerwise.figures.labels import SCORE, with_unit
 from layerwise.figures.panels import Look
 from layerwise.figures.select import Data
 from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
@@ -32,6 +32,10 @@ def curves(data: Data) -> pd.DataFrame:
     No layer is best where the model's output is better than all or several layers are equal, or by
     a metric that selects another layer without the first token.
     """
+    if data.study.declaration.orders and data.study.alpha is None:
+        alphas = data.tables["metrics"]["alpha"].dropna().unique()
+        every = tuple(sorted(map(float, alphas)))
+        data = replace(data, study=data.study.model_copy(update={"alpha": every}))
     table = data.curves()
     best = select.best_rows(table, data.directions)
     metrics = data.tables.get("metrics")
@@ -344,62 +348,9 @@ def power_law(_data: Data) -> pd.DataFrame:
 
 def plot_power_law(table: pd.DataFrame, look: Look) -> Figure:
     """Draw entropy against the exponent of the spectrum, a line per order."""
-    theory = table.assign(what="theory", value=table["share"], model=None)
-    return plot_alpha_robustness(theory, look)
-
-
-def alpha_robustness(data: Data) -> pd.DataFrame:
-    """Curves of a metric at every order, and the layer that each order selects.
-
-    ``what`` is ``theory`` (power-law spectra) or ``metric`` (a row per layer): `best` is the layer
-    at the metric's better end.
-
-    Raises
-    ------
-    LayerwiseError
-        If the metric has no alpha.
-    """
-    prompts = data.tables["prompts"]
-    metric = (data.study.metric_choices or ())[0].metric
-    alphas = prompts.loc[prompts["metric"] == metric, "alpha"].dropna()
-    if alphas.empty:
-        raise LayerwiseError(
-            f"{metric} has no alpha, and a study of kind {data.study.kind} is about alpha; name "
-            "an entropy under `metrics`, such as prompt_entropy.",
-            code="unsupported",
-        )
-    if data.study.alpha is None:
-        every = tuple(sorted(float(a) for a in alphas.unique()))
-        data = replace(data, study=data.study.model_copy(update={"alpha": every}))
-    table = data.prompts()
-    theory = power_law_curves(alphas=sorted(table["alpha"].astype(float).unique()))
-    theory = theory.assign(what="theory", metric=metric, value=theory["share"]).drop(columns="n")
-    curves = pd.concat(select.means(table, [*select.POINT, "corpus", "metric", "tokens", "alpha"]))
-    if metric in data.directions:
-        curves["best"] = select.best_rows(curves.assign(y=metric), data.directions)
-    result = pd.concat([theory, curves], ignore_index=True)
-    return result.assign(alpha=result["alpha"].astype(float))
-
-
-def plot_alpha_robustness(table: pd.DataFrame, look: Look) -> Figure:
-    """Draw power-law spectra, then the metric by depth for each model, a line per order."""
-    t = table.assign(alpha=table["alpha"].astype(str))
-    t["model"] = t["model"].fillna("power-law spectra")
-    grid = panels.facets(
-        t, look.only(column=look.roles.get("column", ("model",)), colour=("alpha",)), height=2.4
-    )
+    table = table.assign(alpha=table["alpha"].astype(str))
+    grid = panels.facets(table, look.only(colour=("alpha",)), height=2.4)
     for panel in grid.panels:
-        ax, theory = panel.ax, (panel.table["what"] == "theory").all()
-        for style, subset in grid.curves(panel):
-            x = "beta" if theory else "depth"
-            marks.line(ax, subset, x, shade=0.1, **style | {"marker": ""})
-            if "best" in subset and not theory:
-                best = subset[subset["best"].eq(True)]
-                marks.points(ax, best["depth"], best["value"], **marks.best(style["color"]))
-        if theory:
-            ax.set(xlabel="Exponent β of the spectrum", ylabel="Entropy / log n")
-        else:
-            marks.depth_axis(ax)
-            ax.set(xlabel=marks.DEPTH, ylabel=axis_label(str(panel.table["metric"].iloc[0])))
-    selected = [marks.entry("selected layer", **marks.best())] if "best" in table else []
-    return grid.legend(selected, marker="").figure
+        for style, curve in grid.curves(panel):
+            marks.line(panel.ax, curve, "beta", "share", **style | {"marker": ""})
+    return grid.label("Exponent β of the spectrum", "Entropy / log n").legend(marker="").figure

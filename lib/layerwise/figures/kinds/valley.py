@@ -38,8 +38,7 @@ def attention_sink(data: Data) -> pd.DataFrame:
 
     ``what`` is ``metric`` (a row per layer) or ``valley`` (a row per token selection): depth of
     the valley between the layers ``shoulder`` and ``lowest`` of all tokens, and the share of it
-    that is ``gone``. Over checkpoints, the interval of the depth is `layerwise.stats.within`
-    prompts.
+    that is ``gone``.
 
     Raises
     ------
@@ -59,7 +58,7 @@ def attention_sink(data: Data) -> pd.DataFrame:
     for key, subset in table.groupby(by, sort=False):
         about = dict(zip(by, key, strict=True))
         wide = select.matrices(subset, ["revision", "tokens"])
-        valleys, depths = [], []
+        valleys = []
         for (revision, tokens), curve in zip(wide, select.shared(*wide.values()), strict=True):
             one = {**about, "revision": revision, "tokens": tokens}
             rows.append(select.by_layer(stats.mean_ci(curve), curve.columns, **one, what="metric"))
@@ -68,54 +67,32 @@ def attention_sink(data: Data) -> pd.DataFrame:
             shoulder = mean.iloc[[whole.left, whole.right]].idxmin()
             lowest = every.columns[whole.layer]
             fall_of_all, fall = (c[shoulder] - c[lowest] for c in (every, curve))
-            depths.append(whole.depths if tokens == "all" else fall.to_numpy())
+            depths = whole.depths if tokens == "all" else fall
             deep = whole.depth.low > 0 and whole.depth.estimate > SHALLOW * mean.max()
             row = {**one, "what": "valley", "n": len(curve), "is_valley": deep}
-            row |= {
-                "shoulder": shoulder,
-                "lowest": lowest,
-                **select.ends(stats.mean_ci(depths[-1])),
-            }
+            row |= {"shoulder": shoulder, "lowest": lowest, **select.ends(stats.mean_ci(depths))}
             if deep and tokens != "all":
                 row |= select.ends(stats.ratio_ci(fall_of_all - fall, fall_of_all), "gone")
             valleys.append(row)
-        found = pd.DataFrame(valleys)
-        for at in found.groupby("tokens").groups.values():
-            if len(at) > 1:
-                paired = stats.mean_ci(stats.within(np.stack([depths[i] for i in at], axis=1)))
-                found.loc[at, ["low", "high"]] = np.stack([paired.low, paired.high], axis=1)
-        rows.append(found)
+        rows.append(pd.DataFrame(valleys))
     return pd.concat(rows, ignore_index=True)
 
 
 def plot_attention_sink(table: pd.DataFrame, look: Look) -> Figure:
-    """Draw the metric by depth, or the valley's depth by checkpoint, for each token selection."""
-    is_sweep = table.groupby("model")["revision"].nunique().max() > 1
+    """Draw the metric by depth for each token selection, with the valley of all tokens."""
     curves, valleys = (table[table["what"] == what] for what in ("metric", "valley"))
-    own = look.only(column=("model",), dashes=("tokens",))
-    grid = panels.facets(valleys if is_sweep else curves, own, height=2.4)
+    grid = panels.facets(curves, look.only(column=("model",), dashes=("tokens",)), height=2.4)
     for panel in grid.panels:
-        names = list(panel.table["revision"].unique())
         for style, curve in grid.curves(panel):
-            if is_sweep:
-                marks.course(panel.ax, curve, names, **style)
-            else:
-                marks.line(panel.ax, curve, "depth", **style)
-        if is_sweep:
-            marks.zero(panel.ax)
-            marks.checkpoint_axis(panel.ax, names)
-            continue
+            marks.line(panel.ax, curve, "depth", **style)
         deep = valleys[valleys["is_valley"] & (valleys["model"] == panel.column)]
         for layer in deep[["shoulder", "lowest"]].head(1).to_numpy().ravel():
             depth = layer / panel.table["layer"].max()
             panel.ax.axvline(depth, color=theme.GREY, linewidth=0.7)
-    metric = str(table["metric"].iloc[0])
-    if is_sweep:
-        steps = marks.step_label(valleys["revision"])
-        return grid.label(steps, with_unit("Depth of the valley", metric)).legend().figure
     shoulder = {"color": theme.GREY, "linewidth": 0.7}
     handles = [marks.entry("valley with all tokens, and its shoulder", **shoulder)]
-    return grid.label(marks.DEPTH, axis_label(metric), share=False).legend(handles).figure
+    label = axis_label(str(table["metric"].iloc[0]))
+    return grid.label(marks.DEPTH, label, share=False).legend(handles).figure
 
 
 def size_scaling(data: Data) -> pd.DataFrame:
