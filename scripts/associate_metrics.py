@@ -9,19 +9,13 @@ def main(arguments: script.Arguments) -> None:
     """Read the tables, associate, write."""
     from layerwise.association.table import associate
     from layerwise.io import tables
-    from layerwise.names import Order
     from layerwise.run.results import Results
 
     config, results = arguments.config, Results.of(arguments.plan)
     study = arguments.plan.studies[arguments.study]
     settings = config.association.model_copy(update={"own_texts": config.own_texts})
-    found = associate(
-        results.of_study(study, "metrics"),
-        results.of_study(study, "scores"),
-        settings,
-        Order.of(config),
-        study.study.over,
-    )
+    metrics, scores = (results.of_study(study, table) for table in ("metrics", "scores"))
+    found = associate(metrics, scores, settings, results.order(), study.study.over)
     tables.write(arguments.output, found, key=arguments.key)
 
 

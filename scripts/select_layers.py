@@ -10,15 +10,16 @@ def main(arguments: script.Arguments) -> None:
     from layerwise.association.selection import select_layers, summarize
     from layerwise.io import tables
     from layerwise.metrics.registry import directions
-    from layerwise.names import Order
     from layerwise.run.results import Results
 
     config, results = arguments.config, Results.of(arguments.plan)
-    settings, order = config.association, Order.of(config)
+    settings = config.association
     study = arguments.plan.studies[arguments.study]
+    metrics, scores = (results.of_study(study, table) for table in ("metrics", "scores"))
+    order = results.order()
     selections = select_layers(
-        results.of_study(study, "metrics"),
-        results.of_study(study, "scores"),
+        metrics,
+        scores,
         {**directions(), **settings.directions},
         prompts=None if study.study.published else results.of_study(study, "prompts"),
         own_texts=config.own_texts,

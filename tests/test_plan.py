@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import transformers as hf
+from helpers.refused import refused
 from typer.testing import CliRunner
 
 from layerwise.cli import app, runs
@@ -18,6 +20,7 @@ from layerwise.config import Config
 from layerwise.io import tables
 from layerwise.run.plan import Plan
 from layerwise.run.resources import LONGEST, Requests
+from layerwise.run.results import Results
 from layerwise.tasks import catalog, results
 from layerwise.tasks.mteb_task import MtebTask
 
@@ -114,6 +117,34 @@ def test_what_is_there_is_not_due(tmp_path: Path) -> None:
     path = tmp_path / "r/metrics/m-410m/main/c.parquet"
     tables.write(path, row, kind=results.KIND, key=key)
     assert Requests(both).table(30).empty
+
+
+def test_metrics_and_scores_of_other_weights_are_not_joined_and_copies_count_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = {"source": {"hub": "x/y"}}
+    planned = plan(dict.fromkeys(("m", "same", "n"), source), results=str(tmp_path))
+
+    def write(table: str, model: str, weights: str, **names: str) -> Path:
+        path = Path(planned.path(table, model=model, revision="main", **names))
+        facts = {"model": model, "revision": "main", "dtype": "float32"}
+        rows = pd.DataFrame({"model": [model], "revision": ["main"], "task": ["STS12"]})
+        tables.write(path, rows, weights_sha256=weights, **facts)
+        return path
+
+    run = Results.of(planned)
+    for model, weights in (("m", "1"), ("same", "1"), ("n", "2")):
+        run.read([write("scores", model, weights)], "scores")
+        run.read([write("metrics", model, weights, corpus="c")], "metrics")
+    assert run.order().copies == {"same"}
+    assert caplog.messages == ["same has the weights of m; they count as one"]
+    models = pd.DataFrame({"model": ["m", "same", "n"], "revision": "main"})
+    assert run.order().only_last(models)["model"].tolist() == ["m", "n"]
+    moved = write("scores", "n", "3")
+    with refused("mismatch"):
+        Results.of(planned).read([write("metrics", "n", "2", corpus="c"), moved], "metrics")
+    write("metrics", "n", "3", corpus="c")
+    run.read([moved], "scores")  # both were made again
 
 
 @pytest.mark.parametrize("name", catalog.PAPER)

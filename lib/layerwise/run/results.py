@@ -9,6 +9,7 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ import pandas as pd
 from layerwise.config.kinds import KINDS
 from layerwise.config.studies import of_usual, several
 from layerwise.errors import LayerwiseError, check_name, listed
-from layerwise.names import PATHS, RESERVED, decode, in_order, order_key, step_of
+from layerwise.names import PATHS, RESERVED, Order, decode, in_order, order_key, step_of
 from layerwise.run.plan import OF_STUDY, TABLE_KEYS
 from layerwise.vocabulary import USUAL
 
@@ -83,6 +84,7 @@ class Results:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._compared: set[Path] = set()
+        self._tables: dict[tuple[str, str, str], Path] = {}
 
     @classmethod
     def of(cls, plan: Plan) -> Results:
@@ -328,9 +330,47 @@ class Results:
         if warning := self.outdated(path for path in files if path not in self._compared):
             log.warning(warning)
         self._compared.update(files)
+        for path in files:
+            self._check_weights(path)
         rows = tables.read(files, table)
         of_tasks = self.plan.config.association.text_sources if self.plan else {}
         return with_text_sources(rows, of_tasks) if table == "scores" else rows
+
+    def _check_weights(self, path: Path) -> None:
+        """Refuse a table of other weights than those of the checkpoint's tables read so far."""
+        from layerwise.io import tables
+
+        facts = tables.facts(path)
+        if "weights_sha256" not in facts:  # of a study, or published
+            return
+        checkpoint = facts["model"], facts["revision"], facts["dtype"]
+        other = self._tables.setdefault(checkpoint, path)
+        if other.is_file() and tables.facts(other)["weights_sha256"] != facts["weights_sha256"]:
+            raise LayerwiseError(
+                f"{path} and {other} are of different weights: {facts['model']} at "
+                f"{facts['revision']} has changed in between; delete what the run has of it in "
+                "activations, metrics and scores, and run again.",
+                code="mismatch",
+            )
+
+    def order(self) -> Order:
+        """The config's order, with the models whose weights an earlier one has as copies.
+
+        The tables that were read so far name the weights.
+        """
+        from layerwise.io import tables
+
+        assert self.plan is not None
+        order, copies = Order.of(self.plan.config), set()
+        first: dict[str, str] = {}
+        for model in order.models:
+            paths = {r: path for (m, r, _), path in self._tables.items() if m == model}
+            for last in order.checkpoints(model, paths)[-1:]:
+                weights = tables.facts(paths[last])["weights_sha256"]
+                if (same := first.setdefault(weights, model)) != model:
+                    log.warning("%s has the weights of %s; they count as one", model, same)
+                    copies.add(model)
+        return replace(order, copies=copies)
 
     def _planned(self, plan: Plan, name: str, choices: Mapping[str, Any]) -> PlannedStudy:
         """A study of the plan, or a kind with its defaults, with some of its keys changed."""
