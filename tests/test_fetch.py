@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from helpers import tiny
@@ -21,7 +22,7 @@ from layerwise.models.source import locate
 from layerwise.run.fetch import ADAPTER_FILES, fetch
 from layerwise.run.plan import Plan
 from layerwise.run.script import entry_of, pinned
-from layerwise.run.snakemake import commit_of
+from layerwise.run.snakemake import Storage, commit_of, commit_on_hub
 
 
 def config(*revisions: str, adapters: Sequence[Any] = (), **sections: Any) -> Config:
@@ -154,6 +155,22 @@ def test_a_run_keeps_the_commit_that_it_began_with(
     record(tmp_path, "step0").unlink()
     assert planned().keys.model("tiny", "step0") != before
     commit_of.cache_clear()
+
+
+def test_a_module_records_its_commits_before_its_jobs(
+    hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Snakemake calls no `onstart` of it."""
+    monkeypatch.chdir(tmp_path)
+    workflow = MagicMock()
+    workflow.storage_registry.default_storage_provider = None
+    workflow.output_settings.dryrun = False
+    storage, plan = Storage(workflow), Plan(config("step0"))
+    plan.resolve = storage.resolve
+    storage.prepare({}, plan)
+    assert json.loads(record(tmp_path, "step0").read_text())["commit"]
+    commit_of.cache_clear()
+    commit_on_hub.cache_clear()
 
 
 def test_data_are_read_at_the_recorded_commit(tmp_path: Path) -> None:

@@ -154,9 +154,9 @@ class Storage:
     def resolve(self) -> Callable[[str, str, str], str | None] | None:
         """The function that finds commits: a dry run asks the hub's cache alone.
 
-        None in a storage, whose jobs have no records, and in a module, which starts unnoticed.
+        None in a storage, whose jobs have no records.
         """
-        if self.is_remote or self._workflow.modifier.parent_modifier is not None:
+        if self.is_remote:
             return None
         return commit_of if self._workflow.output_settings.dryrun else commit_on_hub
 
@@ -169,11 +169,11 @@ class Storage:
     def start(self, config: Mapping[str, Any], plan: Plan) -> None:
         """Write the config, the keys of tables, and the commits of a run with jobs."""
         self.store(write_config(config))
-        plan.write_records()
         # A key that cannot be had is of a table that this run does not make.
         with suppress(LayerwiseError):
             keys = json.dumps(plan.table_keys()) + "\n"
             _write(Path(plan.config.results, TABLE_KEYS), keys)
+        plan.write_records()  # of a module, these keys are the first that are asked for
 
     def rerun_if_stale(
         self, stage: str, output: str, key: str, within: str = "", copy_of: str = ""
