@@ -23,6 +23,7 @@ from layerwise.tasks import probes
 from layerwise.tasks.labels import class_names, describe_labels, kind_of_labels, read_tagged
 
 IDS = list(range(30)) * 8
+ROWS = np.arange(150)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,10 @@ IDS = list(range(30)) * 8
         (pd.Series(IDS, dtype="Int64"), "classification"),
         (pd.Series([*IDS, None], dtype="Int64"), "classification"),
         (pd.Series(np.arange(60), dtype="category"), "classification"),
+        (pd.Categorical(np.linspace(0, 1, 60), ordered=True), "classification"),
+        (pd.CategoricalIndex(range(60)), "classification"),
+        (np.array(IDS, dtype=np.uint8), "classification"),
+        (np.arange(60, dtype=np.int16), "regression"),
         (np.array([True, False] * 30), "classification"),
         ([datetime.date(2020, 1, k) for k in range(1, 31)], "classification"),
         ([f"{label:04}" for label in range(60)], "classification"),
@@ -63,6 +68,29 @@ def test_files_of_class_ids_and_codes_are_classes(tmp_path: Path) -> None:
         inputs.task_of(path, kind="classes")
     assert labels_of(texts, shuffled).kind == "classification"
     assert labels_of(texts, shuffled, "regression").kind == "regression"
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "said"),
+    [
+        (pd.Categorical(ROWS % 30 / 4, ordered=True), "classification", "30 classes ('0': 5"),
+        (pd.Categorical([f"c{k % 3}" for k in ROWS]), "classification", "3 classes ('c0': 50"),
+        (ROWS.astype(np.uint8), "regression", "numbers from 0 to 149"),
+        (ROWS % 30, "classification", "30 classes ('0': 5"),
+        (ROWS % 2 == 0, "classification", "2 classes ('True': 75, 'False': 75)"),
+    ],
+)
+def test_parquet_says_what_its_columns_are(
+    labels: Any, kind: str, said: str, tmp_path: Path
+) -> None:
+    """And frames in memory are read alike."""
+    path, texts = tmp_path / "l.parquet", [f"text {k}" for k in ROWS]
+    frame = pd.DataFrame({"text": pd.Categorical(texts), "label": labels})
+    frame.to_parquet(path)
+    data, n = inputs.read_labels(inputs.task_of(path), 1000)
+    assert f"150 of 150 labelled rows, {kind}: {said}" in data.described(n)
+    in_memory = labels_of(texts, frame["label"])
+    assert in_memory.kind == kind and in_memory.labels.tolist() == data.labels.tolist()
 
 
 @pytest.mark.parametrize(

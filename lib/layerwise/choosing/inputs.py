@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
@@ -118,6 +119,10 @@ def task_of(
         return task
     in_text = path.suffix.lower() in (".csv", ".tsv")  # Their numbers are texts.
     kind = kind_of_labels(frame[task.label_column], in_text=in_text)
+    if path.suffix.lower() == ".parquet":
+        columns = (pq.read_schema(path).pandas_metadata or {}).get("columns", ())
+        types = {column["name"]: column["pandas_type"] for column in columns}
+        kind = KINDS[0] if types.get(task.label_column) == "categorical" else kind
     return task.model_copy(update={"kind": kind})
 
 

@@ -64,7 +64,7 @@ def kind_of_labels(labels: Iterable[object], *, in_text: bool = False) -> str:
     in_text : bool
         True if texts may be numbers, as in CSV.
     """
-    if isinstance(labels, pd.Series) and isinstance(labels.dtype, pd.CategoricalDtype):
+    if isinstance(getattr(labels, "dtype", None), pd.CategoricalDtype):
         return "classification"
     values = [number_of(one, in_text=in_text) for one in labels if not is_missing(one)]
     distinct = set(values)
