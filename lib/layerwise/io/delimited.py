@@ -12,7 +12,7 @@ import io
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -41,17 +41,6 @@ SEPARATORS = ",;\t"
 ADVICE = "put texts that contain the separator or a line break into double quotes"
 
 
-class _Table(NamedTuple):
-    """A file's text, separator and quoting, its fields, and the line of each row, from 1."""
-
-    text: str
-    separator: str
-    quoting: Quoting
-    header: list[str]
-    rows: list[list[str]]
-    lines: list[int]
-
-
 def read(path: Path) -> pd.DataFrame:
     """Read a table, gzipped if its name ends with ``.gz``.
 
@@ -63,17 +52,10 @@ def read(path: Path) -> pd.DataFrame:
     LayerwiseError
         If it is damaged, a row has more fields than the header, or two columns have one name.
     """
-    table = _parsed(path)
-    frame: pd.DataFrame = pd.read_csv(
-        io.StringIO(table.text),
-        sep=table.separator,
-        quoting=table.quoting,
-        index_col=False,
-        low_memory=False,
-    )
-    for name, column in _columns(table):
-        if name in NAMES:
-            frame[name] = list(column)
+    texts = read_texts(path)
+    frame: pd.DataFrame = pd.read_csv(io.StringIO(texts.to_csv(index=False)), low_memory=False)
+    names = [name for name in NAMES if name in frame]
+    frame[names] = texts[names].to_numpy()
     return frame
 
 
@@ -90,36 +72,22 @@ def read_texts(path: Path) -> pd.DataFrame:
     LayerwiseError
         As `read`.
     """
-    table = _parsed(path)
-    index = pd.Index(table.lines, name="line", dtype=int)
-    columns = {name: list(column) for name, column in _columns(table)}
-    return pd.DataFrame(columns, index, table.header, dtype=object)
-
-
-def _columns(table: _Table) -> Iterator[tuple[str, Iterator[str | None]]]:
-    """The fields of each column; None for an empty one."""
-    for number, name in enumerate(table.header):
-        yield name, ("".join(row[number : number + 1]) or None for row in table.rows)
-
-
-def _parsed(path: Path) -> _Table:
     path = Path(path)
     opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
     with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
         text: str = file.read()
-    candidates = "\t" if path.suffix.lower() == ".tsv" else SEPARATORS
+    is_tsv = path.suffix.lower() == ".tsv"
     # Of a header "text;label" only the semicolon makes two columns.
     first = text.lstrip().partition("\n")[0]
+    candidates = "\t" if is_tsv else SEPARATORS
     separator = max(candidates, key=lambda one: len(next(csv.reader([first], delimiter=one))))
-    quoting: Quoting = csv.QUOTE_MINIMAL
     try:
-        numbered = list(_fields(path, text, separator, quoting))
+        numbered = list(_fields(path, text, separator, csv.QUOTE_MINIMAL))
         _check_quotes(path, text, separator, numbered)
     except LayerwiseError:
-        if path.suffix.lower() != ".tsv":
+        if not is_tsv:
             raise
-        quoting = csv.QUOTE_NONE
-        numbered = list(_fields(path, text, separator, quoting))
+        numbered = list(_fields(path, text, separator, csv.QUOTE_NONE))
     if not numbered:
         raise LayerwiseError(f"{path} has no rows.", code="too_few")
     _, header = numbered.pop(0)
@@ -134,14 +102,9 @@ def _parsed(path: Path) -> _Table:
                 f"{ADVICE}.",
                 code="wrong_shape",
             )
-    return _Table(
-        text,
-        separator,
-        quoting,
-        header,
-        [row for _, row in numbered],
-        [line for line, _ in numbered],
-    )
+    index = pd.Index([line for line, _ in numbered], name="line", dtype=int)
+    rows = [[*row, *[""] * (len(header) - len(row))] for _, row in numbered]
+    return pd.DataFrame(rows, index, header, dtype=object).replace("", None)
 
 
 def _check_quotes(
@@ -170,7 +133,7 @@ def _check_quotes(
             continue
         columns = [set(column) for column in zip(*inner, strict=True)]
         are_rows = (
-            column <= others or all(map(_is_number, column))
+            column <= others or pd.to_numeric(pd.Series([*column]), errors="coerce").notna().all()
             for column, others in zip(columns, values, strict=True)
         )
         if any(are_rows):
@@ -180,14 +143,6 @@ def _check_quotes(
                 "quotes in it twice.",
                 code="unreadable",
             )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _fields(
