@@ -148,13 +148,18 @@ def test_the_doctor_says_what_is_there_and_what_is_missing(
 
 
 def test_run_hands_on_to_snakemake(tmp_path: Path) -> None:
-    starter.write(tmp_path, starter.small(["owner/name"], None, ()))
-    listed = layerwise("run", "--list-rules", cwd=tmp_path)
+    path = starter.write(tmp_path, starter.small(["owner/name"], None, ()))
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"extract": {"threads": 0}}))
+    failed = layerwise("run", "--list-rules", cwd=tmp_path)
+    assert failed.returncode == 1 and "extract.threads" in failed.stderr
+    listed = layerwise("run", "-C", "extract={threads: 4}", "--list-rules", cwd=tmp_path)
     assert listed.returncode == 0, listed.stderr
     assert "figure" in listed.stdout.split()
     failed = layerwise("run", "-c", "none.yaml", cwd=tmp_path)
     assert failed.returncode == 1
     assert "none.yaml: no such file" in failed.stderr
+    failed = layerwise("run", "--configfile", "config.yaml", cwd=tmp_path)
+    assert failed.returncode == 1 and "--config" in failed.stderr
 
 
 def test_run_writes_a_line_a_job(tmp_path: Path) -> None:
@@ -182,19 +187,12 @@ def test_a_job_that_fails_is_one_sentence_and_its_log(tmp_path: Path) -> None:
     assert failed.stderr.count("no tokenizer") == 1 and "Traceback" not in failed.stderr
 
 
-def test_plot_draws_a_figure_of_a_run(tmp_path: Path) -> None:
-    document = {"results": str(tmp_path), "studies": {"law": {"kind": "power_law"}}}
-    (tmp_path / "config.json").write_text(json.dumps(document))
-    table = tmp_path / "metrics/m/main/c.parquet"  # no study reads it
-    table.parent.mkdir(parents=True)
-    table.touch()
-    target = tmp_path / "law.png"
-    done = layerwise("plot", tmp_path, "law", "--output", target)
-    assert done.returncode == 0, done.stderr
-    assert target.stat().st_size > 10_000
-    for wrong in (("lore",), ("law", "--output", "x.foo"), ("law", "--output", table / "x.png")):
-        failed = layerwise("plot", tmp_path, *wrong)
+def test_files_to_write_are_checked_before_anything_is_computed(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for wrong in ("x.foo", tmp_path / "file" / "x.png"):
+        failed = layerwise("analyse", "owner/name", "texts.txt", "--plot", wrong)
         assert failed.returncode == 1 and failed.stderr.count("\n") == 1, failed.stderr
+        assert str(wrong) in failed.stderr
 
 
 def test_the_command_is_there_at_once() -> None:

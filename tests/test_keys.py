@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import copy
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
+import pandas as pd
 import pytest
 
 from layerwise.config import Config
+from layerwise.io import tables
 from layerwise.metrics import registry
 from layerwise.run.keys import SEQUENCE
 from layerwise.run.plan import Plan
+from layerwise.run.resources import Requests
 from layerwise.run.snakemake import Storage
 
 CONFIG: dict[str, Any] = {
@@ -205,10 +209,25 @@ def test_the_order_of_names_that_changes_no_value_changes_no_key() -> None:
 def test_files_of_other_versions_are_made_anew_by_their_rule() -> None:
     storage = Storage(MagicMock())
     storage.other_versions.update({("published", "numpy 1.0"): 2, ("figure", "mteb 1.0"): 1})
-    warning = storage.warning()
+    warning = storage.warning("r")
     assert "(2 of published: numpy 1.0, 1 of figure: mteb 1.0)" in warning
-    assert warning.endswith("run with -R import_published figure.")
-    assert storage.warning() == ""
+    assert warning.endswith("made anew, run with -R import_published figure.")
+    assert storage.warning("r") == ""
+
+
+def test_scores_of_other_versions_are_made_anew_without_the_finished_tasks(tmp_path: Path) -> None:
+    """In a storage, finished tasks are not kept, and forcing the rule is enough."""
+    storage = Storage(MagicMock())
+    for storage.is_remote in (True, False):
+        storage.other_versions.update({("evaluate", "mteb 1.0"): 1, ("metrics", "numpy 1.0"): 1})
+        assert (warning := storage.warning(f"{tmp_path}")).endswith("-R evaluate metrics.")
+        assert storage.is_remote == (f"delete {tmp_path}/scores and" not in warning)
+    planned = Plan(Config.of(copy.deepcopy(CONFIG) | {"results": str(tmp_path)}))
+    for task, key in planned.keys.scores("m", "main").items():
+        tables.write(tmp_path / f"scores/m/main/{task}.parquet", pd.DataFrame({"a": [1]}), key=key)
+    assert not Requests(planned).due("m", "main")
+    shutil.rmtree(tmp_path / "scores")
+    assert set(Requests(planned).due("m", "main")) == {"STS12", "own"}
 
 
 def test_a_metrics_own_key_follows_its_formula_settings_and_orders() -> None:

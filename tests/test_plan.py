@@ -74,6 +74,8 @@ def test_each_checkpoint_is_downloaded_and_computed(monkeypatch: pytest.MonkeyPa
     for options in (["--tflops", "60"], []):
         assert CliRunner().invoke(app, ["plan", *options]).exit_code == 0
     assert asked == [60, 30]
+    one = plan({"m": {"source": source}}, extract={"keep_activations": False})
+    assert "takes 1 extractions again" in CliRunner().invoke(app, ["plan"]).output
 
 
 def tiny_plan(tmp_path: Path, **sections: Any) -> Plan:

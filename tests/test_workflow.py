@@ -207,6 +207,20 @@ def test_a_new_task_is_the_only_one_that_is_scored(done: Project) -> None:
     pd.testing.assert_frame_equal(pd.read_parquet(joined), before)
 
 
+def test_a_task_less_joins_tables_without_a_gpu(done: Project) -> None:
+    done.config["tasks"]["again"] = done.config["tasks"]["topic"]
+    done.write()
+    table = "results/scores/first/main.parquet"
+    done.snakemake(table)
+    del done.config["tasks"]["again"]
+    done.config["extract"]["device"], done.config["scoring"]["threads"] = "auto", 2
+    done.write()
+    done.snakemake(table, "--benchmark-extended")
+    job = pd.read_table(done.folder / "results/benchmarks/evaluate/first/main.tsv").iloc[0]
+    assert (ast.literal_eval(job["resources"])["gpu"], job["threads"]) == (0, 1)
+    assert set(pd.read_parquet(done.folder / table)["task"]) == {"topic"}
+
+
 def test_a_new_study_draws_its_figure(done: Project) -> None:
     done.config["studies"]["more"] = {"kind": "metrics_by_depth", "models": ["first"]}
     done.write()

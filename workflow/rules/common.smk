@@ -56,7 +56,7 @@ STUDIES = [encode(study) for study in CONFIG.studies]
 @atexit.register
 def warn_of_other_versions(say=partial(print, file=sys.stderr)):
     """Warn once; of a module, a dry run or a run without jobs at the exit."""
-    if message := STORAGE.warning():
+    if message := STORAGE.warning(CONFIG.results):
         say(message)
 
 

@@ -21,7 +21,7 @@ rule evaluate:
     conda:
         ENVIRONMENT
     # Where tables are joined alone, no model is loaded and no GPU held.
-    threads: lambda wildcards: 1 if score_parts(wildcards) else SCORING_THREADS
+    threads: lambda wildcards: SCORING_THREADS if REQUESTS.due(**names(wildcards)) else 1
     resources:
         mem_mb=request("scoring_mb", "model", "revision", "attempt", "threads"),
         runtime=request("evaluate_minutes", "model", "revision", "attempt"),

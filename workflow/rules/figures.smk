@@ -69,7 +69,9 @@ rule report:
         tables=lambda _: of_studies("tables", "csv"),
         corpora=lambda _: [PLAN.path("texts", corpus=c) for c in PLAN.corpora_read],
         scores=lambda _: PLAN.score_files,
-        models=lambda _: PLAN.last_tables.values(),
+        models=lambda _: [
+            PLAN.facts_tables[m, names[-1]] for m, names in PLAN.revisions_read.items()
+        ],
         best_layers=lambda _: report_table("best_layers", PLAN.scored),
         weights=lambda _: report_table("weights", PLAN.swept),
         stale=stale("report", "<results>/report.html"),

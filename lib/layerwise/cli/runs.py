@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from argparse import ArgumentParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +22,6 @@ from layerwise.cli.options import (
     TEXT,
     TEXT_FILES,
     THREADS,
-    figure_file,
     output_file,
     say,
 )
@@ -45,7 +45,8 @@ def run(
 ) -> None:
     """Run the workflow on a config. Files that are up to date are not made again.
 
-    Further options are passed to snakemake: layerwise run -c mine.yaml --dry-run
+    Further options are passed to snakemake: layerwise run -c mine.yaml --dry-run. Its -C changes
+    keys of the config: layerwise run -C 'extract={threads: 4}'
     """
     progress = [] if verbose else ["--logger", "layerwise"]
     results = Path(
@@ -62,8 +63,9 @@ def run(
     say(f"Figures and tables: {results}/report.html. Explorer: {results}/explore.html.")
 
 
-@app.command()
+@app.command(context_settings=EXTRA)
 def plan(
+    context: typer.Context,
     config: CONFIG = Path("config.yaml"),
     tflops: Annotated[
         float, Option(min=0.001, help="10¹² operations per second that a GPU reaches.")
@@ -72,18 +74,20 @@ def plan(
     """List the jobs of a run and what they take, without running it.
 
     GPU memory and hours, core hours, downloads and activations are estimates from the names of
-    models and the lengths of texts, of what is due.
+    models and the lengths of texts, of what is due. Further options are those of `run`.
     """
     from layerwise.run.resources import LONGEST, Requests
 
-    planned = _snakemake(config, "--dry-run", "--quiet", "host", "rules")
+    planned = _snakemake(config, *context.args, "--dry-run", "--quiet", "host", "rules")
     requests = Requests(planned)
     table = requests.table(tflops)
-    if not len(table):
-        return
-    say(table.to_string(index_names=False, float_format="{:,.1f}".format))
-    if tasks := requests.too_long():
-        say(f"No job of {LONGEST} minutes finishes {', '.join(tasks)}: raise the time limit.")
+    if len(table):
+        say(table.to_string(index_names=False, float_format="{:,.1f}".format))
+        if tasks := requests.too_long():
+            say(f"No job of {LONGEST} minutes finishes {', '.join(tasks)}: raise the time limit.")
+    if planned.measured and not planned.config.extract.keep_activations:
+        n = sum(map(len, planned.measured.values()))
+        say(f"Activations are not kept: one more metric takes {n:,} extractions again.")
 
 
 @app.command()
@@ -101,25 +105,6 @@ def fetch(config: CONFIG = Path("config.yaml")) -> None:
 
     n = fetch_all(read_valid(read_yaml(config), [config]))
     say(f"The caches have all {n} models at a revision and data sets.")
-
-
-@app.command()
-def plot(
-    results: Annotated[Path, Argument(help="A results folder.")],
-    kind: Annotated[str, Argument(help="A kind of figure, or a study of the run.")],
-    output: Annotated[
-        Path | None, Option(help="File to write (default: KIND.png).", callback=figure_file)
-    ] = None,
-) -> None:
-    """Draw one figure of a run.
-
-    Example: layerwise plot results score_by_depth
-    """
-    import layerwise
-
-    target = output or Path(f"{kind}.png")
-    layerwise.open(results).plot(kind).savefig(target)
-    say(f"{target} is written.")
 
 
 @app.command()
@@ -148,14 +133,32 @@ def publish(
 
 
 def _snakemake(config: Path, *arguments: str) -> Plan:
-    """Run Snakemake on a config and return its plan; end with Snakemake's status if it fails."""
+    """Run Snakemake on a config and return its plan; end with Snakemake's status if it fails.
+
+    Keys that the arguments change by -C count in the plan, too.
+    """
     from layerwise.config.reading import read_yaml
     from layerwise.extras import require
     from layerwise.project import SNAKEFILE
     from layerwise.run.validate import read_valid
 
     require("snakemake", "workflow")
-    plan = read_valid(read_yaml(config), [config])
+    options = ArgumentParser(add_help=False, allow_abbrev=False)
+    options.add_argument("-C", nargs="+")
+    options.add_argument("--configfile", "--configfiles", action="store_true")
+    asked, _ = options.parse_known_args(arguments)
+    if asked.configfile:
+        raise LayerwiseError("Give one config, by --config.", code="conflict")
+    document = read_yaml(config)
+    if asked.C:
+        from snakemake.cli import parse_config
+        from snakemake.utils import update_config
+
+        try:
+            update_config(document, parse_config(asked.C))
+        except ValueError as error:
+            raise LayerwiseError(f"-C: {error}") from None
+    plan = read_valid(document, [config])
     command = ["-m", "snakemake", "--snakefile", str(SNAKEFILE), "--configfile", str(config)]
     # Jobs start `python`: this one, also where its environment is not activated.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])

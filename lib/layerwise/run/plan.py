@@ -212,12 +212,6 @@ class Plan:
         return {model: names for model, names in revisions.items() if names}
 
     @cached_property
-    def last_tables(self) -> dict[str, str]:
-        """The table of `facts_tables` of each model's last checkpoint that is read."""
-        read = self.revisions_read.items()
-        return {model: self.facts_tables[model, names[-1]] for model, names in read}
-
-    @cached_property
     def score_files(self) -> list[str]:
         """The tables of scores that studies read."""
         return [self.path("scores", model=m, revision=r) for m, r in self.scored]

@@ -128,7 +128,7 @@ def _models(plan: Plan) -> pd.DataFrame:
     """Each model that is read, with its source, checkpoints, weights and precision."""
     rows = []
     for model, names in plan.revisions_read.items():
-        facts = tables.facts(Path(plan.last_tables[model]))
+        facts = tables.facts(Path(plan.facts_tables[model, names[-1]]))
         rows.append(
             {
                 "Model": model,

@@ -18,9 +18,10 @@ import re
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -211,15 +212,19 @@ class Storage:
             if made_with.get(library, here) != here:
                 self.other_versions[stage, f"{library} {made_with[library]}"] += 1
 
-    def warning(self) -> str:
-        """One sentence, given once, about files that other versions of libraries made."""
+    def warning(self, results: str) -> str:
+        """One sentence, given once, about files that other versions of libraries made.
+
+        Forced, a job that scores joins the tables of finished tasks again, except in a storage.
+        """
         counts = [f"{n} of {stage}: {made}" for (stage, made), n in self.other_versions.items()]
         stages = dict.fromkeys(stage for stage, _ in self.other_versions)
         rules = " ".join("import_published" if s == "published" else s for s in stages)
+        joins = "evaluate" in rules and not self.is_remote
         self.other_versions.clear()
         return ", ".join(counts) and (
             f"Files of other versions are kept ({', '.join(counts)}); if their values should be "
-            f"made anew, run with -R {rules}."
+            f"made anew, {f'delete {results}/scores and ' * joins}run with -R {rules}."
         )
 
     def forget_failed(self) -> None:
@@ -242,8 +247,9 @@ class Storage:
 
         if not self._keys_decide:
             now = Mtime(local=time.time() - 1)
-            for folder in folders:
-                self._workflow.iocache.mtime.update(dict.fromkeys(_paths_below(folder), now))
+            for parent, inner, files in chain.from_iterable(map(os.walk, folders)):
+                paths = (f"{parent}/{name}" for name in (*inner, *files))
+                self._workflow.iocache.mtime.update(dict.fromkeys(paths, now))
             self._keys_decide = True
 
     def check(self, config: Config, workflow_folder: str) -> None:
@@ -335,45 +341,34 @@ class Storage:
         return self._provider.object(stored.flags["storage_object"].query)
 
 
-def _paths_below(folder: str) -> Iterator[str]:
-    """The paths of all files and folders below a folder, beginning with its name as given."""
-    for parent, folders, files in os.walk(folder):
-        yield from (f"{parent}/{name}" for name in (*folders, *files))
-
-
 def facts_of(path: Path) -> dict[str, Any]:
     """The key that a file carries, and the versions that made it, as far as it has them.
 
     A damaged file is made again, so the error is not shown.
     """
-    try:
-        return _stored(path)
-    except Exception:  # libraries raise errors of all kinds on a damaged file
-        return {}
+    with suppress(Exception):  # libraries raise errors of all kinds on a damaged file
+        if path.suffix == ".parquet":
+            return dict(tables.facts(path))
+        if path.suffix == ".csv":
+            return dict(tables.csv_facts(path))
+        if path.suffix == ".json":
+            return dict(json.loads(path.read_text(encoding="utf-8")))
+        if path.suffix == ".html":
+            with path.open(encoding="utf-8") as page:
+                match = re.search(HTML_KEY.format(key="(.+?)"), page.read(4096))
+            return {"key": match[1]} if match else {}
+        if path.suffix == ".png":
+            from PIL import Image
 
+            with Image.open(path) as image:
+                return dict(getattr(image, "text", {}))
+        import h5py
 
-def _stored(path: Path) -> dict[str, Any]:
-    if path.suffix == ".parquet":
-        return dict(tables.facts(path))
-    if path.suffix == ".csv":
-        return dict(tables.csv_facts(path))
-    if path.suffix == ".json":
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    if path.suffix == ".html":
-        with path.open(encoding="utf-8") as file:
-            match = re.search(HTML_KEY.format(key="(.+?)"), file.read(4096))
-        return {"key": match[1]} if match else {}
-    if path.suffix == ".png":
-        from PIL import Image
+        from layerwise.io import hdf5
 
-        with Image.open(path) as image:
-            return dict(getattr(image, "text", {}))
-    import h5py
-
-    from layerwise.io import hdf5
-
-    with h5py.File(path, **hdf5.UNLOCKED) as file:
-        return dict(hdf5.attributes(file))
+        with h5py.File(path, **hdf5.UNLOCKED) as file:
+            return dict(hdf5.attributes(file))
+    return {}
 
 
 @cache
