@@ -20,7 +20,7 @@ from layerwise.figures.kinds import drawing
 from layerwise.figures.labels import SCORE, title_of
 from layerwise.figures.panels import Look
 from layerwise.figures.select import Data
-from layerwise.io.files import replacing
+from layerwise.io.files import write_text
 from layerwise.io.tables import write_csv
 from layerwise.metrics.registry import directions as declared
 from layerwise.names import Order, in_order
@@ -79,8 +79,7 @@ class Drawn:
     ) -> None:
         """Write the four files of a figure, each atomically; metadata goes into the PNG."""
         write_csv(table, self.table, metadata.get("key", ""))
-        with replacing(caption) as partial:
-            partial.write_text(self.rst(), encoding="utf-8")
+        write_text(caption, self.rst())
         theme.save(self.figure, png, pdf, metadata)
 
 

@@ -97,6 +97,12 @@ def replacing(target: Path) -> Iterator[Path]:
             partial.unlink()
 
 
+def write_text(target: Path, text: str) -> None:
+    """Write a text in UTF-8, whole or not at all."""
+    with replacing(target) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
 @cache
 def _machine() -> str:
     return sha256_text(platform.node())[:4]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from layerwise.errors import LayerwiseError, first_line, printable
-from layerwise.io.files import provenance, replacing, sha256_file
+from layerwise.io.files import provenance, replacing, sha256_file, write_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,9 +142,7 @@ def write_csv(path: Path, table: pd.DataFrame, key: str = "", **options: Any) ->
     with replacing(path) as partial:
         safe.to_csv(partial, index=False, **options)
     if key:
-        with replacing(_beside(path)) as partial:
-            record = {"key": key, "sha256": sha256_file(path)}
-            partial.write_text(json.dumps(record) + "\n", encoding="utf-8")
+        write_text(_beside(path), json.dumps({"key": key, "sha256": sha256_file(path)}) + "\n")
 
 
 def csv_facts(path: Path) -> dict[str, str]:

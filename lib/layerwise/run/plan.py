@@ -23,7 +23,7 @@ from layerwise.config.studies import Study
 from layerwise.config.tasks import MtebEntry
 from layerwise.errors import LayerwiseError
 from layerwise.io import tables
-from layerwise.io.files import replacing
+from layerwise.io.files import write_text
 from layerwise.names import PATHS, encode, path_of
 from layerwise.run.keys import Keys
 from layerwise.section import Section
@@ -297,9 +297,7 @@ class Plan:
     def write_records(self) -> None:
         """Record the commits that this plan found: jobs read them also where a branch moves."""
         for path, record in self.resolved.items():
-            with replacing(path) as partial:
-                text = json.dumps(read_record(path) | record) + "\n"
-                partial.write_text(text, encoding="utf-8")
+            write_text(path, json.dumps(read_record(path) | record) + "\n")
 
     def record(self, *names: str) -> Path:
         """The file with the commit of what is on the hub: a section of the config, and names."""

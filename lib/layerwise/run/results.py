@@ -84,7 +84,7 @@ class Results:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._compared: set[Path] = set()
-        self._tables: dict[tuple[str, str, str], Path] = {}
+        self._tables: dict[tuple[str, str], Path] = {}
 
     @classmethod
     def of(cls, plan: Plan) -> Results:
@@ -343,8 +343,7 @@ class Results:
         facts = tables.facts(path)
         if "weights_sha256" not in facts:  # of a study, or published
             return
-        checkpoint = facts["model"], facts["revision"], facts["dtype"]
-        other = self._tables.setdefault(checkpoint, path)
+        other = self._tables.setdefault((facts["model"], facts["revision"]), path)
         if other.is_file() and tables.facts(other)["weights_sha256"] != facts["weights_sha256"]:
             raise LayerwiseError(
                 f"{path} and {other} are of different weights: {facts['model']} at "
@@ -364,9 +363,9 @@ class Results:
         order, copies = Order.of(self.plan.config), set()
         first: dict[str, str] = {}
         for model in order.models:
-            paths = {r: path for (m, r, _), path in self._tables.items() if m == model}
-            for last in order.checkpoints(model, paths)[-1:]:
-                weights = tables.facts(paths[last])["weights_sha256"]
+            revisions = [r for m, r in self._tables if m == model]
+            for last in order.checkpoints(model, revisions)[-1:]:
+                weights = tables.facts(self._tables[model, last])["weights_sha256"]
                 if (same := first.setdefault(weights, model)) != model:
                     log.warning("%s has the weights of %s; they count as one", model, same)
                     copies.add(model)

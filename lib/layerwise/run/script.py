@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from layerwise.errors import LayerwiseError, printable
 from layerwise.extras import require
-from layerwise.io.files import DISK_REMEDY, disk_fault, memory_fault, replacing
+from layerwise.io.files import DISK_REMEDY, disk_fault, memory_fault, write_text
 from layerwise.names import decode
 
 if TYPE_CHECKING:
@@ -273,5 +273,4 @@ def _start_log(path: Path | None, terse: bool) -> None:
 
 def write_marker(folder: Path, key: str) -> None:
     """Write the key of a folder that is complete, as the file layerwise.json in it."""
-    with replacing(folder / "layerwise.json") as partial:
-        partial.write_text(json.dumps({"key": key}) + "\n", encoding="utf-8")
+    write_text(folder / "layerwise.json", json.dumps({"key": key}) + "\n")

@@ -28,7 +28,7 @@ from typing import Any
 from layerwise.config import Config
 from layerwise.errors import ConfigError, LayerwiseError
 from layerwise.io import tables
-from layerwise.io.files import is_file, is_running, replacing, versions
+from layerwise.io.files import is_file, is_running, versions, write_text
 from layerwise.run.plan import TABLE_KEYS, Plan
 from layerwise.run.validate import local_files
 
@@ -66,7 +66,7 @@ def config_file(config: Mapping[str, Any]) -> Path:
 def write_config(config: Mapping[str, Any]) -> Path:
     """Write the config of a run, in the order of its keys, which decides colours."""
     path = config_file(config)
-    _write(path, json.dumps(config, indent=1) + "\n")
+    write_text(path, json.dumps(config, indent=1) + "\n")
     return path
 
 
@@ -79,11 +79,6 @@ def config_of_run(config: Mapping[str, Any]) -> dict[str, Any]:
     if not path.is_file():
         write_config(config)
     return dict(json.loads(path.read_text(encoding="utf-8")))
-
-
-def _write(path: Path, text: str) -> None:
-    with replacing(path) as partial:
-        partial.write_text(text, encoding="utf-8")
 
 
 def claim(results: Path) -> str:
@@ -113,7 +108,7 @@ def claim(results: Path) -> str:
                 f"The last run on {results} was killed. Its jobs on a cluster may still run, and "
                 "would run twice; look for them (squeue)."
             )
-    _write(file, json.dumps({"host": platform.node(), "pid": os.getpid()}))
+    write_text(file, json.dumps({"host": platform.node(), "pid": os.getpid()}))
     atexit.register(file.unlink, missing_ok=True)
     return warning
 
@@ -173,7 +168,7 @@ class Storage:
         # A key that cannot be had is of a table that this run does not make.
         with suppress(LayerwiseError):
             keys = json.dumps(plan.table_keys()) + "\n"
-            _write(Path(plan.config.results, TABLE_KEYS), keys)
+            write_text(Path(plan.config.results, TABLE_KEYS), keys)
         plan.write_records()  # of a module, these keys are the first that are asked for
 
     def rerun_if_stale(
@@ -219,7 +214,7 @@ class Storage:
         """
         counts = [f"{n} of {stage}: {made}" for (stage, made), n in self.other_versions.items()]
         stages = dict.fromkeys(stage for stage, _ in self.other_versions)
-        rules = " ".join("import_published" if s == "published" else s for s in stages)
+        rules = " ".join(stages).replace("published", "import_published")
         joins = "evaluate" in rules and not self.is_remote
         self.other_versions.clear()
         return ", ".join(counts) and (
