@@ -45,6 +45,8 @@ pytestmark = [
 QUICK = [
     "--workflow-profile=workflow/profiles/slurm",
     "--slurm-no-account",
+    # A node has two CPUs.
+    "--set-threads=evaluate=2",
     "--slurm-status-command=squeue",
     "--slurm-init-seconds-before-status-checks=3",
     "--seconds-between-status-checks=3",
