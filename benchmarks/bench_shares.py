@@ -135,7 +135,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=Path, required=True, help="folder of mirrored tasks")
     parser.add_argument("--tflops", type=float, default=30)
-    parser.add_argument("--cores", type=int, default=8)
+    parser.add_argument("--cores", type=int, default=12)
     parser.add_argument("--run", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore")

@@ -253,8 +253,10 @@ def first_gap(data: Any, where: str = "") -> str:
 CHARACTERS = 4.5
 MORE_TOKENS = 2
 # Processor seconds for a layer of 1,024 dimensions (benchmarks/bench_shares.py): for each text of
-# a clustering, each pair, each text that is a query, and each training row of a classification.
+# a clustering, each pair, each text that is a query, each document that is ranked (by
+# benchmarks/bench_reranking.py), and each training row of a classification.
 SECONDS = {"Clustering": 4e-5, "PairClassification": 5e-5, "Reranking": 2e-4, "STS": 3e-5}
+SECONDS_OF_A_RANK = 2e-7
 SECONDS_OF_A_ROW = 1e-3
 
 
@@ -282,6 +284,8 @@ def size_of(name: str) -> Size | None:
             queries = subset.get("queries_text_statistics") or {}
             n_scored = queries.get("unique_texts", subset["num_samples"])
             seconds += n_scored * SECONDS.get(task.metadata.type, 0.0)
+            ranked = subset.get("top_ranked_statistics") or {}
+            seconds += ranked.get("num_top_ranked", 0) * SECONDS_OF_A_RANK
     if task.metadata.type == "Classification":
         for subset in _subsets(statistics.get(task.train_split, {}), task.hf_subsets):
             labels = subset["label_statistics"]["labels"].values()

@@ -113,7 +113,8 @@ class MtebTask(Task):
                 try:
                     if places and is_ranked_here(self.task):
                         split, subset = places
-                        selection = candidates(self.task, split, subset, recorder)
+                        with patch.object(Dataset, "__getitem__", _eager):
+                            selection = candidates(self.task, split, subset, recorder)
                         # The data of MindSmallReranking take gigabytes, and are not needed.
                         _loaded.cache_clear()
                     else:
@@ -229,7 +230,8 @@ def _without_data(named: MtebTask) -> Any:
 @keep_data
 def _loaded(named: MtebTask) -> tuple[Any, tuple[Any, Any]]:
     """mteb's task with its data, and its random states at first."""
-    task = catalog.load(catalog.get_task(named.name, named.folder, named.type))
+    with patch.object(Dataset, "__getitem__", _eager):
+        task = catalog.load(catalog.get_task(named.name, named.folder, named.type))
     return task, (task.rng_state.getstate(), task.np_rng.bit_generator.state)
 
 
