@@ -275,12 +275,14 @@ class Requests:
 
     @cache
     def _shape(self, model: str) -> tuple[int, int]:
-        """Number of layers, the embeddings included, and width; guessed if not known here."""
+        """Number of layers, the embeddings included, and width; guessed of a model on the hub.
+
+        Requests do not change when a model is downloaded.
+        """
         card: dict[str, Any] = {}
         if not self.plan.is_to_make(model):
             entry = self.config.models[model]
-            model_at = locate(entry.source, entry.revisions[-1])
-            card = card_of(model_at.folder or _cached(model_at.name, model_at.revision))
+            card = card_of(locate(entry.source, entry.revisions[-1]).folder)
         card = card.get("text_config") or card.get("vision_config") or card
         layers = card.get("num_hidden_layers") or card.get("n_layer")
         width = card.get("hidden_size") or card.get("n_embd")
@@ -353,20 +355,10 @@ def card_of(folder: Path | None) -> dict[str, Any]:
 
     A damaged one is empty too: jobs refuse it when they load the model.
     """
-    file = folder / "config.json" if folder else None
-    with contextlib.suppress(ValueError):  # no text in UTF-8, or no JSON
-        card = json.loads(file.read_text(encoding="utf-8")) if file and file.is_file() else {}
-        return card if isinstance(card, dict) else {}
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return dict(json.loads((folder / "config.json").read_text("utf-8"))) if folder else {}
     return {}
 
 
 def _priority(minutes: float) -> float:
     return 16 - 1 / (1 + minutes)
-
-
-def _cached(name: str, revision: str | None) -> Path | None:
-    """The folder of a model in the hub's cache."""
-    from huggingface_hub import try_to_load_from_cache
-
-    file = try_to_load_from_cache(name, "config.json", revision=revision)
-    return Path(file).parent if isinstance(file, str) else None

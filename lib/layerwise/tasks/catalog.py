@@ -21,40 +21,15 @@ from layerwise.extras import require
 
 log = logging.getLogger(__name__)
 
-# Types of mteb tasks that the scoring has been checked on, by modality: of texts the five that the
-# paper averages over, and others that come through the same door. Tasks of images with text need a
-# model that embeds both.
-TYPES = {
-    "text": (
-        "Classification",
-        "Clustering",
-        "MultilabelClassification",
-        "PairClassification",
-        "Reranking",
-        "Retrieval",
-        "STS",
-        "Summarization",
-    ),
-    "image": (
-        "Any2AnyRetrieval",
-        "ImageClassification",
-        "ImageClustering",
-        "VisualSTS(eng)",
-        "VisualSTS(multi)",
-    ),
-    "audio": (
-        "Any2AnyRetrieval",
-        "AudioClassification",
-        "AudioClustering",
-        "AudioMultilabelClassification",
-        "AudioPairClassification",
-        "AudioReranking",
-    ),
-}
+
+def _data(name: str) -> Any:
+    return yaml.safe_load((files("layerwise.data") / name).read_text(encoding="utf-8"))
+
 
 # The 32 tasks of Skean et al. 2025 (arXiv 2502.02013), by mteb's names (the v1 tasks).
-_TEMPLATE = (files("layerwise.data") / "paper.yaml").read_text(encoding="utf-8")
-PAPER: tuple[str, ...] = tuple(yaml.safe_load(_TEMPLATE)["tasks"])
+PAPER: tuple[str, ...] = tuple(_data("paper.yaml")["tasks"])
+# Types of mteb tasks that the scoring has been checked on, by modality.
+TYPES: dict[str, list[str]] = _data("task_types.yaml")
 
 
 def get_task(name: str, folder: str | Path | None = None, kind: str | None = None) -> Any:
@@ -278,9 +253,10 @@ def size_of(name: str) -> Size | None:
     texts = characters = seconds = 0.0
     for split in task.eval_splits:
         for subset in _subsets(statistics.get(split, {}), task.hf_subsets):
-            for column in filter(_is_of_texts, subset.values()):
-                texts += column["unique_texts"]
-                characters += column["unique_texts"] * column["average_text_length"]
+            for column in subset.values():
+                if isinstance(column, dict) and (unique := column.get("unique_texts")):
+                    texts += unique
+                    characters += unique * column["average_text_length"]
             queries = subset.get("queries_text_statistics") or {}
             n_scored = queries.get("unique_texts", subset["num_samples"])
             seconds += n_scored * SECONDS.get(task.metadata.type, 0.0)
@@ -314,7 +290,3 @@ def _subsets(split: dict[str, Any], names: list[str]) -> list[dict[str, Any]]:
     """The statistics of some subsets of a split; of the whole where it is not divided."""
     divided = split.get("hf_subset_descriptive_stats")
     return [divided[name] for name in names if name in divided] if divided else [split]
-
-
-def _is_of_texts(statistics: Any) -> bool:
-    return isinstance(statistics, dict) and bool(statistics.get("unique_texts"))

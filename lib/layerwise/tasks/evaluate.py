@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context, parent_process
@@ -138,7 +138,9 @@ def score_tasks(
     with scratch() as folder:
         run = _Run(setup, write, pool or Here(), threads, folder)
         try:
-            for name, task in tasks.items():
+            for number, (name, task) in enumerate(tasks.items()):
+                for coming in itertools.islice(tasks, number, number + AHEAD):
+                    run.record_ahead(coming, tasks[coming])
                 run.add(name, task)
             run.collect(wait=True)
         except BrokenProcessPool as error:
@@ -152,6 +154,9 @@ def score_tasks(
         more = f" ({n} of {len(tasks)} tasks failed)" if n > 1 else ""
         raise LayerwiseError(f"{first}{more}", code=first.code) from first
 
+
+# Tasks whose data are read while those before are embedded: MindSmallReranking takes minutes.
+AHEAD = 8
 
 # Scores of layers on a unit, and the number of fits that did not converge.
 UnitScores = tuple[dict[Cell, Any], int]
@@ -211,6 +216,8 @@ class _Run:
         Units on the scratch disk, oldest first: those that wait for scores, and the last one.
     n_files : int
         Number of files of vectors that were written.
+    units : dict
+        Units of the next tasks, which processes that score record.
     """
 
     setup: Setup
@@ -221,6 +228,13 @@ class _Run:
     failures: dict[str, LayerwiseError] = field(default_factory=dict)
     embedded: list[_Embedded] = field(default_factory=list)
     n_files: int = 0
+    units: dict[str, Future[list[Unit]]] = field(default_factory=dict)
+
+    def record_ahead(self, name: str, task: Task) -> None:
+        """Have a process record a task, if reading its data may take long."""
+        if self.threads > 1 and task.is_read_ahead and name not in self.units:
+            with suppress(LayerwiseError):  # raised again when it is the task's turn
+                self.units[name] = self.pool.submit(_units, task, self._most(task))
 
     def add(self, name: str, task: Task) -> None:
         """Record a task, embed its units, and have them scored."""
@@ -236,18 +250,22 @@ class _Run:
             self._note(name, error)
 
     def _record(self, name: str, task: Task) -> _Recorded:
-        representations = task.representations(self.setup)
-        n_layers = self.setup.loaded.anatomy.n_layers
-        n_bytes = 4 * len(representations) * n_layers * task.width(self.setup)
-        # Half of the limit, so that the next unit fits beside it.
-        units = list(task.units(max(1, int(self._limit / n_bytes) // 2)))
+        coming = self.units.pop(name, None)
+        units = coming.result() if coming else list(task.units(self._most(task)))
         prompt_types = dict.fromkeys(prompt_type for unit in units for prompt_type, _ in unit.keys)
         prompts = {t: task.prompt(self.setup.prompts, name, t) for t in prompt_types}
         for prompt_type, prompt in prompts.items():
             if prompt:
                 log.info("%s: in front of %s: %r", name, prompt_type or "each text", prompt)
+        representations = task.representations(self.setup)
+        n_layers = self.setup.loaded.anatomy.n_layers
         cells = list(itertools.product(range(n_layers), range(len(representations))))
         return _Recorded(name, task, units, prompts, representations, cells)
+
+    def _most(self, task: Task) -> int:
+        """Inputs of a unit: half of the limit, so that the next unit fits beside it."""
+        n_vectors = len(task.representations(self.setup)) * self.setup.loaded.anatomy.n_layers
+        return max(1, int(self._limit / (4 * n_vectors * task.width(self.setup))) // 2)
 
     @property
     def _limit(self) -> float:
@@ -381,6 +399,12 @@ def _allocate(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
                 "scoring.waiting_gb."
             ) from error
     return into
+
+
+def _units(task: Task, most: int) -> list[Unit]:
+    """Record a task, in a process that scores."""
+    with one_thread():
+        return list(task.units(most))
 
 
 def _score_cells(

@@ -14,11 +14,12 @@ import logging
 import math
 import random
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
@@ -29,6 +30,7 @@ from mteb import abstasks
 from mteb._evaluators import clustering_evaluator, retrieval_metrics
 from mteb.abstasks import clustering
 from mteb.abstasks.clustering_legacy import AbsTaskClusteringLegacy
+from mteb.abstasks.retrieval_dataset_loaders import RetrievalDatasetLoader
 from mteb.models.abs_encoder import AbsEncoder
 from mteb.models.model_meta import ModelMeta, ScoringFunction
 from mteb.types import PromptType
@@ -76,6 +78,7 @@ class MtebTask(Task):
         mteb's type of a user's task.
     """
 
+    is_read_ahead: ClassVar[bool] = True
     name: str
     folder: str | None = None
     type: str | None = None
@@ -230,7 +233,10 @@ def _without_data(named: MtebTask) -> Any:
 @keep_data
 def _loaded(named: MtebTask) -> tuple[Any, tuple[Any, Any]]:
     """mteb's task with its data, and its random states at first."""
-    with patch.object(Dataset, "__getitem__", _eager):
+    with (
+        patch.object(Dataset, "__getitem__", _eager),
+        patch.object(RetrievalDatasetLoader, "_load_qrels", _relevant),
+    ):
         task = catalog.load(catalog.get_task(named.name, named.folder, named.type))
     return task, (task.rng_state.getstate(), task.np_rng.bit_generator.state)
 
@@ -357,6 +363,19 @@ def _eager(data: Any, key: Any) -> Any:
         columns[key] = _lazy(data, key)[:]
     # A copy: evaluators own what they get.
     return list(columns[key])
+
+
+def _relevant(loader: Any, num_proc: int | None) -> dict[str, dict[str, int]]:
+    """Relevance by query and document, without mteb's group of each of millions of queries."""
+    usual = "default" if "default" in loader.dataset_configs else "qrels"
+    rows = loader._load_dataset_split(
+        f"{loader.config}-qrels" if loader.config else usual, num_proc
+    )
+    relevant: dict[str, dict[str, int]] = defaultdict(dict)
+    columns = (rows[name] for name in ("query-id", "corpus-id", "score"))
+    for query, document, score in zip(*columns, strict=True):
+        relevant[str(query)][str(document)] = int(score)
+    return dict(relevant)
 
 
 @contextmanager

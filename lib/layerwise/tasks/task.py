@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -95,7 +95,14 @@ class Task(Protocol):
     """A task of the config: small, hashable, and sent to the processes that score.
 
     Its methods read its data where they are not in memory.
+
+    Attributes
+    ----------
+    is_read_ahead : bool
+        True if its inputs are recorded while the tasks before are embedded.
     """
+
+    is_read_ahead: ClassVar[bool] = False
 
     @property
     def task_type(self) -> str:
