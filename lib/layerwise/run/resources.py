@@ -21,6 +21,7 @@ import pandas as pd
 from layerwise.config import Config
 from layerwise.config.corpora import CorpusSettings
 from layerwise.config.models import HubSource
+from layerwise.errors import LayerwiseError
 from layerwise.models.source import locate
 from layerwise.names import encode, size_of
 from layerwise.run.plan import Plan
@@ -280,9 +281,11 @@ class Requests:
         Requests do not change when a model is downloaded.
         """
         card: dict[str, Any] = {}
-        if not self.plan.is_to_make(model):
-            entry = self.config.models[model]
-            card = card_of(locate(entry.source, entry.revisions[-1]).folder)
+        entry = self.config.models[model]
+        # A model that is not there is made by the run. Jobs refuse a damaged one.
+        with contextlib.suppress(OSError, ValueError, TypeError, LayerwiseError):
+            folder = locate(entry.source, entry.revisions[-1]).folder
+            card = dict(json.loads((folder / "config.json").read_text("utf-8"))) if folder else {}
         card = card.get("text_config") or card.get("vision_config") or card
         layers = card.get("num_hidden_layers") or card.get("n_layer")
         width = card.get("hidden_size") or card.get("n_embd")
@@ -348,16 +351,6 @@ class Requests:
 
     def _is_there(self, table: str, key: Callable[..., str], **names: str) -> bool:
         return facts_of(Path(self.plan.path(table, **names))).get("key") == key(**names)
-
-
-def card_of(folder: Path | None) -> dict[str, Any]:
-    """A model's config.json; empty if there is none.
-
-    A damaged one is empty too: jobs refuse it when they load the model.
-    """
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        return dict(json.loads((folder / "config.json").read_text("utf-8"))) if folder else {}
-    return {}
 
 
 def _priority(minutes: float) -> float:

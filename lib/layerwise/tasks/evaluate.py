@@ -156,7 +156,7 @@ def score_tasks(
 
 
 # Tasks whose data are read while those before are embedded: MindSmallReranking takes minutes.
-AHEAD = 8
+AHEAD = 16
 
 # Scores of layers on a unit, and the number of fits that did not converge.
 UnitScores = tuple[dict[Cell, Any], int]
@@ -232,8 +232,8 @@ class _Run:
 
     def record_ahead(self, name: str, task: Task) -> None:
         """Have a process record a task, if reading its data may take long."""
-        if self.threads > 1 and task.is_read_ahead and name not in self.units:
-            with suppress(LayerwiseError):  # raised again when it is the task's turn
+        with suppress(LayerwiseError):  # raised again when it is the task's turn
+            if self.threads > 1 and name not in self.units and task.is_read_ahead:
                 self.units[name] = self.pool.submit(_units, task, self._most(task))
 
     def add(self, name: str, task: Task) -> None:

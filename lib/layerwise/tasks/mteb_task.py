@@ -13,15 +13,15 @@ import json
 import logging
 import math
 import random
+import sys
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 from unittest.mock import patch
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import sklearn
@@ -78,7 +78,6 @@ class MtebTask(Task):
         mteb's type of a user's task.
     """
 
-    is_read_ahead: ClassVar[bool] = True
     name: str
     folder: str | None = None
     type: str | None = None
@@ -98,6 +97,11 @@ class MtebTask(Task):
         """mteb's facts on the task, without its data."""
         return _without_data(self).metadata
 
+    @property
+    def is_read_ahead(self) -> bool:
+        """True for texts; images and recordings of many tasks may not fit in memory."""
+        return bool(self.metadata.modalities == ["text"])
+
     def instruction(self, prompt_type: str) -> str:
         """mteb's instruction for inputs of a prompt type; empty for none."""
         kind = PromptType(prompt_type) if prompt_type else None
@@ -110,14 +114,13 @@ class MtebTask(Task):
         for places in self._selections(most):
             recorder = _Recorder()
             selection: Selection | Candidates | None = places
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), patch.object(Dataset, "__getitem__", _eager):
                 # Scores of noise are ill-defined, and not wanted.
                 warnings.simplefilter("ignore")
                 try:
                     if places and is_ranked_here(self.task):
                         split, subset = places
-                        with patch.object(Dataset, "__getitem__", _eager):
-                            selection = candidates(self.task, split, subset, recorder)
+                        selection = candidates(self.task, split, subset, recorder)
                         # The data of MindSmallReranking take gigabytes, and are not needed.
                         _loaded.cache_clear()
                     else:
@@ -236,6 +239,7 @@ def _loaded(named: MtebTask) -> tuple[Any, tuple[Any, Any]]:
     with (
         patch.object(Dataset, "__getitem__", _eager),
         patch.object(RetrievalDatasetLoader, "_load_qrels", _relevant),
+        patch.object(RetrievalDatasetLoader, "_load_top_ranked", _ranked),
     ):
         task = catalog.load(catalog.get_task(named.name, named.folder, named.type))
     return task, (task.rng_state.getstate(), task.np_rng.bit_generator.state)
@@ -340,11 +344,6 @@ def _media(inputs: Any, metadata: Any, kind: type[Medium]) -> Iterator[Medium]:
 # Skip work that mteb repeats at every layer
 
 
-# Lists of more rows are not kept: they may be all the documents of a retrieval task.
-MOST_ROWS = 50_000
-
-# By data set: its columns by name. They end with it.
-_columns: WeakKeyDictionary[Any, dict[str, list[Any]]] = WeakKeyDictionary()
 _lazy = Dataset.__getitem__
 
 
@@ -352,17 +351,10 @@ def _eager(data: Any, key: Any) -> Any:
     """``dataset["column"]`` as a list.
 
     Since version 4, `datasets` gives lazy columns: every access to an element decodes its row
-    again, at every layer. A list has the same values, decoded once.
+    again, at every layer.
     """
-    if not isinstance(key, str):
-        return _lazy(data, key)
-    if len(data) > MOST_ROWS:
-        return _lazy(data, key)[:]
-    columns = _columns.setdefault(data, {})
-    if key not in columns:
-        columns[key] = _lazy(data, key)[:]
-    # A copy: evaluators own what they get.
-    return list(columns[key])
+    column = _lazy(data, key)
+    return column[:] if isinstance(key, str) else column
 
 
 def _relevant(loader: Any, num_proc: int | None) -> dict[str, dict[str, int]]:
@@ -374,8 +366,18 @@ def _relevant(loader: Any, num_proc: int | None) -> dict[str, dict[str, int]]:
     relevant: dict[str, dict[str, int]] = defaultdict(dict)
     columns = (rows[name] for name in ("query-id", "corpus-id", "score"))
     for query, document, score in zip(*columns, strict=True):
-        relevant[str(query)][str(document)] = int(score)
+        relevant[str(query)][sys.intern(str(document))] = int(score)
     return dict(relevant)
+
+
+def _ranked(loader: Any, num_proc: int | None) -> dict[str, list[str]]:
+    """Documents to rank by query; an identifier is one object, however often it is ranked."""
+    config = f"{loader.config}-top_ranked" if loader.config else "top_ranked"
+    ranked = {}
+    for batch in loader._load_dataset_split(config, num_proc).iter(1000):
+        for query, documents in zip(batch["query-id"], batch["corpus-ids"], strict=True):
+            ranked[str(query)] = [sys.intern(str(document)) for document in documents]
+    return ranked
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -95,14 +95,7 @@ class Task(Protocol):
     """A task of the config: small, hashable, and sent to the processes that score.
 
     Its methods read its data where they are not in memory.
-
-    Attributes
-    ----------
-    is_read_ahead : bool
-        True if its inputs are recorded while the tasks before are embedded.
     """
-
-    is_read_ahead: ClassVar[bool] = False
 
     @property
     def task_type(self) -> str:
@@ -112,6 +105,11 @@ class Task(Protocol):
     def reader(self) -> object:
         """Tasks with equal readers share the vectors of equal inputs."""
         return None
+
+    @property
+    def is_read_ahead(self) -> bool:
+        """True if its data are read while the tasks before are embedded."""
+        return False
 
     def instruction(self, prompt_type: str) -> str:  # noqa: ARG002
         """Instruction for inputs of a prompt type; empty for none."""
