@@ -42,6 +42,10 @@ WITHOUT = (
     "## The quickstart\n",
     "## Without labels",
     "## Size of a run",
+    "### Scoring beside a GPU",
+    "### Half precision",
+    "### Starts",
+    "## Scoring beside a GPU",
     "## Tiny random weights",  # equal to its table by a test of its own
     "## Use the layer",
 )
