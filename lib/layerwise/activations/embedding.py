@@ -231,31 +231,31 @@ def embed_into(
     """
     texts = texts if part is None else [part_of(text, part) for text in texts]
     before = [""] * len(texts) if prompts is None else prompts
-    of_words = len(texts) > 0 and isinstance(texts[0], Word)
+    are_words = len(texts) > 0 and isinstance(texts[0], Word)
     windows = list(forward.windows(len(texts), WINDOW[loaded.device.type]))
-    words: list[list[Span] | None] = [None] * len(windows)
-    if of_words:
+    spans_of_windows: list[list[Span] | None] = [None] * len(windows)
+    if are_words:
         placed = [spans(loaded, [texts[i].behind(before[i]) for i in rows]) for rows in windows]
-        words = [of_part for _, of_part in placed]
+        spans_of_windows = [window_spans for _, window_spans in placed]
         coming = loaded.prompts_ahead(sentences for sentences, _ in placed)
     else:
         coming = loaded.prompts_ahead(
             [before[i] + texts[i] if before[i] else texts[i] for i in rows] for rows in windows
         )
-    skip = not (include_prompt or of_words)
+    skip = not (include_prompt or are_words)
     lengths = {p: prompt_length(loaded, p) for p in set(before)} if skip else {}
     n_empty = n_cut = n_without = 0
-    for rows, of_part, (ids, cut) in zip(windows, words, coming, strict=True):
+    for rows, window_spans, (ids, cut) in zip(windows, spans_of_windows, coming, strict=True):
         n_empty += sum(not prompt for prompt in ids)
         n_cut += sum(c > 0 for c in cut)
-        n_without += sum(span.start == span.stop for span in of_part or ())
+        n_without += sum(span.start == span.stop for span in window_spans or ())
         window = _Window(
             loaded,
             ways,
             into[:, :, rows.start : rows.stop],
             sink_ratio,
             torch.tensor([lengths[before[i]] for i in rows]) if any(lengths.values()) else None,
-            of_part,
+            window_spans,
             [texts[i] for i in rows],
         )
         forward.run(
