@@ -187,6 +187,17 @@ def test_a_job_that_fails_is_one_sentence_and_its_log(tmp_path: Path) -> None:
     assert failed.stderr.count("no tokenizer") == 1 and "Traceback" not in failed.stderr
 
 
+def test_plot_draws_a_figure_of_a_run(tmp_path: Path) -> None:
+    document = {"results": str(tmp_path), "studies": {"law": {"kind": "power_law"}}}
+    (tmp_path / "config.json").write_text(json.dumps(document))
+    target = tmp_path / "law.png"
+    done = layerwise("plot", tmp_path, "law", "--output", target)
+    assert done.returncode == 0, done.stderr
+    assert target.stat().st_size > 10_000
+    failed = layerwise("plot", tmp_path, "lore")
+    assert failed.returncode == 1 and failed.stderr.count("\n") == 1, failed.stderr
+
+
 def test_files_to_write_are_checked_before_anything_is_computed(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for wrong in ("x.foo", tmp_path / "file" / "x.png"):

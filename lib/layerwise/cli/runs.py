@@ -22,6 +22,7 @@ from layerwise.cli.options import (
     TEXT,
     TEXT_FILES,
     THREADS,
+    figure_file,
     output_file,
     say,
 )
@@ -105,6 +106,25 @@ def fetch(config: CONFIG = Path("config.yaml")) -> None:
 
     n = fetch_all(read_valid(read_yaml(config), [config]))
     say(f"The caches have all {n} models at a revision and data sets.")
+
+
+@app.command()
+def plot(
+    results: Annotated[Path, Argument(help="A results folder.")],
+    kind: Annotated[str, Argument(help="A kind of figure, or a study of the run.")],
+    output: Annotated[
+        Path | None, Option(help="File to write (default: KIND.png).", callback=figure_file)
+    ] = None,
+) -> None:
+    """Draw one figure of a run.
+
+    Example: layerwise plot results score_by_depth
+    """
+    import layerwise
+
+    target = output or Path(f"{kind}.png")
+    layerwise.open(results).plot(kind).savefig(target)
+    say(f"{target} is written.")
 
 
 @app.command()
