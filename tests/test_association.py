@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -25,8 +26,12 @@ from layerwise.association.curves import (
     with_text_sources,
 )
 from layerwise.association.table import associate
+from layerwise.config import Config
 from layerwise.config.settings import AssociationSettings
+from layerwise.io import tables
 from layerwise.names import Order, in_order, order_key, step_of
+from layerwise.run.plan import Plan
+from layerwise.run.results import Results
 from layerwise.tasks.catalog import PAPER
 
 
@@ -382,6 +387,20 @@ def test_sources_are_known_and_can_be_named() -> None:
     assert found["text_source"].tolist() == ["mine", "sts", "mine", "sts"]
 
 
+def test_scores_are_read_with_the_sources_that_the_config_names(tmp_path: Path) -> None:
+    given = {
+        "results": str(tmp_path),
+        "models": {"m": {"source": {"hub": "x/m"}}},
+        "tasks": ["STS12"],
+        "association": {"text_sources": {"task0": "mine"}},
+        "studies": {"s": {"kind": "score_by_depth"}},
+    }
+    planned = Plan(Config.of(given))
+    tables.write(Path(planned.score_files[0]), tidy_scores(np.full((2, 3), 0.5)))
+    read = Results.of(planned).read(planned.score_files, "scores")
+    assert dict(read[["task", "text_source"]].to_numpy()) == {"task0": "mine", "task1": "task1"}
+
+
 def of_models(n: int, rng: np.random.Generator, *, knows: bool) -> tuple[pd.DataFrame, ...]:
     """Models whose metric is their own score's curve, or that of nobody."""
     trend = np.linspace(0, 1, 10)
@@ -409,6 +428,13 @@ def test_metrics_are_matched_across_models(rng: np.random.Generator) -> None:
     row = one(few, model="all", metric="curvature", measure="match")
     assert pd.isna(row["p_adjusted"])
     assert row["reason"] == "4 models: a test over models takes 6"
+
+
+def test_the_prompts_of_a_match_are_the_fewest_of_any_model(rng: np.random.Generator) -> None:
+    metrics, scores = of_models(4, rng, knows=True)
+    metrics.loc[metrics["model"] == "m2", "n"] = 40
+    row = one(associate(metrics, scores), model="all", metric="curvature", measure="match")
+    assert row["n"] == 40
 
 
 def test_readings_are_corrected_together(rng: np.random.Generator) -> None:

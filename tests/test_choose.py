@@ -626,6 +626,22 @@ def test_several_layers_of_a_model(folder: Path, tmp_path: Path) -> None:
     assert status == 1 and "layers needs labels" in said
 
 
+def test_the_cheapest_layer_is_one_also_where_several_are_better(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def better(*given: Any, **options: Any) -> Any:
+        return compare_several(*given, **options)._replace(better=Combination((1, 2), "concat"))
+
+    monkeypatch.setattr("layerwise.choosing.compare_several", better)
+    texts = list(dict.fromkeys(tiny.texts(70)))[:60]
+    labels = [len(text) > 80 for text in texts]
+    joint = lw.choose(folder, texts, labels, layers=2)
+    cheap = lw.choose(folder, texts, labels, layers=2, within=50)
+    assert joint.together == Combination((1, 2), "concat") and "layers 1 and 2" in joint.advice
+    assert cheap.together is None and cheap.advice == "Use layer 0 of 3."
+    assert cheap.several is not None and "Of 2 layers together" in cheap.reason
+
+
 def test_layers_together_are_scaled_as_the_models_embeddings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -372,6 +372,15 @@ def test_samples_grow_and_ignore_the_order_of_the_source(
     assert Counter(everything) == Counter(set(stripped) if drop else stripped)
 
 
+def test_a_sample_of_fewer_texts_than_asked_for_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    texts = [(str(n), f"text number {n}") for n in range(5)]
+    for n, said in ((5, False), (None, False), (6, True)):
+        caplog.clear()
+        select(texts, Filters(min_tokens=0), Sample(n=n))
+        warned = [r.message for r in caplog.records if r.levelno >= logging.WARNING]
+        assert warned == ["Only 5 prompts are left; sample.n asks for 6"] * said
+
+
 def test_a_sample_is_random_and_moves_little_when_texts_are_added() -> None:
     texts = [f"text number {i}" for i in range(1000)]
     first, second = set(chosen(texts, 100, 0)), set(chosen(texts, 100, 1))

@@ -19,7 +19,7 @@ from helpers.refused import refused
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from scipy import stats
 
-from layerwise.association.scores import best_layers
+from layerwise.association.scores import best_layers, mean_scores
 from layerwise.association.selection import select_layers
 from layerwise.association.table import associate
 from layerwise.config.kinds import KINDS, Kind
@@ -302,6 +302,37 @@ def test_checkpoints_of_the_map_and_of_the_lines_below_are_aligned() -> None:
     assert names[0] == names[1]
 
 
+def test_the_legend_tells_the_gain_on_held_out_tasks() -> None:
+    values = np.array([[0.1, 0.9, 0.3, 0.2], [0.6, 0.3, 0.1, 0.3], [0.2, 0.1, 0.8, 0.4]])
+    parts = [tidy_scores(values + n / 50, revision=f"step{n}") for n in (1, 2)]
+    drawn = made("scores_over_checkpoints", {"scores": pd.concat(parts)})
+    first = drawn.table.drop_duplicates("revision")
+    entries = {line.get_label(): line for line in drawn.figure.legends[0].get_lines()}
+    lines = {e.get_linestyle(): n for n, e in entries.items() if e.get_linestyle() != "None"}
+    words = {"-": ("gain", "that selected"), "--": ("gain_new_task", "held-out")}
+    for style, (column, word) in words.items():
+        curves = [
+            line.get_ydata()
+            for ax in drawn.figure.axes
+            for line in ax.lines
+            if line.get_linestyle() == style and len(line.get_xdata()) == 2
+        ]
+        assert word in lines[style]
+        assert any(np.allclose(y, 100 * first[column]) for y in curves), column
+
+
+def test_a_map_of_two_models_has_the_layers_of_each_along_its_axis() -> None:
+    table = tables()["similarities"]
+    one, other = ("encoder-20m", "nano-1m")
+    table = table.query("model == @one and other_model == @other and measure == 'rsa'")
+    table = table[table["other_revision"] == table["other_revision"].iloc[0]]
+    table = table.assign(value=table["layer"] / 10 + table["other_layer"] / 100)
+    (panel, *_) = made("layer_similarity", {"similarities": table}).figure.axes
+    assert (panel.get_ylabel(), panel.get_xlabel()) == (f"Layer of {one}", f"Layer of {other}")
+    values = panel.collections[0].get_array().reshape(7, 7)
+    assert values[5, 2] == pytest.approx(0.52)
+
+
 def test_title_is_the_studys_or_none() -> None:
     given = {"scores": tidy_scores(SCORES)}
     assert made("score_by_depth", given, title="Mine").title == "Mine"
@@ -338,6 +369,14 @@ def test_a_metric_near_chance_selects_no_layer() -> None:
     told = {"infonce": curves["infonce"] * [1, 1, 0.5, 1]}
     table = made("metrics_by_depth", {"metrics": tidy_metrics(told)}, metrics=("infonce",)).table
     assert table["best"].tolist() == [False, False, True, False]
+
+
+def test_a_mean_has_chance_where_each_of_its_tasks_has_one() -> None:
+    scores = tidy_scores(SCORES, types=("A", "B"))
+    scores["chance"] = scores["task"].map({"task0": 0.5, "task1": 0.5, "task2": 0.25})
+    by_type = mean_scores(scores, ["task_type"]).groupby("task_type")["chance"].first()
+    assert by_type["A"] == 0.375 and np.isnan(by_type.get("B", np.nan))
+    assert mean_scores(scores)["chance"].isna().all()
 
 
 def test_few_models_share_one_axis_and_many_have_a_panel_each() -> None:

@@ -258,3 +258,11 @@ def test_directions_are_in_the_keys_of_what_uses_them(monkeypatch: pytest.Monkey
     monkeypatch.setattr(registry, "all_metrics", lambda: corrected)
     after = keys()
     assert {n for n in before if before[n] != after[n]} == {"select", "figure", "explore"}
+
+
+def test_similarities_are_of_the_tokens_of_the_study() -> None:
+    def key(*tokens: str) -> str:
+        study = {"kind": "layer_similarity", "tokens": list(tokens) or None}
+        return Plan(Config.of({**CONFIG, "studies": {"s": study}})).keys.similarity("s")
+
+    assert len({key(), key("all"), key("drop_first")}) == 3

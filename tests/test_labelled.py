@@ -355,3 +355,10 @@ def test_words_are_whole_sentences_without_rare_tags(tmp_path: Path) -> None:
     assert (words == 4).all() and data.types == [str(word) for word in data.texts[0]]
     texts = texts_of(LabelledTask(task))
     assert set(texts) == set(data.groups) and len(texts) == len(data.groups) / 4
+    # A tag in as many sentences as there are splits is kept, one in fewer is not.
+    tagged = [[*s.split("\n")[:4], "odd D"] for s in sentences]
+    for number in range(probes.FOLDS):
+        tagged[number][-1] = "often E"
+    kept = [rows if n <= 2 * probes.FOLDS - 2 else rows[:4] for n, rows in enumerate(tagged)]
+    (tmp_path / "t.conll").write_text("\n\n".join("\n".join(rows) for rows in kept))
+    assert {*labelled.read(task.model_copy(update={"sample": None})).names} == {*"ABE"}

@@ -60,6 +60,13 @@ def test_requests_follow_the_size_of_the_model() -> None:
     assert all(15 <= s < b <= 16 for s, b in zip(small_later, large_first, strict=True))
 
 
+def test_a_job_scores_with_the_processes_of_the_config_or_all_that_a_profile_gives() -> None:
+    model = {"m": {"source": {"hub": "x/pythia-14m"}}}
+    asked = Requests(plan(model, extract={"threads": 6}, scoring={"threads": 2}))
+    assert asked.scoring_threads == 6
+    assert [asked.scorers(threads) for threads in (1, 6, 7)] == [1, 2, 7]
+
+
 def test_each_checkpoint_is_downloaded_and_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     """And the GPU that the command names is the one that the hours are of."""
     source, steps = {"hub": "x/pythia-14m"}, ["step1", "step2", "main"]

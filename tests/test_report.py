@@ -52,7 +52,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_tasks_of_the_same_texts_in_different_clusters_are_named(tmp_path: Path) -> None:
     texts = [f"text {n}" for n in range(20)]
     for name, first in {"mood": 0, "topic": 0, "other": 19}.items():
-        rows = pd.DataFrame({"text": [*texts[first:], *map(str, range(first))], "label": "a"})
+        # A tenth of the smaller task counts, whatever the size of the larger.
+        own = [f"{name} {n}" for n in range(300 if name == "topic" else first)]
+        rows = pd.DataFrame({"text": [*texts[first:], *own], "label": "a"})
         rows.to_csv(tmp_path / f"{name}.csv", index=False)
     tasks = {
         name: {"file": str(tmp_path / f"{name}.csv"), "kind": "classification"}

@@ -6,6 +6,7 @@ from argparse import Namespace
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from helpers.scripts import script
@@ -24,7 +25,7 @@ CONFIG: dict[str, Any] = {
     "extract": {"sink_ratio": 7.0, "dtype": "bfloat16"},
     "scoring": {"threads": 3, "seed": 5},
     "association": {"directions": {"prompt_entropy": -1}, "seed": 4, "own_texts": {"c": "own"}},
-    "studies": {"s": {"kind": "layer_selection"}},
+    "studies": {"s": {"kind": "layer_selection", "over": "tasks"}},
 }
 
 OWN_TEXTS = {"c": "own", "t": "own"}
@@ -80,13 +81,14 @@ def test_scoring_takes_sinks_precision_threads_and_keys(
     assert seen["threads"] == 12
 
 
-def test_association_takes_the_texts_of_tasks(
+def test_association_takes_the_texts_of_tasks_the_order_and_what_it_is_over(
     arguments: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = seen_by(monkeypatch, "layerwise.association.table.associate")
     seen_by(monkeypatch, "layerwise.io.tables.write")
     script("associate_metrics").main(arguments)
     assert seen[2].own_texts == OWN_TEXTS and seen[2].seed == 4
+    assert list(seen[3].models) == ["m"] and seen[4] == "tasks"
 
 
 def test_the_table_of_best_layers_takes_order_and_seed(
@@ -120,3 +122,21 @@ def test_an_extraction_takes_what_model_and_corpus_override(
     assert settings.token_states and settings.tokens == ("all",) and settings.sink_ratio == 7
     assert opened[3].dtype == "bfloat16" and seen["prompts"] == ["0"]
     assert seen["attributes"] == {"key": "k", "corpus_sha256": "h", "n_views": 1}
+
+
+def test_texts_are_written_by_the_last_checkpoint(
+    arguments: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = {"source": {"hub": "o/m"}, "revisions": ["step1", "step2"]}
+    source = {"generate": {"model": "m", "prompts": {"file": "questions.csv"}}}
+    given = {"models": {"m": model}, "corpora": {"c": {"source": source}}, "association": {}}
+    arguments.config = Config.of(CONFIG | given | {"extract": {"device": "cpu"}})
+    arguments.plan, arguments.output = Plan(arguments.config), Path("texts.parquet")
+    network = MagicMock(device="cpu", generation_config=Namespace(eos_token_id=2))
+    network.eval.return_value = network
+    found = network, MagicMock(), {"missing_keys": [], "mismatched_keys": []}
+    seen_by(monkeypatch, "layerwise.corpora.sources.open_texts", ([], {}))
+    seen = seen_by(monkeypatch, "layerwise.models.load.read", found)
+    written = seen_by(monkeypatch, "layerwise.io.tables.write")
+    script("generate_texts").main(arguments)
+    assert seen[2] == written["revision"] == "step2"
