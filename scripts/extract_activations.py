@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from layerwise.run import script
 
 
@@ -34,11 +36,7 @@ def main(arguments: script.Arguments) -> None:
 
 
 if __name__ == "__main__":
-    files = {
-        "prompts": "corpus to read",
-        "views": "views to read",
-        "output": "HDF5 file to write",
-    }
-    script.run(
-        main, script.parser(__doc__, "model", "revision", "corpus", stage="extract", **files)
-    )
+    files = {"prompts": "corpus to read", "output": "HDF5 file to write"}
+    options = script.parser(__doc__, "model", "revision", "corpus", stage="extract", **files)
+    options.add_argument("--views", type=Path, nargs="?", help="views to read, if there are any")
+    script.run(main, options)

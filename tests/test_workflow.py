@@ -23,6 +23,7 @@ from helpers.project import Project, assert_drawn_alike
 from helpers.refused import refused
 
 import layerwise as lw
+from layerwise.activations.store import Activations
 from layerwise.io import tables
 from layerwise.run.publish import publish
 from layerwise.run.snakemake import CONFIG, RUNNING
@@ -490,6 +491,19 @@ def test_the_page_says_which_jobs_a_change_runs(done: Project) -> None:
     done.write()
     shutil.rmtree(done.folder / "results/activations")
     assert {"extract", "metrics"} <= done.jobs().keys()
+
+
+def test_a_corpus_without_views_has_no_job_for_them(tmp_path: Path) -> None:
+    project = Project(tmp_path / "project")
+    project.config["corpora"]["mine"]["views"]["n"] = 0
+    project.config["metrics"]["metrics"] = ["prompt_entropy"]
+    project.config["studies"] = {"law": {"kind": "power_law"}}
+    project.write()
+    path = "results/activations/first/main/mine.h5"
+    assert project.jobs(path).keys() == {"corpus", "extract"}
+    project.snakemake(path)
+    with Activations(project.folder / path) as file:
+        assert file.n_views == 1
 
 
 def test_a_revision_that_the_config_lacks_is_one_sentence(done: Project) -> None:

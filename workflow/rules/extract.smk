@@ -5,7 +5,7 @@
 rule extract:
     input:
         corpus="<results>/corpora/{corpus}.parquet",
-        views="<results>/corpora/{corpus}.views.parquet",
+        views=views_file,
         model=model_files,
         stale=stale(
             "extract",

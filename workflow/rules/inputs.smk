@@ -53,6 +53,12 @@ def score_parts(wildcards):
     return paths if n_parts > 1 else []
 
 
+def views_file(wildcards):
+    """The views of a corpus, if it has any."""
+    n_views = CONFIG.corpora[decode(wildcards.corpus)].views.n
+    return f"{CONFIG.results}/corpora/{wildcards.corpus}.views.parquet" if n_views else []
+
+
 def published_files(wildcards):
     """The tables of other work that a study draws."""
     entry = CONFIG.published[decode(wildcards.published)]
