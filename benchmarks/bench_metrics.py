@@ -300,9 +300,10 @@ def compare_errors(a: argparse.Namespace) -> list[tuple[str, float, float]]:
 
 
 class InMemory:
-    """Embeddings of views, read like an activations file."""
+    """Embeddings of views, read like an activations file; layer 1 has the first view's."""
 
     has_attention = False
+    layers = range(2)
     lacks: frozenset[str] = frozenset()
 
     def __init__(self, views: np.ndarray) -> None:
@@ -310,20 +311,14 @@ class InMemory:
         self.n_views, n, self.hidden = views.shape
         self.prompts = tuple(map(str, range(n)))
 
-    def pooled(self, *at: Any) -> np.ndarray:
+    def pooled(self, _: str, __: str, layer: int, view: int = 0) -> np.ndarray:
         """Embeddings of one view."""
-        view: np.ndarray = self.all_views[at[3] if len(at) > 3 else 0]
-        return view
+        embeddings: np.ndarray = self.all_views[view or layer]
+        return embeddings
 
     def views(self, *_: Any) -> np.ndarray:
         """Embeddings of all views."""
         return self.all_views
-
-    def first(self, *_: Any) -> np.ndarray:
-        """Embeddings of another layer."""
-        return self.all_views[1]
-
-    last = first
 
     def n_tokens(self, *_: Any) -> np.ndarray:
         """One token of each prompt."""

@@ -130,10 +130,15 @@ class Layer:
         return whole.of_pairs(name, make).take(rows, axis=0).take(rows, axis=1)
 
     @property
+    def n_whole(self) -> int:
+        """Prompts with selected tokens, of the layer that this is a part of."""
+        whole = self if self._whole is None else self._whole[0]
+        return int(whole.has_tokens.sum())
+
+    @property
     def by_pairs(self) -> bool:
         """True if there are at most as many prompts as dimensions: Gram matrices are of pairs."""
-        whole = self if self._whole is None else self._whole[0]
-        return int(whole.has_tokens.sum()) <= self.hidden
+        return self.n_whole <= self.hidden
 
     @cached_property
     def counts(self) -> Counts:
@@ -176,8 +181,9 @@ class Layer:
             rows = centred(getattr(layer, embeddings))
             return np.asarray(rows @ rows.T)
 
-        gram = self.of_pairs(f"centred {embeddings}", make)
-        return gram if self._whole is None else double_centred(gram)
+        name = f"centred {embeddings}"
+        gram = self.of_pairs(name, make)
+        return gram if self._whole is None else self.once(name, lambda: double_centred(gram))
 
     @cached_property
     def pooled_spectrum(self) -> Array:

@@ -22,6 +22,7 @@ from layerwise.metrics.registry import Overall, metric
 
 FEWEST_PROMPTS = 10
 DISCARD = 0.1
+MOST_BY_PAIRS = 2000
 
 
 def anisotropy(X: npt.ArrayLike) -> float:
@@ -104,6 +105,11 @@ def self_cluster(X: npt.ArrayLike) -> float:
     return _of_squares(float(np.vdot(K, K)), n, d)
 
 
+def _by_pairs(layer: Layer) -> bool:
+    """True if pairs of all prompts, which parts share, cost less than D x D products of each."""
+    return layer.n_whole <= max(layer.hidden, min(4 * layer.hidden, MOST_BY_PAIRS))
+
+
 def squared_cosines(X: Array) -> Array:
     """Squared cosines of all pairs of rows, 0 of zero vectors; shape (N, N)."""
     unit, nonzero = unit_rows(X)
@@ -131,7 +137,7 @@ def _of_squares(total: float, n: int, d: int) -> float:
 def compute_self_cluster(layer: Layer) -> Iterator[Overall]:
     """Self-Cluster of the pooled embeddings."""
     n = int(layer.pooled.any(axis=1).sum())
-    if layer.by_pairs:
+    if _by_pairs(layer):
         squares = layer.of_pairs("squared_cosines", lambda whole: squared_cosines(whole.pooled))
         value = _of_squares(float(squares.sum()), n, layer.hidden)
     else:
@@ -284,7 +290,7 @@ def _alignment(K: Array, L: Array, cross: float) -> float:
 def _with_end(layer: Layer, which: str) -> Overall:
     """CKA with the first or the last layer."""
     n = int(layer.has_tokens.sum())
-    if not layer.by_pairs:
+    if not _by_pairs(layer):
         return Overall(cka(layer.pooled, getattr(layer, which)), n)
     K, L = layer.centred_gram(), layer.centred_gram(which)
     return Overall(_alignment(K, L, float(np.vdot(K, L))), n)
