@@ -4,8 +4,8 @@
 
 The three largest dimensions are those with the largest share of the mean square over tokens, on
 average over layers and prompts. The layer is that of the lowest prompt entropy before the last.
-With --ablate, the attention (or mixer) and the MLP of each block in turn write nothing to it. Rows
-go to docs/massive_blocks.csv in place of the model's earlier ones.
+With --ablate, the attention (or mixer) and the MLP of each block up to it in turn write nothing.
+Rows go to docs/massive_blocks.csv in place of the model's earlier ones.
 """
 
 from __future__ import annotations
@@ -63,8 +63,11 @@ def main(name: str, model: str, texts: list[str], ablate: bool) -> pd.DataFrame:
         layer = int(whole["prompt_entropy", "all"].iloc[1:-1].idxmin())
         add(whole, layer, len(texts), "nothing")
         add(curves(loaded, texts, drop_dimensions=dimensions), layer, len(texts), "dimensions")
+        if not ablate:
+            return pd.DataFrame(rows)
         few = texts[:N_ABLATED]
-        for block in range(1, layer + 1) if ablate else ():
+        add(curves(loaded, few), layer, len(few), "nothing")
+        for block in range(1, layer + 1):
             for part in ("mixer", "mlp"):
                 ablation = Ablation(layer=block, part=part, token="all")
                 add(curves(loaded, few, ablate=(ablation,)), layer, len(few), part, block)

@@ -30,17 +30,17 @@ from layerwise.project import ROOT
 PRESET = yaml.safe_load((ROOT / "presets" / "real_texts.yaml").read_text(encoding="utf-8"))
 RULES = [OUTPUT, MIDDLE, LOES, CONSENSUS, "prompt_entropy", "dataset_entropy", "effective_rank"]
 RULES += ["curvature", "anisotropy", "infonce", "dime"]
+RESIDUAL = "mean, residual"
+WITHOUT = "-without-massive"
 KINDS = {"gemma-3-270m": DECODER, "smollm2-135m": CHAT}
 KINDS |= dict.fromkeys(("all-mpnet-base-v2", "minilm-l6"), EMBEDDING)
 
 
-def read(folder: Path, model: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Metrics of a model, and its scores with the text sources of their tasks."""
-    metrics = pd.read_parquet(folder / "metrics" / model / "main" / "wikipedia.parquet")
+def scores_of(folder: Path, model: str) -> pd.DataFrame:
+    """Scores of a model with the text sources of their tasks."""
     scores = pd.read_parquet(folder / "scores" / model / "main.parquet")
     scores = scores[scores["task"].isin(PRESET["tasks"])]
-    scores = name_readouts(with_text_sources(scores, PRESET["association"]["text_sources"]))
-    return metrics, scores
+    return name_readouts(with_text_sources(scores, PRESET["association"]["text_sources"]))
 
 
 def of_all_tasks(table: pd.DataFrame) -> pd.DataFrame:
@@ -57,12 +57,6 @@ def row_of(model: str, metrics: pd.DataFrame, scores: pd.DataFrame) -> dict[str,
     curves = plain.pivot(index="layer", columns=["metric", "tokens"], values="value")
     entropy = curves["prompt_entropy", "all"]
     lowest = int(entropy.iloc[1:-1].idxmin())
-
-    def score(layer: int, pooling: str, tokens: str) -> float:
-        rows = scores[(scores["pooling"] == pooling) & (scores["tokens"] == tokens)]
-        means = mean_scores(rows, []) if len(rows) else pd.DataFrame(columns=["layer", "value"])
-        return means.set_index("layer")["value"].get(layer, float("nan"))
-
     related = of_all_tasks(associate(plain, normed))
     related = related[(related["measure"] == "r") & (related["protocol"] != "baseline")]
     above = related[related["value"].abs() > related["null95"]]
@@ -72,7 +66,7 @@ def row_of(model: str, metrics: pd.DataFrame, scores: pd.DataFrame) -> dict[str,
         "best_layer": "output" if best["best_is_output"] else int(best["best_layer"]),
         "best": best["best_score"],
         "output": best["output_score"],
-        "middle": score(middle, "mean", "all"),
+        "middle": score_at(scores, middle, "mean"),
         "lead": best["gain"],
         "lead_low": best["gain_low"],
         "lead_high": best["gain_high"],
@@ -85,13 +79,20 @@ def row_of(model: str, metrics: pd.DataFrame, scores: pd.DataFrame) -> dict[str,
         "first_token_share": curves["first_token_share", "all"][lowest],
         "largest_dimension": curves["largest_dimension", "drop_first"][lowest],
         "sink_rate": curves["sink_rate", "all"].max() if ("sink_rate", "all") in curves else None,
-        "score_residual": score(lowest, "mean, residual", "all"),
-        "score_residual_drop_first": score(lowest, "mean, residual", "drop_first"),
-        "score_final_norm": score(lowest, "mean", "all"),
+        "score_residual": score_at(scores, lowest, RESIDUAL),
+        "score_residual_drop_first": score_at(scores, lowest, RESIDUAL, "drop_first"),
+        "score_final_norm": score_at(scores, lowest, "mean"),
         "n_related": related["metric"].nunique(),
         "n_above_null": above["metric"].nunique(),
         "above_null": ", ".join(sorted(above["metric"].unique())),
     }
+
+
+def score_at(scores: pd.DataFrame, layer: int, pooling: str, tokens: str = "all") -> float:
+    """Mean score of a layer over all tasks; NaN if there is none."""
+    rows = scores[(scores["pooling"] == pooling) & (scores["tokens"] == tokens)]
+    means = mean_scores(rows, []) if len(rows) else pd.DataFrame(columns=["layer", "value"])
+    return means.set_index("layer")["value"].get(layer, float("nan"))
 
 
 def evidence(models: pd.DataFrame, rules: pd.DataFrame) -> pd.DataFrame:
@@ -106,18 +107,25 @@ def evidence(models: pd.DataFrame, rules: pd.DataFrame) -> pd.DataFrame:
 def main(folder: Path, output: Path) -> None:
     """Write the tables."""
     rows, rules = [], []
-    for model in PRESET["models"]:
-        metrics, scores = read(folder, model)
-        rows.append(row_of(model, metrics, scores))
+    for model in KINDS:
+        scores = scores_of(folder, model)
+        metrics = pd.read_parquet(folder / "metrics" / model / "main" / "wikipedia.parquet")
+        row = row_of(model, metrics, scores)
+        if model + WITHOUT in PRESET["models"]:
+            bare = scores_of(folder, model + WITHOUT)
+            bare = bare[bare["readout"] == "residual"].assign(pooling=RESIDUAL)
+            at_lowest = score_at(bare, row["lowest_layer"], RESIDUAL)
+            row["score_residual_without_dimensions"] = at_lowest
+        rows.append(row)
         normed = scores[(scores["pooling"] == "mean") & (scores["tokens"] == "all")]
         selected = of_all_tasks(select_layers(metrics, normed, directions()))
         selected = selected[selected["alpha"].fillna(1).eq(1) & selected["metric"].isin(RULES)]
         rules.append(selected[selected["normalization"] == "raw"])
     table = pd.DataFrame(rows)
     blocks = pd.read_csv(output / "massive_blocks.csv")
-    bare = blocks[blocks["without"] == "dimensions"].set_index("model")
-    table["entropy_without_dimensions"] = table["model"].map(bare["prompt_entropy"])
-    table["massive_dimensions"] = table["model"].map(bare["dimensions"])
+    dropped = blocks[blocks["without"] == "dimensions"].set_index("model")
+    table["entropy_without_dimensions"] = table["model"].map(dropped["prompt_entropy"])
+    table["massive_dimensions"] = table["model"].map(dropped["dimensions"])
     table.round(5).to_csv(output / "real_models.csv", index=False)
     columns = ["model", "metric", "layer", "unreliable", "score", "regret"]
     columns += ["regret_low", "regret_high"]
