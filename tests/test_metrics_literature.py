@@ -253,7 +253,7 @@ def test_parts_cut_their_pairs_from_the_whole() -> None:
     assert part.covariance_spectrum == pytest.approx(expected, rel=1e-8, abs=1e-9)
     assert part.pooled_spectrum == pytest.approx(spectra.embedding_spectrum(part.pooled), rel=1e-8)
     (aligned,) = get("cka_first").on(part)
-    assert aligned.value == pytest.approx(cka(part.pooled, part.first), rel=1e-9)
+    assert aligned.value == pytest.approx(cka(part.pooled, part.end(0)), rel=1e-9)
     (clustered,) = get("self_cluster").on(part)
     assert clustered.value == pytest.approx(self_cluster(part.pooled), rel=1e-9)
     assert clustered.n == part.pooled.any(axis=1).sum() < 24

@@ -169,19 +169,20 @@ class Layer:
             return np.asarray(whole.pooled[rows])
         return self._matrix(self._read("pooled", *self._at), self.has_tokens)
 
-    def centred_gram(self, embeddings: str = "pooled") -> Array:
+    def centred_gram(self, end: int | None = None) -> Array:
         """Inner products of pairs of centred embeddings, shape (M, M); see `by_pairs`.
 
         Parameters
         ----------
-        embeddings : {'pooled', 'first', 'last'}
+        end : int, optional
+            Of the first or the last layer, see `end`; by default of this one.
         """
 
         def make(layer: Layer) -> Array:
-            rows = centred(getattr(layer, embeddings))
+            rows = centred(layer.pooled if end is None else layer.end(end))
             return np.asarray(rows @ rows.T)
 
-        name = f"centred {embeddings}"
+        name = f"centred {end}"
         gram = self.of_pairs(name, make)
         return gram if self._whole is None else self.once(name, lambda: double_centred(gram))
 
@@ -199,17 +200,8 @@ class Layer:
             return covariance_spectrum(self.pooled)
         return not_all_zero(spectrum_of(self.centred_gram(), float(np.trace(self._gram))))
 
-    @property
-    def first(self) -> Array:
-        """Pooled embeddings of the first layer, the same prompts as `pooled`."""
-        return self._end(0)
-
-    @property
-    def last(self) -> Array:
-        """Pooled embeddings of the last layer, the same prompts as `pooled`."""
-        return self._end(-1)
-
-    def _end(self, number: int) -> Array:
+    def end(self, number: int) -> Array:
+        """Pooled embeddings of the first (0) or the last (-1) layer, the prompts of `pooled`."""
         layer = self._reader.layers[number]
         return self._matrix(self._read("pooled", *self._at[:2], layer), self.has_tokens)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -172,20 +173,26 @@ def pair_losses(layer: Layer, temperature: float) -> tuple[Array, OnParts]:
     return values, OnParts((losses[:, 1:] * parts.T).sum(axis=0) / n, n)
 
 
-@metric(
-    label="InfoNCE loss",
+of_two_views = partial(
+    metric,
     unit="nats",
-    direction=-1,
-    range="0 to about log(2N - 1)",
-    source="Oord et al. 2018; Skean et al. 2025",
     inputs=("pair",),
-    per_prompt=True,
-    bounds=lambda n, protocol: (chance(n, protocol), 0.0),
-    function=infonce,
     settings=Settings,
+    section="infonce",
     min_prompts=2,
     max_prompts=MAX_PROMPTS,
     min_views=1,
+)
+
+
+@of_two_views(
+    label="InfoNCE loss",
+    direction=-1,
+    range="0 to about log(2N - 1)",
+    source="Oord et al. 2018; Skean et al. 2025",
+    per_prompt=True,
+    bounds=lambda n, protocol: (chance(n, protocol), 0.0),
+    function=infonce,
     note="Under ``reference`` one-way, each first view against all second ones: chance is log N.",
 )
 def compute(layer: Layer, settings: Settings) -> Iterator[PerPrompt]:
@@ -195,20 +202,13 @@ def compute(layer: Layer, settings: Settings) -> Iterator[PerPrompt]:
     yield PerPrompt(values, parts=parts)
 
 
-@metric(
+@of_two_views(
     label="Mutual information, InfoNCE bound",
-    unit="nats",
     direction=1,
     range="about 0 to log(2N - 1)",
     source="Oord et al. 2018",
-    inputs=("pair",),
     bounds=lambda n, protocol: (0.0, 1.0 if protocol == "reference" else chance(n, protocol)),
     function=infonce_mi_bound,
-    settings=Settings,
-    section="infonce",
-    min_prompts=2,
-    max_prompts=MAX_PROMPTS,
-    min_views=1,
     note="A lower bound on what one view tells of the other; it cannot exceed log(2N - 1). Under "
     "``reference`` a share: 1 less the loss over log N.",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -287,38 +288,27 @@ def _alignment(K: Array, L: Array, cross: float) -> float:
     return min(cross / scale, 1.0)
 
 
-def _with_end(layer: Layer, which: str) -> Overall:
-    """CKA with the first or the last layer."""
+def _with_end(layer: Layer, end: int) -> Overall:
+    """CKA with the first or the last layer, 0 or -1."""
     n = int(layer.has_tokens.sum())
     if not _by_pairs(layer):
-        return Overall(cka(layer.pooled, getattr(layer, which)), n)
-    K, L = layer.centred_gram(), layer.centred_gram(which)
+        return Overall(cka(layer.pooled, layer.end(end)), n)
+    K, L = layer.centred_gram(), layer.centred_gram(end)
     return Overall(_alignment(K, L, float(np.vdot(K, L))), n)
 
 
-@metric(
-    name="cka_first",
-    label="CKA with the first layer",
-    range="0 to 1",
-    source="Kornblith et al. 2019",
-    inputs=("pooled", "ends"),
-    function=cka,
-    min_prompts=3,
+of_ends = partial(
+    metric, range="0 to 1", source="Kornblith et al. 2019", function=cka, min_prompts=3
 )
+
+
+@of_ends(name="cka_first", label="CKA with the first layer", inputs=("pooled", "ends"))
 def compute_first(layer: Layer) -> Iterator[Overall]:
     """Linear CKA of the pooled embeddings with those of layer 0."""
-    yield _with_end(layer, "first")
+    yield _with_end(layer, 0)
 
 
-@metric(
-    name="cka_last",
-    label="CKA with the last layer",
-    range="0 to 1",
-    source="Kornblith et al. 2019",
-    inputs=("pooled", "ends"),
-    function=cka,
-    min_prompts=3,
-)
+@of_ends(name="cka_last", label="CKA with the last layer", inputs=("pooled", "ends"))
 def compute_last(layer: Layer) -> Iterator[Overall]:
     """Linear CKA of the pooled embeddings with those of the last layer."""
-    yield _with_end(layer, "last")
+    yield _with_end(layer, -1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,8 @@ from layerwise.metrics.formulas.spectra import covariance_spectrum, embedding_sp
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, PerPrompt, metric
 from layerwise.section import Positive, Section
+
+of_embeddings = partial(metric, inputs=("pooled",), min_prompts=2)
 
 
 def effective_rank(Z: npt.ArrayLike) -> float:
@@ -96,14 +99,12 @@ def _of_spectrum(values: Array) -> float:
     return float(effective_ranks(values))
 
 
-@metric(
+@of_embeddings(
     label="RankMe",
     direction=1,
     range="1 to min(N, D)",
     source="Garrido et al. 2023; Roy & Vetterli 2007",
-    inputs=("pooled",),
     function=rankme,
-    min_prompts=2,
     note="Without the 1e-7 that Garrido et al. add to each share.",
 )
 def compute_rankme(layer: Layer) -> Iterator[Overall]:
@@ -147,14 +148,12 @@ def logdet_entropy(Z: npt.ArrayLike) -> float:
     return _log_determinant(embedding_spectrum(Z))
 
 
-@metric(
+@of_embeddings(
     label="LogDet entropy",
     unit="nats",
     range="at most -log 2 - r log r, r the rank",
     source="Skean et al. 2025, appendix B; Zhouyin & Liu 2021",
-    inputs=("pooled",),
     function=logdet_entropy,
-    min_prompts=2,
     note="Falls with the rank: compare at one N only.",
 )
 def compute_logdet(layer: Layer) -> Iterator[Overall]:
@@ -194,14 +193,12 @@ def _by_largest(values: Array) -> float:
     return float(values.sum() / values[0])
 
 
-@metric(
+@of_embeddings(
     label="NESum",
     direction=1,
     range="1 to min(N - 1, D)",
     source="He & Ozay 2022, definition 4.1",
-    inputs=("pooled",),
     function=nesum,
-    min_prompts=2,
 )
 def compute_nesum(layer: Layer) -> Iterator[Overall]:
     """``Σ λ_i / λ_1`` over the eigenvalues of the covariance of the pooled embeddings."""
@@ -240,13 +237,11 @@ def _by_squares(values: Array) -> float:
     return float(values.sum() ** 2 / np.square(values).sum())
 
 
-@metric(
+@of_embeddings(
     label="Participation ratio",
     range="1 to min(N - 1, D)",
     source="Gao et al. 2017",
-    inputs=("pooled",),
     function=participation_ratio,
-    min_prompts=2,
     note="Also exp(S_2) of the centred embeddings.",
 )
 def compute_participation_ratio(layer: Layer) -> Iterator[Overall]:
@@ -343,14 +338,12 @@ def alpha_req(X: npt.ArrayLike, ranks: tuple[int, int] = (11, 500)) -> float:
     return decay(covariance_spectrum(X), ranks)
 
 
-@metric(
+@of_embeddings(
     label="α-ReQ, eigenvalue decay",
     range="above 0; near 1 is best (Agrawal et al.)",
     source="Agrawal et al. 2022; Stringer et al. 2019",
-    inputs=("pooled",),
     function=alpha_req,
     settings=Settings,
-    min_prompts=2,
     note="Depends on the range of ranks and so on N: compare at one N only.",
 )
 def compute_decay(layer: Layer, settings: Settings) -> Iterator[Overall]:
