@@ -110,28 +110,6 @@ def read_corpus(path: Path) -> pd.DataFrame:
     return tables.read(path, "prompts", kind=CORPUS)
 
 
-def write_views(path: Path, corpus: Path, views: pd.DataFrame, n: int, **facts: Any) -> None:
-    """Write the views of a corpus.
-
-    Parameters
-    ----------
-    corpus : Path
-        File of the corpus.
-    views : DataFrame
-        ``prompt_id``, ``view`` and ``text`` or ``drawn``; prompts without views were dropped.
-    n : int
-        Number of views of each prompt.
-    """
-    about = tables.facts(corpus)
-    if n and views.empty:
-        raise LayerwiseError(
-            f"No prompt of {about['corpus']!r} could be augmented; raise filters.min_tokens.",
-            code="too_few",
-        )
-    facts |= {"corpus": about["corpus"], "corpus_hash": about["hash"]}
-    tables.write(path, views.astype({"prompt_id": str, "view": "int64"}), kind=VIEWS, **facts)
-
-
 def read(path: Path, views_path: Path | None = None) -> Prompts:
     """Read a corpus with its views, without the prompts that views could not be made of.
 
@@ -222,4 +200,11 @@ def make_views(
         from layerwise.corpora.views import augment
 
         views = augment(table, settings, processes)
-    write_views(target, corpus, views, settings.n, **facts)
+    about = tables.facts(corpus)
+    if settings.n and views.empty:
+        raise LayerwiseError(
+            f"No prompt of {about['corpus']!r} could be augmented; raise filters.min_tokens.",
+            code="too_few",
+        )
+    facts |= {"corpus": about["corpus"], "corpus_hash": about["hash"]}
+    tables.write(target, views.astype({"prompt_id": str, "view": "int64"}), kind=VIEWS, **facts)
