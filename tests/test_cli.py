@@ -124,6 +124,8 @@ def test_a_new_config_names_its_schema(tmp_path: Path) -> None:
     path = starter.write(tmp_path, starter.small(["owner/name"], None, ()))
     first, *_ = path.read_text().splitlines()
     schema = Path(first.removeprefix("# yaml-language-server: $schema="))
+    assert not schema.is_absolute()
+    schema = path.parent / schema
     jsonschema.validate(yaml.safe_load(path.read_text()), json.loads(schema.read_text()))
 
 

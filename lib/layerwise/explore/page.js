@@ -499,7 +499,7 @@ function drawSure(pairs) {
         continue;
       }
       const clusters = associations.n_sources?.(i) ?? words.fewest_clusters;
-      const about = low === null ? (null95 === null ? "" : ` (${two(null95)})`)
+      const about = low === null ? (null95 === null ? " (no CI)" : ` (${two(null95)})`)
         : clusters < words.fewest_clusters ? ` (no CI: ${clusters} task clusters)` : ` (${two(low)} to ${two(associations.high(i))})`;
       found[associations.measure(i)] = two(value) + about;
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from importlib.resources import files
@@ -151,8 +152,10 @@ def write(folder: Path, document: dict[str, Any]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     plain = json.loads(json.dumps(document))  # repeated values become copies, not YAML aliases
     text = yaml.safe_dump(plain, sort_keys=False, width=99, allow_unicode=True)
-    # Editors with a YAML language server then complete and check the keys.
-    path.write_text(f"# yaml-language-server: $schema={ROOT / SCHEMA}\n\n{text}")
+    # Editors with a YAML language server then complete and check the keys. They take the path from
+    # the config's folder, so that both can move together.
+    schema = os.path.relpath(ROOT / SCHEMA, folder)
+    path.write_text(f"# yaml-language-server: $schema={schema}\n\n{text}")
     return path
 
 
