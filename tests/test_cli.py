@@ -192,6 +192,9 @@ def test_a_job_that_fails_is_one_sentence_and_its_log(tmp_path: Path) -> None:
 def test_plot_draws_a_figure_of_a_run(tmp_path: Path) -> None:
     document = {"results": str(tmp_path), "studies": {"law": {"kind": "power_law"}}}
     (tmp_path / "config.json").write_text(json.dumps(document))
+    table = tmp_path / "metrics/m/main/c.parquet"  # no study reads it
+    table.parent.mkdir(parents=True)
+    table.touch()
     target = tmp_path / "law.png"
     done = layerwise("plot", tmp_path, "law", "--output", target)
     assert done.returncode == 0, done.stderr
