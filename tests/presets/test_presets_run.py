@@ -7,7 +7,9 @@ and models of a family, and threads.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import os
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import pandas as pd
 import pytest
 import yaml
 from conftest import ROOT
-from helpers import tiny
+from helpers import forked, tiny
 from helpers.project import assert_drawn_alike, snakemake
 from helpers.suites import suites_listed
 
@@ -35,8 +37,8 @@ PRESETS = {
 PROMPTS, VIEWS, WORDS, QUESTIONS = 24, 4, 60, 10
 # As many as a model can be trained on.
 IMAGES = 80
-# Models that a recipe trains, and the family of random ones in their place.
-TRAINED = {"pythia-nano": "gpt_neox", "mamba2-nano": "mamba2"}
+# Models that a recipe trains or a package holds, and the family of random ones in their place.
+IN_FOLDERS = {"pythia-nano": "gpt_neox", "mamba2-nano": "mamba2", "smollm2-135m": "llama"}
 
 SWEEP = {
     "revisions": {"pythia-410m": ["step1", "step512", "step143000"]},
@@ -66,9 +68,8 @@ SIZES: dict[str, dict[str, Any]] = {
         "tasks": TASKS,
     },
     "imagenet": {"models": ["vit-large", "aimv2-large", "imagegpt-medium"]},
-    # Its models are in packages: the real ones, on a few prompts and tasks.
     "findings": {
-        "revisions": {key: ["step0", "step1", "step256", "step512"] for key in TRAINED},
+        "revisions": {key: ["step256", "step512"] for key in ("pythia-nano", "mamba2-nano")},
         "tasks": ["WikipediaArticlePairs"],
     },
     "as_released": {
@@ -132,9 +133,15 @@ def smaller(config: dict[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
             if "classes" in entry:
                 entry["classes"] = 4
             continue
-        if "length" in entry.get("perturb", {}):
-            entry["perturb"]["length"] = [4, 8]
-            entry["filters"]["min_tokens"] = 8
+        perturb = {
+            k: list(v)[:: max(1, len(v) - 1)] if isinstance(v, list) else v
+            for k, v in entry.get("perturb", {}).items()
+        }
+        if perturb:
+            entry["perturb"] = perturb  # the lowest and the highest level
+        if "length" in perturb:
+            perturb["length"] = [4, 8]
+            entry["filters"] = {**entry["filters"], "min_tokens": 8}
         if generation := entry.get("source", {}).get("generate"):
             generation["max_new_tokens"] = PROMPTS
             asked = generation["prompts"]  # which several corpora may share
@@ -148,8 +155,9 @@ def smaller(config: dict[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
     for entry in config["tasks"].values():
         if "sample" in (entry or {}):
             entry["sample"] = QUESTIONS
-    for model in TRAINED.keys() & config["models"].keys():
-        config["models"][model]["source"] = {"folder": f"trained/{model}/{{revision}}"}
+    for model in IN_FOLDERS.keys() & config["models"].keys():
+        if "hub" not in config["models"][model]["source"]:
+            config["models"][model]["source"] = {"folder": f"models/{model}/{{revision}}"}
     for model, revisions in sizes.get("revisions", {}).items():
         config["models"][model]["revisions"] = revisions
         for study in config["studies"].values():
@@ -181,10 +189,21 @@ def smaller(config: dict[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The hub's caches, for all presets; those of this process too."""
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The hub's caches, for all presets, and the ``python`` of their jobs."""
     pytest.importorskip("gensim", reason="package with the texts of the stand-ins")
-    return tmp_path_factory.mktemp("hub")
+    home = tmp_path_factory.mktemp("hub")
+    jobs = forked.command(home, environment(home))
+    yield home
+    jobs.kill()
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Where jobs look for models and data sets, and for ``python``."""
+    path = os.pathsep.join([str(home), str(Path(sys.executable).parent), os.environ["PATH"]])
+    caches = {"HF_HUB_CACHE": f"{home}/hub", "HF_DATASETS_CACHE": f"{home}/datasets"}
+    threads = {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "10000"}
+    return {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1", "PATH": path, **caches, **threads}
 
 
 def run(name: str, config: dict[str, Any], home: Path, folder: Path) -> None:
@@ -195,12 +214,11 @@ def run(name: str, config: dict[str, Any], home: Path, folder: Path) -> None:
     place.mkdir(parents=True)
     for part in ("lib", "workflow", "scripts", "envs"):
         (place / part).symlink_to(ROOT / part)
-    for model in TRAINED.keys() & config["models"].keys():
-        for seed, revision in enumerate(config["models"][model]["revisions"]):
-            tiny.save(TRAINED[model], place / "trained" / model / revision, seed=seed)
+    for model in IN_FOLDERS.keys() & checked.models.keys():
+        for seed, revision in enumerate(checked.models[model].revisions):
+            tiny.save(IN_FOLDERS[model], place / "models" / model / revision, seed=seed)
     (place / "preset.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
-    caches = {"HF_HUB_CACHE": home / "hub", "HF_DATASETS_CACHE": home / "datasets"}
-    snakemake(place, "--configfile", "preset.yaml", HF_HOME=home, **caches)
+    snakemake(place, "--configfile", "preset.yaml", **environment(home))
     results = place / config.get("results", "results")
     for study in config["studies"]:
         figure = results / "figures" / f"{study}.png"
