@@ -33,7 +33,7 @@ CLIENT = """\
 #!{python} -IS
 import json, os, socket, sys
 if not sys.argv[1].endswith(".py"):
-    os.execv("{python}", ["python", *sys.argv[1:]])
+    os.execv("{python}", ["{python}", *sys.argv[1:]])
 server = socket.socket(socket.AF_UNIX)
 server.connect("{address}")
 socket.send_fds(server, [b"0"], [0, 1, 2])

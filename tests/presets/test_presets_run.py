@@ -150,7 +150,9 @@ def smaller(config: dict[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
         least = entry["filters"].get("min_tokens", 0)
         template = entry.get("source", {}).get("template", "")
         most = max(WORDS, 3 * least // 2) + len(template.split())
-        entry["filters"] = {**entry["filters"], "max_tokens": most}
+        # Where a preset has no limit, the stand-ins' longer texts are cut, not left out.
+        cut = {} if "max_tokens" in entry["filters"] else {"longer": "cut"}
+        entry["filters"] = {**entry["filters"], **cut, "max_tokens": most}
     config["tasks"] = _mapping(config.get("tasks", {}))
     for entry in config["tasks"].values():
         if "sample" in (entry or {}):
