@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
+# Observations, or task clusters, below which there is no interval of any kind.
 FEWEST = 5
-"""Observations, or task clusters, below which there is no interval of any kind."""
+# Prompts below which callers warn: intervals are wide and rest on normality.
 FEW = 30
-"""Prompts below which callers warn: intervals are wide and rest on normality."""
 ALPHA = 0.05
 N_DRAWS = 2000
+# Observations that are too few to estimate the correlation of several means.
 BONFERRONI_BELOW = 10
-"""Observations that are too few to estimate the correlation of several means."""
+# Observations from which the covariance of several means counts as known.
 KNOWN_FROM = 40
-"""Observations from which the covariance of several means counts as known."""
 N_RESAMPLES = 9999
 
 

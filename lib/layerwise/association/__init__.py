@@ -33,10 +33,10 @@ from scipy.fft import dct, idct
 
 Floats = npt.NDArray[np.float64]
 
+# Fewest layers of an association.
 FEWEST_LAYERS = 4
-"""Fewest layers of an association."""
+# Layers that a quadratic in depth and a metric leave two degrees of freedom.
 FEWEST_GIVEN_DEPTH = 6
-"""Layers that a quadratic in depth and a metric leave two degrees of freedom."""
 GIVEN_DEPTH = ("r", "slope")
 N_DRAWS = 2000
 N_SIGNS = 199

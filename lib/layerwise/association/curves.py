@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Names = npt.NDArray[Any]
+# Indices of tasks.
 Tasks = npt.NDArray[np.intp]
-"""Indices of tasks."""
 
 # The columns that identify a metric's curve for a model and a token selection.
 VARIANT = ["corpus", "metric", "protocol", "alpha", "normalization"]
@@ -43,6 +43,8 @@ FEW_TASKS = 7  # more are counted, not listed
 
 TEXT_SOURCE = "text_source"
 
+# Text sources of tasks: tasks made of the same texts are not independent. A task that is not
+# listed is its own source, unless `association.text_sources` names one.
 SHARED_TEXTS: Mapping[str, str] = {
     # Of the paper's 32. STSBenchmark is a selection from STS12 to STS17.
     "MassiveIntentClassification": "massive",
@@ -52,8 +54,6 @@ SHARED_TEXTS: Mapping[str, str] = {
     **{f"STS{year}": "sts" for year in range(12, 18)},
     "STSBenchmark": "sts",
 }
-"""Text sources of tasks: tasks made of the same texts are not independent. A task that is not
-listed is its own source, unless `association.text_sources` names one."""
 
 NO_ALPHA = -1.0  # pandas cannot unstack a missing key; no real alpha is negative
 

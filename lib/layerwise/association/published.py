@@ -33,8 +33,8 @@ _RELEASED = ("family", "size", "revision", "layer", "split")
 SCORES = (*_RELEASED, "task", "task_type", "hf_subset", "languages", "main_score")
 METRICS = (*_RELEASED, "dataset", "metric", "normalization", "value")
 
+# Prompt entropy by the formulas of 2024.
 OLD_NAME = "entropy_sentence"
-"""Prompt entropy by the formulas of 2024."""
 # The released tables' names for metrics that are called otherwise here.
 METRIC_NAMES = {
     OLD_NAME: "prompt_entropy",
@@ -254,8 +254,8 @@ def _one_line(value: object) -> str:
 
 # A run beside them
 
+# Stands for the numbers that ship with layerwise.
 PUBLISHED = "published"
-"""Stands for the numbers that ship with layerwise."""
 
 MAIN = "main"  # the finished model, on the hub
 

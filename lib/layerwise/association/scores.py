@@ -13,12 +13,12 @@ from layerwise import stats
 from layerwise.association import curves as by_layer
 from layerwise.association.curves import Floats, Names, ScoreCurves, Tasks, score_curves
 
+# One column of a table of values for each task.
 Columns = npt.NDArray[np.intp]
-"""One column of a table of values for each task."""
 
 NO_INTERVAL = f"{{}}; an interval takes {stats.FEWEST}"
+# Task clusters of which two or more select a layer for another.
 FEWEST_ELSEWHERE = 3
-"""Task clusters of which two or more select a layer for another."""
 LOWEST, HIGHEST = "lowest", "highest"
 ENDS = {LOWEST: -1, HIGHEST: 1}
 

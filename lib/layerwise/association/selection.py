@@ -50,18 +50,18 @@ MIDDLE = "middle layer"
 LOES = "LOES"
 OTHER_TASKS = "best layer of the other tasks"
 ORACLE = "best layer"
+# Rules that are selected by the scores that they are compared with.
 BY_SCORES = (OTHER_TASKS, ORACLE)
-"""Rules that are selected by the scores that they are compared with."""
+# The paper's metrics; others are variations of them and would count the same evidence twice.
 CONSENSUS_OF = (
     *("prompt_entropy", "dataset_entropy", "effective_rank", "curvature"),
     *("infonce", "lidar", "dime"),
 )
-"""The paper's metrics; others are variations of them and would count the same evidence twice."""
 
+# Distance in depth within which two layers count as the same selection.
 NEAR = 0.1
-"""Distance in depth within which two layers count as the same selection."""
+# Share of resampled curves that must select nearly the same layer.
 STABLE = 0.8
-"""Share of resampled curves that must select nearly the same layer."""
 N_RESAMPLES = 1000
 AT_CHANCE = "near chance at every layer; it selects none"
 OF_PROMPTS = ["corpus", "metric", "protocol", "alpha"]

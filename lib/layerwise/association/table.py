@@ -47,8 +47,8 @@ log = logging.getLogger(__name__)
 
 ALL_MODELS = "all"
 MATCH = "match"
+# With five models there are 120 permutations, and most correlations of .5 are missed.
 FEWEST_MODELS = 6
-"""With five models there are 120 permutations, and most correlations of .5 are missed."""
 N_PERMUTATIONS = 5000
 N_TASK_PERMUTATIONS = 200
 ONE_MODEL = "one model: its layers are one curve, not a sample"
@@ -57,8 +57,8 @@ OVER_TASKS = "mean over layers that share their tasks"
 COLUMNS = [*by_layer.KEYS, "measure", "value", "sign", "low", "high", "null95", "p", "p_adjusted"]
 COLUMNS += ["reason", "n_layers", "n_tasks", "n_sources", "n_models", "n"]
 
+# The scores of one model, and its metrics and baselines.
 Model = tuple[ScoreCurves, MetricCurves]
-"""The scores of one model, and its metrics and baselines."""
 
 
 def associate(

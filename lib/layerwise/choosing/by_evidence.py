@@ -15,8 +15,8 @@ from layerwise.config.settings import OWN_TEXTS
 from layerwise.models.load import LoadedModel
 from layerwise.models.media import Images, Recordings
 
+# Corpora of the published metrics that are like a user's own texts and images.
 OWN_CORPORA = (OWN_TEXTS, "imagenet")
-"""Corpora of the published metrics that are like a user's own texts and images."""
 CHAT, AUDIO = "chat model", "audio model"
 ASK_FOR_LABELS = "40 labelled rows, half an hour's work, would tell more (--labels)."
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+# Names of the shipped tables where the section `published` of a config asks for a path, with the
+# end of their files' names.
 RELEASED = {"released": "", "released_2024": "_2024"}
-"""Names of the shipped tables where the section `published` of a config asks for a path, with the
-end of their files' names."""
 
+# Scores that rules of layer selection lose in the published models; `python -m papers losses`
+# writes it.
 LOSSES = Path(__file__).parent / "losses.csv"
-"""Scores that rules of layer selection lose in the published models; `python -m papers losses`
-writes it."""
 
 # The same of models that `make real` runs; benchmarks/real_models.py writes it.
 MEASURED = Path(__file__).parent / "measured.csv"
 
+# Folder of the shipped tables of Skean et al. 2025; its README names the sources.
 PUBLISHED = Path(__file__).parent / "published"
-"""Folder of the shipped tables of Skean et al. 2025; its README names the sources."""
 
 
 def published(table: str, name: str = "released") -> Path:

@@ -186,8 +186,8 @@ class NoAnswersError(NoScoreError):
     """A model without a readout of the next token that every layer can be read with."""
 
 
+# From states of shape (n, D), rows of them and a token each to the tokens' log-probabilities.
 Lens = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""From states of shape (n, D), rows of them and a token each to the tokens' log-probabilities."""
 
 
 @torch.inference_mode()

@@ -43,10 +43,10 @@ from layerwise.tasks.results import Score
 
 Array = npt.NDArray[Any]
 
+# L2 penalties per row, strongest first.
 PENALTIES = (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4)
-"""L2 penalties per row, strongest first."""
+# Least probability in a cross-entropy.
 LEAST = 1e-7
-"""Least probability in a cross-entropy."""
 NEIGHBOURS, TEMPERATURE = 20, 0.07
 FOLDS, FEW = 5, 2000
 SHUFFLES = 5

@@ -23,8 +23,8 @@ from layerwise.tasks.results import Score
 from layerwise.tasks.task import Array, Combination, combined, normalized
 from layerwise.vocabulary import COMBINES
 
+# Vectors of one layer: of each column of texts an array of shape (N, D).
 Columns = Sequence[Array]
-"""Vectors of one layer: of each column of texts an array of shape (N, D)."""
 
 
 @dataclass(frozen=True)
