@@ -20,11 +20,11 @@ from layerwise.tasks.labelled import Labels
 from layerwise.tasks.results import Score
 from layerwise.tasks.task import Combination
 
-ADDED_VARIANCE, ADDED_FOR_R2 = 0.8, 1.6
-"""Variance added for the training rows that probes, or selections of layers, share, in units of
-Nadeau and Bengio's (2003). Simulated (docs/statistics.md)."""
-ADDED_PER_ROW = 0.0044
-"""The same for each tested row, of R²: penalties vary between splits, whatever the rows."""
+# Variance added for the training rows that probes, or selections of layers, share, in units of
+# Nadeau and Bengio's (2003), and more for each tested row of scores that change much with the
+# penalty, which varies between splits whatever the rows. Simulated (docs/statistics.md).
+ADDED_VARIANCE, ADDED_IF_VARYING, ADDED_PER_ROW = 0.8, 1.6, 0.0044
+VARYING = ("r2", "balanced_accuracy", "macro_f1")
 OF_WHAT = {"pairs": "with the cosine", "tags": "of a linear probe on words"}
 
 
@@ -86,12 +86,12 @@ def choose_by_scores(
 
 
 # What is expected of a curve of scores before it is measured (docs/statistics.md).
+# Decline of the mean curve from the output to the embeddings.
 DECLINE = 0.1
-"""Decline of the mean curve from the output to the embeddings."""
+# Standard deviation of smooth departures from it, and the depth over which they change.
 SPREAD, LENGTH = 0.1, 0.2
-"""Standard deviation of smooth departures from it, and the depth over which they change."""
+# Standard deviation of each layer on its own.
 ROUGHNESS = 0.02
-"""Standard deviation of each layer on its own."""
 
 
 def expected_gains(scores: Any, covariance: Any, depth: Any) -> tuple[Any, Any]:
@@ -156,8 +156,8 @@ def widening(score: Score, measure: str) -> float:
     """Factor on standard errors for probes or selections that share training rows."""
     if not score.n_train:
         return 1.0
-    per_row = ADDED_FOR_R2 + ADDED_PER_ROW * score.n_runs
-    added = per_row if measure == "r2" else ADDED_VARIANCE
+    varying = ADDED_IF_VARYING + ADDED_PER_ROW * score.n_runs
+    added = varying if measure in VARYING else ADDED_VARIANCE
     return float(np.sqrt(1 + added * score.n_runs / score.n_train))
 
 
