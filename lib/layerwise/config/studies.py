@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from layerwise.config.kinds import KINDS, NAMES, PARTS, ROLES, TOGETHER, Kind, placed
 from layerwise.config.settings import Measure, Over
-from layerwise.errors import LayerwiseError
+from layerwise.errors import LayerwiseError, check_name
 from layerwise.section import Alpha, Name, Section, SomeOf
 from layerwise.vocabulary import USUAL, Normalization, PublishedProtocol, Sublayer, Tokens
 
@@ -241,3 +241,33 @@ def of_usual(table: pd.DataFrame, dimensions: Iterable[str]) -> pd.DataFrame:
             has_usual = is_usual if by is None else is_usual.groupby(table[by]).transform("any")
             table = table[is_usual | table[name].isna() | ~has_usual]
     return table
+
+
+def select(table: pd.DataFrame, **dimensions: Any) -> pd.DataFrame:
+    """Rows of a table by the values of columns, and of the usual variant in the others.
+
+    A metric or task that does not have a dimension's usual value keeps all of its rows.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame(
+    ...     {"metric": "rankme", "tokens": ["all", "drop_first"], "value": [3, 2]}
+    ... )
+    >>> select(table)["value"].tolist(), select(table, tokens=None)["value"].tolist()
+    ([3], [3, 2])
+
+    Raises
+    ------
+    LayerwiseError
+        If there is no such column or value; the message names those that exist.
+    """
+    for name, value in dimensions.items():
+        check_name("column", name, table.columns)
+        if value is not None:
+            values = table[name].dropna().unique().tolist()
+            for each in several(value):
+                check_name(name, each, values)
+            table = table[table[name].isin(several(value))]
+    table = of_usual(table, [name for name in USUAL if name not in dimensions])
+    return table.reset_index(drop=True)

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from layerwise.config.kinds import KINDS
-from layerwise.config.studies import of_usual, several
+from layerwise.config.studies import select, several
 from layerwise.errors import LayerwiseError, check_name, listed
+from layerwise.io import tables
 from layerwise.names import PATHS, RESERVED, Order, decode, in_order, order_key, step_of
 from layerwise.run.plan import OF_STUDY, TABLE_KEYS
 from layerwise.vocabulary import USUAL
@@ -123,8 +124,6 @@ class Results:
 
     def outdated(self, paths: Iterable[Path]) -> str:
         """A sentence about tables of another config than the run's; empty if there are none."""
-        from layerwise.io import tables
-
         keys = {path: self.keys[path] for path in paths if path in self.keys}
         others = [str(path) for path, key in keys.items() if tables.facts(path)["key"] != key]
         if not others:
@@ -324,7 +323,6 @@ class Results:
     def read(self, paths: Iterable[str | Path], table: str) -> pd.DataFrame:
         """Some files of one table, scores with the text source of each task."""
         from layerwise.association.curves import with_text_sources
-        from layerwise.io import tables
 
         files = list(map(Path, paths))
         if warning := self.outdated(path for path in files if path not in self._compared):
@@ -338,8 +336,6 @@ class Results:
 
     def _check_weights(self, path: Path) -> None:
         """Refuse a table of other weights than those of the checkpoint's tables read so far."""
-        from layerwise.io import tables
-
         facts = tables.facts(path)
         if "weights_sha256" not in facts:  # of a study, or published
             return
@@ -353,12 +349,7 @@ class Results:
             )
 
     def order(self) -> Order:
-        """The config's order, with the models whose weights an earlier one has as copies.
-
-        The tables that were read so far name the weights.
-        """
-        from layerwise.io import tables
-
+        """The config's order; models whose weights an earlier one has are copies."""
         assert self.plan is not None
         order, copies = Order.of(self.plan.config), set()
         first: dict[str, str] = {}
@@ -456,33 +447,3 @@ def _of_models(study: Study, config: Config) -> Any:
         return study.revisions
     there = {r for m in study.models or () for r in config.models[m].revisions}
     return tuple(r for r in study.revisions if r in there) or None
-
-
-def select(table: pd.DataFrame, **dimensions: Any) -> pd.DataFrame:
-    """Rows of a table by the values of columns, and of the usual variant in the others.
-
-    A metric or task that does not have a dimension's usual value keeps all of its rows.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> table = pd.DataFrame(
-    ...     {"metric": "rankme", "tokens": ["all", "drop_first"], "value": [3, 2]}
-    ... )
-    >>> select(table)["value"].tolist(), select(table, tokens=None)["value"].tolist()
-    ([3], [3, 2])
-
-    Raises
-    ------
-    LayerwiseError
-        If there is no such column or value; the message names those that exist.
-    """
-    for name, value in dimensions.items():
-        check_name("column", name, table.columns)
-        if value is not None:
-            values = table[name].dropna().unique().tolist()
-            for each in several(value):
-                check_name(name, each, values)
-            table = table[table[name].isin(several(value))]
-    table = of_usual(table, [name for name in USUAL if name not in dimensions])
-    return table.reset_index(drop=True)
