@@ -15,7 +15,7 @@ localrules:
 
 rule quickstart_texts:
     input:
-        stale=stale("recipe", QUICKSTART_TEXTS, folder=RECIPE_FOLDER),
+        stale=rerun_if_stale("recipe", QUICKSTART_TEXTS, folder=RECIPE_FOLDER),
     output:
         QUICKSTART_TEXTS,
     log:
@@ -33,7 +33,7 @@ rule quickstart_texts:
 rule quickstart_tasks:
     input:
         texts=QUICKSTART_TEXTS,
-        stale=stale(
+        stale=rerun_if_stale(
             "recipe", *QUICKSTART_TASKS, within="layerwise.json", folder=RECIPE_FOLDER
         ),
     output:
@@ -63,7 +63,7 @@ for MODEL in quickstart.nano.MODELS:
             f"train_{MODEL.replace('-', '_')}"
         input:
             texts=QUICKSTART_TEXTS,
-            stale=stale(
+            stale=rerun_if_stale(
                 "recipe", *CHECKPOINTS, within="layerwise.json", folder=RECIPE_FOLDER
             ),
         output:

@@ -9,7 +9,7 @@ localrules:
 rule associate:
     input:
         tables=study_tables("metrics", "scores"),
-        stale=stale("associate", "<results>/associations/{study}.parquet"),
+        stale=rerun_if_stale("associate", "<results>/associations/{study}.parquet"),
     output:
         "<results>/associations/{study}.parquet",
     log:
@@ -27,7 +27,7 @@ rule associate:
 rule select:
     input:
         tables=study_tables("metrics", "prompts", "scores"),
-        stale=stale(
+        stale=rerun_if_stale(
             "select",
             "<results>/selections/{study}.parquet",
             "<results>/selections/{study}.csv",
@@ -59,7 +59,7 @@ rule select:
 rule similarity:
     input:
         activations=study_tables("activations"),
-        stale=stale("similarity", "<results>/similarities/{study}.parquet"),
+        stale=rerun_if_stale("similarity", "<results>/similarities/{study}.parquet"),
     output:
         "<results>/similarities/{study}.parquet",
     log:
@@ -79,7 +79,9 @@ rule similarity:
 rule import_published:
     input:
         published_files,
-        stale=stale("published", "<results>/published/{published}.metrics.parquet"),
+        stale=rerun_if_stale(
+            "published", "<results>/published/{published}.metrics.parquet"
+        ),
     output:
         scores="<results>/published/{published}.scores.parquet",
         metrics="<results>/published/{published}.metrics.parquet",
@@ -102,7 +104,7 @@ rule import_published:
 rule weights:
     input:
         tables=lambda _: [PLAN.facts_tables[point] for point in PLAN.swept],
-        stale=stale("weights", "<results>/report/weights.csv"),
+        stale=rerun_if_stale("weights", "<results>/report/weights.csv"),
     output:
         report(
             "<results>/report/weights.csv",

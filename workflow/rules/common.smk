@@ -104,13 +104,13 @@ def names(wildcards):
 def key(stage, **given):
     """The key of a job's output; `given` has the names that are no wildcards of the rule."""
 
-    def of(wildcards):
+    def key_of_job(wildcards):
         try:
             return getattr(PLAN.keys, stage)(**names(wildcards), **given)
         except LayerwiseError as error:
             raise WorkflowError(str(error))
 
-    return of
+    return key_of_job
 
 
 def result(path, wildcards):
@@ -118,10 +118,11 @@ def result(path, wildcards):
     return path.replace("<results>", CONFIG.results).format(**dict(wildcards.items()))
 
 
-def stale(stage, *paths, within="", copy_of="", **given):
-    """`Storage.rerun_if_stale` for outputs, as an input function; no input."""
+def rerun_if_stale(stage, *paths, within="", copy_of="", **given):
+    """An input function without inputs: the job runs again if an output has another key."""
 
-    def of(wildcards):
+    def rerun(wildcards):
+        # From here on keys decide, not times.
         if workflow.is_main_process:
             STORAGE.let_keys_decide(CONFIG.results, *CONFIG.recipes)
             wanted = key(stage, **given)(wildcards)
@@ -130,10 +131,10 @@ def stale(stage, *paths, within="", copy_of="", **given):
                 STORAGE.rerun_if_stale(stage, output, wanted, within, smaller)
         return []
 
-    return of
+    return rerun
 
 
-def users(files):
+def files_of_user(files):
     """Files of the user as inputs. They are in no storage, unless a recipe makes them, and jobs
     that do not share this machine's files read them at their absolute path: as inputs they would
     keep the jobs here.
@@ -148,11 +149,11 @@ def users(files):
 def study_tables(*tables):
     """The tables that a study reads: those named here, or all that its kind needs."""
 
-    def of(wildcards):
+    def paths(wildcards):
         study = PLAN.studies[decode(wildcards.study)]
         return [path for table in tables or study.needs for path in study.files(table)]
 
-    return of
+    return paths
 
 
 def corpus_files(wildcards):
@@ -163,14 +164,14 @@ def corpus_files(wildcards):
     return (
         results
         if corpus in PLAN.generated
-        else [*users(PLAN.corpus_files(corpus)), *results]
+        else [*files_of_user(PLAN.corpus_files(corpus)), *results]
     )
 
 
 def task_files(wildcards):
     """The local data of all tasks that a model is scored on at a checkpoint."""
     tasks = PLAN.tasks[decode(wildcards.model), decode(wildcards.revision)]
-    own = [file for task in tasks for file in users(PLAN.task_files(task))]
+    own = [file for task in tasks for file in files_of_user(PLAN.task_files(task))]
     return list(
         dict.fromkeys([*own, *(f for t in tasks for f in PLAN.task_results(t))])
     )
@@ -179,11 +180,11 @@ def task_files(wildcards):
 def request(method, *wanted):
     """A method of `Requests` on some of a job's wildcards, its attempt and its threads."""
 
-    def of(wildcards, attempt=1, threads=1):
+    def ask(wildcards, attempt=1, threads=1):
         known = {**names(wildcards), "attempt": attempt, "threads": threads}
         return getattr(REQUESTS, method)(**{name: known[name] for name in wanted})
 
-    return of
+    return ask
 
 
 def script(name, options):

@@ -4,9 +4,11 @@
 
 rule generate:
     input:
-        prompts=lambda wildcards: users(PLAN.corpus_files(decode(wildcards.corpus))),
+        prompts=lambda wildcards: files_of_user(
+            PLAN.corpus_files(decode(wildcards.corpus))
+        ),
         model=writer_files,
-        stale=stale("generate", "<results>/generated/{corpus}.parquet"),
+        stale=rerun_if_stale("generate", "<results>/generated/{corpus}.parquet"),
     output:
         "<results>/generated/{corpus}.parquet",
     log:
@@ -34,7 +36,7 @@ rule corpus:
     input:
         texts=corpus_files,
         made=lambda wildcards: PLAN.made_files(CONFIG.corpora[decode(wildcards.corpus)]),
-        stale=stale("corpus", "<results>/corpora/{corpus}.parquet"),
+        stale=rerun_if_stale("corpus", "<results>/corpora/{corpus}.parquet"),
     output:
         "<results>/corpora/{corpus}.parquet",
     log:
@@ -56,7 +58,7 @@ rule corpus:
 rule views:
     input:
         corpus="<results>/corpora/{corpus}.parquet",
-        stale=stale("views", "<results>/corpora/{corpus}.views.parquet"),
+        stale=rerun_if_stale("views", "<results>/corpora/{corpus}.views.parquet"),
     output:
         "<results>/corpora/{corpus}.views.parquet",
     log:

@@ -10,7 +10,7 @@ rule evaluate:
         tasks=task_files,
         model=model_files,
         parts=score_parts,
-        stale=stale("evaluate", "<results>/scores/{model}/{revision}.parquet"),
+        stale=rerun_if_stale("evaluate", "<results>/scores/{model}/{revision}.parquet"),
     output:
         replaced("<results>/scores/{model}/{revision}.parquet"),
     log:
@@ -43,7 +43,7 @@ rule evaluate_part:
     input:
         tasks=task_files,
         model=model_files,
-        stale=stale(
+        stale=rerun_if_stale(
             "evaluate_part", "<results>/scores/{model}/{revision}/parts/{part}.parquet"
         ),
     output:

@@ -7,7 +7,7 @@ rule extract:
         corpus="<results>/corpora/{corpus}.parquet",
         views=views_file,
         model=model_files,
-        stale=stale(
+        stale=rerun_if_stale(
             "extract",
             "<results>/activations/{model}/{revision}/{corpus}.h5",
             copy_of="<results>/metrics/{model}/{revision}/{corpus}.parquet",

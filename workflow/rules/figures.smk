@@ -4,7 +4,7 @@
 rule figure:
     input:
         tables=study_tables(),
-        stale=stale(
+        stale=rerun_if_stale(
             "figure", "<results>/figures/{study}.png", "<results>/tables/{study}.csv"
         ),
     output:
@@ -41,7 +41,7 @@ rule figure:
 rule best_layers:
     input:
         scores=lambda _: PLAN.score_files,
-        stale=stale("best_layers", "<results>/report/best_layers.csv"),
+        stale=rerun_if_stale("best_layers", "<results>/report/best_layers.csv"),
     output:
         report(
             "<results>/report/best_layers.csv",
@@ -74,7 +74,7 @@ rule report:
         ],
         best_layers=lambda _: report_table("best_layers", PLAN.scored),
         weights=lambda _: report_table("weights", PLAN.swept),
-        stale=stale("report", "<results>/report.html"),
+        stale=rerun_if_stale("report", "<results>/report.html"),
     output:
         "<results>/report.html",
     log:
@@ -92,7 +92,7 @@ rule report:
 rule explore:
     input:
         explored_tables,
-        stale=stale("explore", "<results>/explore.html"),
+        stale=rerun_if_stale("explore", "<results>/explore.html"),
     output:
         "<results>/explore.html",
     log:

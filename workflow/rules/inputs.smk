@@ -56,13 +56,15 @@ def score_parts(wildcards):
 def views_file(wildcards):
     """The views of a corpus, if it has any."""
     n_views = CONFIG.corpora[decode(wildcards.corpus)].views.n
-    return f"{CONFIG.results}/corpora/{wildcards.corpus}.views.parquet" if n_views else []
+    return (
+        f"{CONFIG.results}/corpora/{wildcards.corpus}.views.parquet" if n_views else []
+    )
 
 
 def published_files(wildcards):
     """The tables of other work that a study draws."""
     entry = CONFIG.published[decode(wildcards.published)]
-    return users([path for path in (entry.scores, entry.metrics) if path])
+    return files_of_user([path for path in (entry.scores, entry.metrics) if path])
 
 
 def explored_tables(wildcards):

@@ -5,7 +5,7 @@
 rule metrics:
     input:
         activations=activations_due,
-        stale=stale(
+        stale=rerun_if_stale(
             "metrics",
             "<results>/metrics/{model}/{revision}/{corpus}.parquet",
             "<results>/metrics/{model}/{revision}/{corpus}.prompts.parquet",

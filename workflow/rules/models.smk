@@ -4,7 +4,7 @@
 rule convert:
     input:
         model=lambda wildcards: sources_of_model(**names(wildcards)),
-        stale=stale(
+        stale=rerun_if_stale(
             "converted",
             "<results>/converted/{model}/{revision}",
             within="layerwise.json",
