@@ -9,7 +9,11 @@ import numpy.typing as npt
 
 from layerwise.metrics import errors
 from layerwise.metrics.formulas import Array, UndefinedMetricError
-from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
+from layerwise.metrics.formulas.entropy import (
+    BY_PRODUCTS,
+    entropy_by_products,
+    entropy_from_eigenvalues,
+)
 from layerwise.metrics.formulas.spectra import unit_pair
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import NORMALIZATIONS, OnParts, Overall, metric
@@ -42,6 +46,8 @@ def permutations_of(n: int, count: int, seed: int) -> Permutations:
 def joint_entropies(K: Array, alphas: Sequence[float]) -> Array:
     """Entropies of a Hadamard product of Gram matrices, one for each order.
 
+    Only orders 2, 3 and 4 do without eigenvalues.
+
     Parameters
     ----------
     K : array, shape (N, N)
@@ -52,6 +58,8 @@ def joint_entropies(K: Array, alphas: Sequence[float]) -> Array:
     array, shape (len(alphas),)
         NaN if K is zero.
     """
+    if {*alphas} <= {*BY_PRODUCTS}:
+        return np.array([entropy_by_products(K, alpha) for alpha in alphas])
     values = np.asarray(np.linalg.eigvalsh(K))
     return np.array([float(entropy_from_eigenvalues(values, alpha)) for alpha in alphas])
 
@@ -89,7 +97,7 @@ def dime(
         Pooled embeddings of two views of N prompts, row by row. Prompts with a zero vector are
         left out. Computed in float64.
     alpha : float
-        Order of the entropy.
+        Order of the entropy; 2, 3 and 4 take no eigenvalues.
     permutations, seed : int
 
     Returns
