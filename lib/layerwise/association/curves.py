@@ -24,11 +24,11 @@ Names = npt.NDArray[Any]
 Tasks = npt.NDArray[np.intp]
 
 # The columns that identify a metric's curve for a model and a token selection.
-VARIANT = ["corpus", "metric", "protocol", "alpha", "normalization"]
+CURVE_KEYS = ["corpus", "metric", "protocol", "alpha", "normalization"]
 # Those that identify a metric and a score that are compared.
-KEYS = ["model", "revision", *VARIANT, "tokens", "pooling", "task_type"]
+KEYS = ["model", "revision", *CURVE_KEYS, "tokens", "pooling", "task_type"]
 _POINT = ("model", "revision", "tokens", "layer", "depth")
-METRIC_COLUMNS = (*_POINT, *VARIANT, "value")
+METRIC_COLUMNS = (*_POINT, *CURVE_KEYS, "value")
 TASK = ["task_type", "task"]
 SCORE_COLUMNS = (*_POINT, *TASK, "subset", "pooling", "main_score")
 
@@ -335,7 +335,7 @@ class MetricCurves(NamedTuple):
     Attributes
     ----------
     variants : DataFrame
-        One row a metric: the columns of `VARIANT` (alpha NaN where it has no meaning).
+        One row a metric: the columns of `CURVE_KEYS` (alpha NaN where it has no meaning).
     values, stderr : array, shape (k, t, n)
         NaN where a metric has none: at some layers, or for a task without a corpus. For an
         ordinary corpus all tasks of a metric have the same curve.
@@ -371,11 +371,11 @@ def metric_curves(
     """
     require_columns(metrics, METRIC_COLUMNS, "metrics")
     rows = of_curves(of_blocks(metrics), scores)
-    require_once(rows, [*VARIANT, "layer"], "metric")
+    require_once(rows, [*CURVE_KEYS, "layer"], "metric")
     names = ["value", "stderr", "n"]
-    rows = rows.reindex(columns=[*VARIANT, "layer", *names])
+    rows = rows.reindex(columns=[*CURVE_KEYS, "layer", *names])
     rows = rows.assign(alpha=rows["alpha"].astype(float).fillna(NO_ALPHA))
-    wide = rows.pivot(index=VARIANT, columns="layer", values=names).astype(float)
+    wide = rows.pivot(index=CURVE_KEYS, columns="layer", values=names).astype(float)
     variants = wide.index.to_frame(index=False).replace({"alpha": {NO_ALPHA: np.nan}})
     wide = wide.reindex(columns=pd.MultiIndex.from_product([names, scores.layers]))
     # Shape (3, k, t, n): at first, each task has the curves of all.
@@ -393,7 +393,7 @@ def _with_own_texts(
     """Add the corpora that are a task's texts as one corpus with a curve per task."""
     rows, of_rows = [variants], [cells]
     of_tasks = variants[variants["corpus"].isin(list(task_of))]
-    for _, group in of_tasks.groupby([c for c in VARIANT if c != "corpus"], dropna=False):
+    for _, group in of_tasks.groupby([c for c in CURVE_KEYS if c != "corpus"], dropna=False):
         of_corpora = np.full((len(cells), 1, *cells.shape[2:]), np.nan)
         for index, corpus in zip(group.index, group["corpus"], strict=True):
             task = tasks.index(task_of[corpus])

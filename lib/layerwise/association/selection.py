@@ -105,7 +105,7 @@ def resampled_curves(
     Parameters
     ----------
     variants : DataFrame
-        One row per metric, with the columns of `layerwise.association.curves.VARIANT`.
+        One row per metric, with the columns of `layerwise.association.curves.CURVE_KEYS`.
     values, stderr : array, shape (k, L)
     prompts : DataFrame, optional
         Tidy table of prompts of this model, revision and token selection.
@@ -114,11 +114,11 @@ def resampled_curves(
     by_prompt: dict[Any, Floats] = {}
     if prompts is not None and len(prompts):
         raw = by_layer.of_blocks(prompts).assign(normalization="raw")
-        for variant, rows in raw.fillna({"alpha": by_layer.NO_ALPHA}).groupby(by_layer.VARIANT):
+        for variant, rows in raw.fillna({"alpha": by_layer.NO_ALPHA}).groupby(by_layer.CURVE_KEYS):
             curves = rows.pivot(index="prompt_id", columns="layer", values="value")
             by_prompt[variant] = curves.reindex(columns=layers).dropna().to_numpy(dtype=np.float64)
     samples = []
-    keys = variants[by_layer.VARIANT].fillna({"alpha": by_layer.NO_ALPHA})
+    keys = variants[by_layer.CURVE_KEYS].fillna({"alpha": by_layer.NO_ALPHA})
     for row, variant in enumerate(keys.itertuples(index=False, name=None)):
         of_prompts = by_prompt.get(variant, np.empty((0, len(layers))))
         if n := len(of_prompts):
@@ -156,9 +156,9 @@ def select_by_metrics(
     Returns
     -------
     DataFrame
-        `layerwise.association.curves.VARIANT`, direction (NaN for LOES and the consensus), layer,
-        and `unreliable`: why there are too few prompts, empty if there are enough. No layer is
-        selected by a metric that is near chance at every layer.
+        `layerwise.association.curves.CURVE_KEYS`, direction (NaN for LOES and the consensus),
+        layer, and `unreliable`: why there are too few prompts, empty if there are enough. No layer
+        is selected by a metric that is near chance at every layer.
     """
     variants = metrics.variants
     values = np.stack([by_layer.mean_curve(curves) for curves in metrics.values[:, tasks]])
@@ -267,7 +267,7 @@ def select_layers(
             rules = select_by_metrics(of_model, curves.layers, tasks, directions, of_prompts, seed)
             if nowhere := names - {*rules["metric"]}:
                 log.warning("%s, %s: too few values to select by %s", curves, group, nowhere)
-            rows += _against_scores(rules, curves, group, tasks, seed)
+            rows += _scored_rules(rules, curves, group, tasks, seed)
     if not rows:
         raise LayerwiseError(
             "No model has both scores and metrics with a direction, of the same revision and "
@@ -278,12 +278,14 @@ def select_layers(
     return pd.concat([table, *_rules_over_models(table, order or Order())], ignore_index=True)
 
 
-def _against_scores(
+def _scored_rules(
     rules: pd.DataFrame, curves: ScoreCurves, group: str, tasks: Tasks, seed: int
 ) -> Iterator[dict[Any, Any]]:
-    """One row per rule, those without metrics last: its score, its regrets, and its gain.
+    """One row per rule, those that select no layer first and those without metrics last: its
+    score, its regrets, and its gain.
 
-    A rule is one column of the candidates' scores for each task: a layer, or the output.
+    A rule is an array of shape (tasks,): a column of `values` for each task, a layer or the
+    output.
     """
     (layers, values), sources = curves.candidates(tasks), curves.sources[tasks]
     best, elsewhere = best_of(curves, group, tasks), best_elsewhere(values, sources)
@@ -302,22 +304,25 @@ def _against_scores(
     selects = rules["layer"].notna()
     for rule in rules[~selects].to_dict("records"):
         yield {**best, **rule}
-    columns = [(rule, column_of(rule["layer"])) for rule in rules[selects].to_dict("records")]
-    columns.append((_rule(MIDDLE, middle), column_of(middle)))
+    selections = [(rule, column_of(rule["layer"])) for rule in rules[selects].to_dict("records")]
+    selections.append((_rule(MIDDLE, middle), column_of(middle)))
     highest = np.full(len(values), values.mean(axis=0).argmax())
-    columns.append((_rule(ORACLE, best["best_layer"]), highest))
+    selections.append((_rule(ORACLE, best["best_layer"]), highest))
     if elsewhere is not None:
-        columns.append((_rule(OTHER_TASKS, np.nan), elsewhere))
+        selections.append((_rule(OTHER_TASKS, np.nan), elsewhere))
     if has_output:
         output = np.full(len(values), values.shape[1] - 1)
-        columns.append((_rule(OUTPUT, curves.last_layer), output))
-    for rule, at in columns:
-        selected, gain = at_columns(values, at), stats.mean_ci(at_columns(gains, at), sources)
+        selections.append((_rule(OUTPUT, curves.last_layer), output))
+    for rule, columns in selections:
+        selected = at_columns(values, columns)
+        gain = stats.mean_ci(at_columns(gains, columns), sources)
         if rule["metric"] in BY_SCORES and has_output:
             all_gains = stats.simultaneous_ci(gains, sources, seed=seed)
-            gain = gain._replace(low=all_gains.low[at].mean(), high=all_gains.high[at].mean())
-        low = np.mean([leads_over(column).low for column in at], axis=0)
-        high = np.mean([leads_over(column).high for column in at], axis=0)
+            low, high = (end[columns].mean() for end in (all_gains.low, all_gains.high))
+            gain = gain._replace(low=low, high=high)
+        # Of each candidate's lead over the rule; the regret is the largest of these leads.
+        low = np.mean([leads_over(column).low for column in columns], axis=0)
+        high = np.mean([leads_over(column).high for column in columns], axis=0)
         # No layer leads by more than the selected one lies below the highest possible score.
         room = 1 - stats.mean_ci(selected, sources).low
         yield {

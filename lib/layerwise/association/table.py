@@ -253,8 +253,8 @@ def _at_common_depths(
     variants = variants[variants["protocol"] != BASELINE]
     depths = np.linspace(0.0, 1.0, n_points)
     lacking: dict[object, None] = {}
-    for _, same in variants.groupby(by_layer.VARIANT, sort=False, dropna=False):
-        about = same.iloc[0][by_layer.VARIANT].to_dict()
+    for _, same in variants.groupby(by_layer.CURVE_KEYS, sort=False, dropna=False):
+        about = same.iloc[0][by_layer.CURVE_KEYS].to_dict()
         if len(same) < len(models):
             lacking[about["metric"]] = None
             continue

@@ -4,8 +4,10 @@ They are declared in ``kinds.yaml``, because every job reads the config and only
 matplotlib. `layerwise.figures.kinds` has the functions that draw them.
 
 A *role* is a way in which a figure shows the values of a dimension: ``row`` and ``column`` of
-panels, ``colour`` and ``dashes`` of lines. A study may give each role another dimension. A
-dimension without a role must have one value: a figure averages over tasks only.
+panels, ``colour`` and ``dashes`` of lines, which a study may give other dimensions if its kind
+``takes`` them. ``x`` and ``y`` are axes that the kind fixes; the dimension ``y`` is what is drawn,
+a score or a metric. A dimension without a role must have one value: a figure averages over tasks
+only.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ PARTS = {"representation": ("tokens", "pooling"), "task": ("task_type",), "corpu
 POOLED = ("task", "task_type")  # the mean over tasks is what "the score" means
 
 ROLES = ("row", "column", "colour", "dashes")
-TOGETHER = 7  # models that colours distinguish on one axis
+MOST_COLOURS = 7  # models that colours distinguish on one axis
 
 Table = Literal[
     "metrics",
@@ -83,9 +85,9 @@ class Kind:
     roles_of_checkpoints : mapping of role to dimensions, optional
         The roles if a model is shown at several checkpoints, if they differ. Without a role for
         `revision`, a study with several is refused unless it gives it one.
-    apart : mapping of role to dimensions, optional
-        The roles for more models than `TOGETHER`, or where the study gives the colours to another
-        dimension, if they differ.
+    roles_of_many_models : mapping of role to dimensions, optional
+        The roles, at one checkpoint a model, for more models than `MOST_COLOURS`, or where the
+        study gives the colours to another dimension, if they differ.
     revisions : ``last`` or ``all``
         The checkpoints of a study that names none.
     metrics : tuple of str or None
@@ -116,7 +118,7 @@ class Kind:
     roles: Roles = field(default_factory=dict)
     takes: tuple[str, ...] = ()
     roles_of_checkpoints: Roles | None = None
-    apart: Roles | None = None
+    roles_of_many_models: Roles | None = None
     revisions: Literal["last", "all"] = "last"
     metrics: tuple[str, ...] | None = ("prompt_entropy",)
     compares: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from layerwise.config.kinds import KINDS, NAMES, PARTS, ROLES, TOGETHER, Kind, placed
+from layerwise.config.kinds import KINDS, MOST_COLOURS, NAMES, PARTS, ROLES, Kind, placed
 from layerwise.config.settings import Measure, Over
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.section import Alpha, Name, Section, SomeOf
@@ -183,8 +183,8 @@ class Study(Section):
                     f"{', '.join(others)}.",
                     code="ambiguous",
                 )
-        elif kind.apart and (n_models > TOGETHER or "colour" in self.roles):
-            default = kind.apart
+        elif kind.roles_of_many_models and (n_models > MOST_COLOURS or "colour" in self.roles):
+            default = kind.roles_of_many_models
         rest = {
             role: tuple(d for d in dimensions if d not in assigned)
             for role, dimensions in default.items()

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from layerwise.association.curves import VARIANT, with_output
+from layerwise.association.curves import CURVE_KEYS, with_output
 from layerwise.association.scores import mean_scores
 from layerwise.association.table import ALL_MODELS
 from layerwise.figures import labels, theme
@@ -26,7 +26,7 @@ from layerwise.names import Order, in_order, step_of
 from layerwise.stats import FEWEST
 from layerwise.vocabulary import BLOCK, NORMALIZATIONS, PROTOCOLS, SUBLAYERS, TOKENS
 
-METRIC_KEYS = ("model", "revision", *VARIANT, "sublayer", "tokens", "file")
+METRIC_KEYS = ("model", "revision", *CURVE_KEYS, "sublayer", "tokens", "file")
 SCORE_KEYS = ("model", "revision", "tokens", "pooling", "scored", "of", "file")
 TASK = ["model", "revision", "task"]
 ALL_TASKS = "all"

@@ -12,8 +12,8 @@ from matplotlib.ticker import MaxNLocator
 from layerwise import stats
 from layerwise.association.curves import (
     BASELINE,
+    CURVE_KEYS,
     KEYS,
-    VARIANT,
     metric_curves,
     score_curves,
     usable,
@@ -99,8 +99,10 @@ def metric_vs_score(data: Data) -> pd.DataFrame:
             "tokens in common; name others under `models` or `revisions`.",
             code="too_few",
         )
-    y_of = metrics[[*VARIANT[1:], "y"]].drop_duplicates()
-    table = with_representation(pd.concat(frames, ignore_index=True)).merge(y_of, on=VARIANT[1:])
+    y_of = metrics[[*CURVE_KEYS[1:], "y"]].drop_duplicates()
+    table = with_representation(pd.concat(frames, ignore_index=True)).merge(
+        y_of, on=CURVE_KEYS[1:]
+    )
     without = set(shown["model"]) - set(table["model"])
     data.omit(sorted(without), "no metrics on the scored tokens")
     return data.tidy(_with_associations(table, data))
