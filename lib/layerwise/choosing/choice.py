@@ -152,19 +152,16 @@ def plot(choice: Choice, path: Path, model: str = "model") -> Figure:
         output = table["score"].iloc[-1]
         about: dict[str, Any] = {"model": model, "revision": "", "tokens": choice.tokens}
         about |= {"pooling": "mean", "task": choice.score, "task_type": "", "subset": "default"}
-        scores = table[["layer"]].assign(
-            **about,
-            depth=depth,
-            main_score=table["score"],
-            score_low=output + table["difference_low"],
-            score_high=output + table["difference_high"],
-        )
+        ends = 100 * (output + table["difference_low"]), 100 * (output + table["difference_high"])
+        about |= dict.fromkeys(("score_low", "score_high"), float("nan"))
+        scores = table[["layer"]].assign(**about, depth=depth, main_score=table["score"])
         study = Study(kind="score_by_depth", title=choice.advice.rstrip("."))
         figure = draw(study, {"scores": scores}).figure
         (ax,) = figure.axes
         ax.set_ylabel(
             f"{choice.score[0].upper()}{choice.score[1:]}\n(× 100; 95% CI against output)"
         )
+        ax.fill_between(depth, *ends, color=theme.PALETTE[0], alpha=0.15, linewidth=0)
         ax.axhline(100 * output, color=theme.GREY, lw=0.8, linestyle="dotted")
         ax.axvline(depth[choice.layer], color=theme.GREY, lw=0.8)
         figure.savefig(path, dpi=theme.DPI)
