@@ -24,7 +24,7 @@ from layerwise.association.selection import select_layers
 from layerwise.association.table import associate
 from layerwise.config.kinds import KINDS, Kind
 from layerwise.config.studies import Study
-from layerwise.figures import report
+from layerwise.figures import report, select
 from layerwise.figures.kinds import prompts
 from layerwise.figures.labels import MEASURES
 from layerwise.figures.panels import Look
@@ -585,3 +585,11 @@ def test_files_of_a_figure_are_written(tmp_path: Path) -> None:
     drawn.write(*paths, {"key": "k"})
     assert all(p.stat().st_size > 100 for p in paths)
     assert len(pd.read_csv(paths[2])) == len(drawn.table)
+
+
+def test_no_rows_have_no_best_ones() -> None:
+    # Of a table of strings alone pandas maps to strings.
+    table = pd.DataFrame({"metric": ["a"], "value": [1.0], "what": ["metric"]}).astype(
+        {"metric": "str", "what": "str"}
+    )
+    assert len(select.best_rows(table.iloc[:0].assign(y=""), {"a": 1})) == 0

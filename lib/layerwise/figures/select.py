@@ -369,7 +369,7 @@ def means(table: pd.DataFrame, by: Sequence[str]) -> list[pd.DataFrame]:
 def best_rows(table: pd.DataFrame, directions: Mapping[str, int]) -> pd.Series:
     """True at the one layer of each curve with the best score or at the metric's better end."""
     is_score = table["y"] == SCORE
-    values = table["value"] * table["metric"].map(dict(directions)).mask(is_score, 1)
+    values = table["value"] * table["metric"].map(dict(directions)).astype(float).mask(is_score, 1)
     curve = [table[d] for d in (*DIMENSIONS, *LABELS) if d in table]
     top = values.groupby(curve, dropna=False).transform("max")
     of_output = is_score & (table.get("output_score", values) > top)
