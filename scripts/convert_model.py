@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from layerwise.errors import LayerwiseError
+from layerwise.io.files import replacing_folder
 from layerwise.run import script
 
 if TYPE_CHECKING:
@@ -40,11 +41,13 @@ def main(arguments: script.Arguments) -> None:
     torch.set_num_threads(arguments.threads)
     source = script.entry_of(arguments.config, arguments.model, arguments.revision, True).source
     location, target = locate(source, arguments.revision), arguments.output
-    if source.gguf_file:
-        convert_gguf(location, target)
-    else:
-        convert_pickled(Path(location.name), source.pickled, target)
-    script.write_marker(target, arguments.key)
+    is_key = target.name == "layerwise.json"
+    with replacing_folder(target.parent if is_key else target) as folder:
+        if source.gguf_file:
+            convert_gguf(location, folder)
+        else:
+            convert_pickled(Path(location.name), source.pickled, folder)
+        script.write_marker(folder, arguments.key)
 
 
 def convert_gguf(location: Location, target: Path) -> None:
@@ -53,7 +56,7 @@ def convert_gguf(location: Location, target: Path) -> None:
     Parameters
     ----------
     location : a folder, or a name on the hub with its revision, with its ``gguf_file`` set
-    target : the folder to write; files of an earlier conversion are removed
+    target : the empty folder to write
 
     Raises
     ------
@@ -90,9 +93,6 @@ def convert_gguf(location: Location, target: Path) -> None:
     model.hf_quantizer = None
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
-    # A remaining file, such as a chat template, would be read with the new ones.
-    if target.is_dir():
-        shutil.rmtree(target)
     model.save_pretrained(target)
     tokenizer.save_pretrained(target)
 
@@ -106,7 +106,7 @@ def convert_pickled(folder: Path, settings: Pickled, target: Path) -> None:
         The model's folder, with ``config.json``.
     settings : Pickled
     target : Path
-        The folder to write; files of an earlier conversion are removed.
+        The empty folder to write.
 
     Raises
     ------
@@ -143,9 +143,6 @@ def convert_pickled(folder: Path, settings: Pickled, target: Path) -> None:
         )
     if settings.model_type is not None:
         config["model_type"] = settings.model_type
-    if target.is_dir():
-        shutil.rmtree(target)
-    target.mkdir(parents=True)
     # Tensors that share memory are written once each.
     tensors = {name: tensor.clone().contiguous() for name, tensor in state.items()}
     save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
@@ -176,5 +173,5 @@ def _save_tokenizer(vocabulary: Path, token: str, target: Path) -> None:
 
 
 if __name__ == "__main__":
-    output = "folder to write"
+    output = "folder to write, or its layerwise.json, which holds the key"
     script.run(main, script.parser(__doc__, "model", "revision", stage="converted", output=output))

@@ -17,10 +17,12 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 import yaml
 from conftest import ROOT
 from helpers.project import Project, assert_drawn_alike
 from helpers.refused import refused
+from safetensors.torch import load_file
 
 import layerwise as lw
 from layerwise.activations.store import Activations
@@ -403,9 +405,9 @@ def test_a_failed_job_leaves_the_finished_files(done: Project) -> None:
     files = [
         results / f"{name}.parquet" for name in ("metrics/first/main/mine", "scores/first/main")
     ]
-    files.append(results / "activations/first/main/mine.h5")
+    files += [results / "activations/first/main/mine.h5", results / "corpora/mine.parquet"]
     before = [file.read_bytes() for file in files]
-    scripts = ("extract_activations", "compute_metrics", "evaluate_model")
+    scripts = ("extract_activations", "compute_metrics", "evaluate_model", "make_corpus")
     for name in scripts:
         file = done.folder / "scripts" / f"{name}.py"
         file.write_text(
@@ -418,10 +420,47 @@ def test_a_failed_job_leaves_the_finished_files(done: Project) -> None:
     done.write()
     for wanted in ("activations/first/main/mine.h5", "scores/first/main.parquet"):
         assert "Error in rule" in done.snakemake(f"results/{wanted}", check=False)
+    done.config["corpora"]["mine"]["sample"]["n"] = 30
+    done.write()
+    assert "Error in rule" in done.snakemake("results/corpora/mine.parquet", check=False)
     assert [file.read_bytes() for file in files] == before
+    done.config["corpora"]["mine"]["sample"]["n"] = 40
     del done.config["models"]["first"]["max_length"], done.config["metrics"]["seed"]
     done.write()
     assert done.jobs() == {}, "the record of the failed job decides nothing"
+
+
+def test_a_failed_conversion_leaves_the_converted_model(tmp_path: Path) -> None:
+    project = Project(tmp_path / "project")
+    models = project.folder / "models"
+    weights = models / "llama/model.safetensors"
+    torch.save(load_file(weights), models / "llama/pytorch_model.bin")
+    weights.unlink()
+    source: dict[str, Any] = {"folder": "models/llama", "pickled": {}}
+    project.config["models"] = {"old": {"source": source}}
+    project.config["studies"] = {"depth": {"kind": "metrics_by_depth"}}
+    project.write()
+    wanted = "results/activations/old/main/mine.h5"
+    project.snakemake(wanted)
+    folder = project.folder / "results/converted/old/main"
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    assert {"layerwise.json", "model.safetensors", "tokenizer.json"} <= before.keys()
+    (models / "llama/other.bin").write_bytes(b"no pickle")
+    source["pickled"] = {"file": "other.bin"}
+    project.write()
+    assert "cannot be read as tensors" in project.snakemake(wanted, check=False)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    source["pickled"] = {}
+    project.write()
+    assert project.jobs(wanted) == {}, "the record of the failed job decides nothing"
+    # Another model takes the whole folder.
+    (folder / "of_an_earlier_release.json").write_text("{}")
+    (models / "llama/other.bin").write_bytes((models / "llama/pytorch_model.bin").read_bytes())
+    source["pickled"] = {"file": "other.bin"}
+    project.write()
+    project.snakemake(wanted)
+    assert {file.name for file in folder.iterdir()} == before.keys()
+    assert [path.name for path in folder.parent.iterdir()] == ["main"]
 
 
 CHANGES = {

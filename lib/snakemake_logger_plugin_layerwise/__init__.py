@@ -76,7 +76,7 @@ class LogHandler(LogHandlerBase):  # type: ignore[misc]
             job = self.running.pop(record.jobid)
             self._write(f"Failed: {job.name} (log: {', '.join(record.log)})")
         elif record.levelno >= logging.WARNING:
-            if not record.getMessage().startswith("RuleException"):
+            if not record.getMessage().startswith(("RuleException", "Cannot restore")):
                 self._write(self.plain.format(record))
         elif event is None:
             if not record.getMessage().startswith(NOTES):

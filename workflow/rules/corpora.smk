@@ -10,7 +10,7 @@ rule generate:
         model=writer_files,
         stale=rerun_if_stale("generate", "<results>/generated/{corpus}.parquet"),
     output:
-        "<results>/generated/{corpus}.parquet",
+        replaced("<results>/generated/{corpus}.parquet"),
     log:
         "<results>/logs/generate/{corpus}.log",
     wildcard_constraints:
@@ -38,7 +38,7 @@ rule corpus:
         made=lambda wildcards: PLAN.made_files(CONFIG.corpora[decode(wildcards.corpus)]),
         stale=rerun_if_stale("corpus", "<results>/corpora/{corpus}.parquet"),
     output:
-        "<results>/corpora/{corpus}.parquet",
+        replaced("<results>/corpora/{corpus}.parquet"),
     log:
         "<results>/logs/corpus/{corpus}.log",
     priority: 20
@@ -60,7 +60,7 @@ rule views:
         corpus="<results>/corpora/{corpus}.parquet",
         stale=rerun_if_stale("views", "<results>/corpora/{corpus}.views.parquet"),
     output:
-        "<results>/corpora/{corpus}.views.parquet",
+        replaced("<results>/corpora/{corpus}.views.parquet"),
     log:
         "<results>/logs/views/{corpus}.log",
     priority: 20

@@ -20,7 +20,12 @@ def model_files(wildcards):
 def files_of_model(model, revision):
     """The same by the config's names."""
     converted = model_folder(CONFIG, model, revision)
-    return [converted] if converted else sources_of_model(model, revision)
+    return [output_of(converted)] if converted else sources_of_model(model, revision)
+
+
+def output_of(folder):
+    """The output of a job that writes a folder: its file with the key; in a storage, all files."""
+    return folder if STORAGE.is_remote else f"{folder}/layerwise.json"
 
 
 def sources_of_model(model, revision):

@@ -1,4 +1,6 @@
-# Models that the workflow converts to safetensors.
+# Models that the workflow converts to safetensors. The folder stays until its job replaces it.
+
+CONVERTED = "<results>/converted/{model}/{revision}"
 
 
 rule convert:
@@ -6,11 +8,11 @@ rule convert:
         model=lambda wildcards: sources_of_model(**names(wildcards)),
         stale=rerun_if_stale(
             "converted",
-            "<results>/converted/{model}/{revision}",
-            within="layerwise.json",
+            output_of(CONVERTED),
+            within="layerwise.json" if STORAGE.is_remote else "",
         ),
     output:
-        directory("<results>/converted/{model}/{revision}"),
+        directory(CONVERTED) if STORAGE.is_remote else update(output_of(CONVERTED)),
     log:
         "<results>/logs/convert/{model}/{revision}.log",
     # The longest jobs wait for it.

@@ -15,8 +15,7 @@ from __future__ import annotations
 import copy
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.resources import files
@@ -32,7 +31,7 @@ from layerwise.activations.embedding import embed
 from layerwise.activations.representation import Representation
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.extras import require
-from layerwise.io.files import disk_fault, memory_fault
+from layerwise.io.files import disk_fault, memory_fault, replacing_folder
 from layerwise.models.architectures import dissect
 from layerwise.models.load import LoadedModel
 from layerwise.models.states import States
@@ -172,9 +171,10 @@ def export(
     wanted = _whole(loaded, recipe, texts)
     scale = np.linalg.norm(wanted, axis=1, keepdims=True)
     failures = []
-    with _beside(target) as work:
+    with replacing_folder(target) as folder:
         for n_blocks, state in _cuts(loaded, recipe):
-            folder = work / str(n_blocks)
+            shutil.rmtree(folder)
+            folder.mkdir()
             try:
                 parameters = _save(loaded, recipe, n_blocks, state, folder)
                 vectors = _encode(folder, loaded, texts)
@@ -199,9 +199,6 @@ def export(
                 code="unsupported",
             )
         (folder / "README.md").write_text(card_of(loaded, recipe, state, origin))
-        if target.is_dir():
-            target.rmdir()
-        shutil.move(folder, target)
     whole: int = loaded.model.num_parameters()  # type: ignore[operator]
     return Exported(target, parameters, whole, difference)
 
@@ -272,18 +269,6 @@ def check_target(target: Path) -> None:
             f"{target} is there and not an empty folder; name one that is not there.",
             code="exists",
         )
-
-
-@contextmanager
-def _beside(target: Path) -> Iterator[Path]:
-    """An empty folder next to `target`, always the same: what a killed export left is removed."""
-    work = target.absolute().with_name(f".{target.absolute().name}.partial")
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
-    try:
-        yield work
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def _whole(loaded: LoadedModel, recipe: Recipe, texts: Sequence[str]) -> Array:

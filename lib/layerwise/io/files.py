@@ -97,6 +97,26 @@ def replacing(target: Path) -> Iterator[Path]:
             partial.unlink()
 
 
+@contextmanager
+def replacing_folder(target: Path) -> Iterator[Path]:
+    """As `replacing`, of a folder: yield an empty one next to `target`, always the same.
+
+    What a killed process left is removed.
+    """
+    target = target.absolute()
+    beside = target.with_name(f".{target.name}.partial")
+    new = beside / "new"
+    shutil.rmtree(beside, ignore_errors=True)
+    new.mkdir(parents=True)
+    try:
+        yield new
+        if target.is_dir():
+            target.replace(beside / "old")
+        new.replace(target)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
 def write_text(target: Path, text: str) -> None:
     """Write a text in UTF-8, whole or not at all."""
     with replacing(target) as partial:
