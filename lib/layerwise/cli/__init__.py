@@ -77,12 +77,7 @@ def _opened(
 
     torch.set_num_threads(threads)
     return open_model(
-        model,
-        name=model,
-        max_length=max_length,
-        revision=revision,
-        device=device,
-        dtype=dtype,
+        model, name=model, max_length=max_length, revision=revision, device=device, dtype=dtype
     )
 
 

@@ -228,11 +228,6 @@ class HubAdapter(Section):
     revision: str = Field("main", min_length=1)
     """Branch, tag or commit."""
 
-    @property
-    def place(self) -> str:
-        """Name and revision, for records."""
-        return f"{self.hub}@{self.revision}"
-
 
 class FolderAdapter(Section):
     """An adapter in a local folder."""

@@ -108,7 +108,7 @@ def fetch_task(name: str, entry: Task) -> dict[str, Any]:
 def fetch_model(model: Model, revision: str) -> dict[str, Any]:
     """Fetch a model at a revision, with its adapters, and return their commits."""
     adapters = {
-        adapter.place: _snapshot(adapter.hub, adapter.revision, ADAPTER_FILES)
+        place_of(adapter): _snapshot(adapter.hub, adapter.revision, ADAPTER_FILES)
         for adapter in model.adapters
         if isinstance(adapter, HubAdapter)
     }

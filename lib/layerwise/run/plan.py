@@ -285,11 +285,12 @@ class Plan:
         adapters = []
         for adapter in self.config.models[model].adapters:
             if isinstance(adapter, HubAdapter):
-                if adapter.place not in commits and self.resolve is not None:
+                place = place_of(adapter)
+                if place not in commits and self.resolve is not None:
                     at = self.resolve("model", adapter.hub, adapter.revision)
-                    commits |= {adapter.place: at} if at else {}
+                    commits |= {place: at} if at else {}
                     self.resolved[path]["adapters"] = commits
-                revision_read = commits.get(adapter.place, adapter.revision)
+                revision_read = commits.get(place, adapter.revision)
                 adapter = adapter.model_copy(update={"revision": revision_read})
             adapters.append(adapter)
         return tuple(adapters)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import yaml
 
 from layerwise.errors import LayerwiseError
@@ -56,16 +56,12 @@ def publish(results: Path, out: Path, licence: str) -> list[str]:
             f"{results} has no config.json or no explore.html; finish the run first.",
             code="missing_file",
         )
-    frames: dict[str, pd.DataFrame] = {}
-    versions: set[str] = set()
-    for name in TABLES:
-        paths = run._paths(name)
-        if paths:
-            frames[name] = tables.read(paths, name)
-            versions |= {tables.facts(path)["versions"] for path in paths}
+    paths = {name: each for name in TABLES if (each := run._paths(name))}
+    frames = {name: tables.read(each, name) for name, each in paths.items()}
+    every = [*chain.from_iterable(paths.values())]
     if not frames:
         raise LayerwiseError(f"{results} has no tables; finish the run first.", code="too_few")
-    if problem := run.outdated(path for name in frames for path in run._paths(name)):
+    if problem := run.outdated(every):
         raise LayerwiseError(problem, code="mismatch")
     out.mkdir(parents=True, exist_ok=True)
     for name, table in frames.items():
@@ -76,7 +72,8 @@ def publish(results: Path, out: Path, licence: str) -> list[str]:
         "tags": ["layerwise", "interpretability"],
         "configs": [{"config_name": name, "data_files": f"{name}.parquet"} for name in frames],
     }
-    made_with = [json.loads(one) for one in sorted(versions)]
+    versions = sorted({tables.facts(path)["versions"] for path in every})
+    made_with = [json.loads(one) for one in versions]
     config = run.plan.config.model_dump(mode="json", exclude_defaults=True)
     template = files("layerwise.data").joinpath("card.md").read_text(encoding="utf-8")
     card = template.format(

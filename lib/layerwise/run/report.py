@@ -169,12 +169,7 @@ def _tasks(plan: Plan) -> pd.DataFrame:
     scores = pd.concat([tables.read(Path(path), "scores") for path in plan.score_files])
     found = scores[["task", "task_type"]].drop_duplicates()
     found = with_text_sources(found, plan.config.association.text_sources)
-    names = {
-        "task": "Task",
-        "task_type": "Type",
-        TEXT_SOURCE: CLUSTER,
-    }
-    return found.rename(columns=names)
+    return found.rename(columns={"task": "Task", "task_type": "Type", TEXT_SOURCE: CLUSTER})
 
 
 def _shared_texts(plan: Plan, tasks: pd.DataFrame) -> str:

@@ -92,7 +92,7 @@ class Requests:
 
     def weights_gb(self, model: str) -> float:
         """Gigabytes of a model's weights in memory."""
-        return self.parameters(model) * BYTES[self._dtype(model)] / 1e9
+        return self.parameters(model) * BYTES[self.config.extraction(model).dtype] / 1e9
 
     def memory_mb(self, model: str, attempt: int = 1) -> int:
         """Megabytes of memory of a job that loads a model; grows with each attempt."""
@@ -241,9 +241,6 @@ class Requests:
         }
         return [f"{name} ({m / 60:.0f} hours)" for name, m in minutes.items() if m > LONGEST]
 
-    def _dtype(self, model: str) -> str:
-        return self.config.models[model].dtype or self.config.extract.dtype
-
     def _passed(self, model: str, corpus: str) -> float:
         return REDUCING * self.corpus_tokens(model, corpus)
 
@@ -271,7 +268,7 @@ class Requests:
         return START_MINUTES + math.ceil(loading + self._pass_minutes(model, tokens))
 
     def _pass_minutes(self, model: str, tokens: float) -> float:
-        speed = FLOPS["cpu" if not self.gpus(model) else self._dtype(model)]
+        speed = FLOPS["cpu" if not self.gpus(model) else self.config.extraction(model).dtype]
         return 2 * self.parameters(model) * tokens / speed / 60
 
     @cache

@@ -357,11 +357,9 @@ def facts_of(path: Path) -> dict[str, Any]:
 
             with Image.open(path) as image:
                 return dict(getattr(image, "text", {}))
-        import h5py
-
         from layerwise.io import hdf5
 
-        with h5py.File(path, **hdf5.UNLOCKED) as file:
+        with hdf5.opened(path) as file:
             return dict(hdf5.attributes(file))
     return {}
 
