@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import datasets
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,8 +16,10 @@ from helpers.articles import wikipedia
 from helpers.refused import refused
 from sklearn.cluster import MiniBatchKMeans
 
+from layerwise.config.corpora import HubData
 from layerwise.config.models import FolderSource, Model
 from layerwise.config.settings import ScoringSettings
+from layerwise.corpora.sources import load_hub
 from layerwise.errors import Code
 from layerwise.io.files import folder_sha256
 from layerwise.tasks import catalog, results
@@ -30,6 +33,22 @@ def test_english_subsets_and_the_test_split() -> None:
     task = catalog.get_task("STS17")
     assert task.hf_subsets == ["en-en"] and task.eval_splits == ["test"]
     assert len(catalog.PAPER) == len(set(catalog.PAPER)) == 32
+
+
+@pytest.mark.parametrize("name", ["STSBenchmark", "Banking77Classification", "SciDocsRR"])
+def test_data_that_were_never_fetched_are_one_sentence(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path))
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    with refused("missing_file") as caught:
+        catalog.load(catalog.get_task(name))
+    said = str(caught.value)
+    assert said.startswith(f"The data of {name} from mteb/") and "\n" not in said
+    assert "run `layerwise fetch` with this config" in said
+    with refused("missing_file") as caught:
+        load_hub(HubData(hub="owner/never-fetched"))
+    assert "layerwise fetch" in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,8 @@ def failure(task: Any, problem: str, error: Exception, code: Code) -> LayerwiseE
     remedy = (
         "the folder must hold the files of the task's data set on the hub, with their columns."
         if Path(path).is_dir()
-        else "let this machine reach the hub, or give a local copy under tasks.….folder."
+        else "run `layerwise fetch` with this config on a machine that reaches the hub, or give a "
+        "local copy under tasks.….folder."
     )
     if gap := first_gap(getattr(task, "dataset", None)):
         remedy = f"{gap} has no value: fill it or leave the row out."
