@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pandas as pd
 import pytest
@@ -91,6 +92,40 @@ def test_parquet_says_what_its_columns_are(
     assert f"150 of 150 labelled rows, {kind}: {said}" in data.described(n)
     in_memory = labels_of(texts, frame["label"])
     assert in_memory.kind == kind and in_memory.labels.tolist() == data.labels.tolist()
+
+
+def test_class_labels_of_datasets_are_classes_by_their_names(tmp_path: Path) -> None:
+    path, texts = tmp_path / "l.parquet", [f"text {k}" for k in ROWS]
+    names = [f"{k} stars" for k in range(75)]
+    feature = datasets.ClassLabel(names=names)
+    features = datasets.Features({"text": datasets.Value("string"), "label": feature})
+    columns = {"text": texts, "label": ROWS % 75}
+    data = datasets.Dataset.from_dict(columns, features)
+    data.to_parquet(path)
+    assert inputs.task_of(path).kind == "classification"
+    # A class has too few rows; so few show that they are not told apart by their counts.
+    with refused("too_few") as caught:
+        inputs.read_labels(inputs.task_of(path), 1000)
+    assert "75 of 75 classes" in str(caught.value) and "'0 stars'" in str(caught.value)
+    data = datasets.Dataset.from_dict(columns | {"label": ROWS % 3}, features)
+    data.to_parquet(path)
+    read, n = inputs.read_labels(inputs.task_of(path), 1000)
+    said = "150 of 150 labelled rows, classification: 3 classes ('0 stars': 50, '1 stars': 50"
+    assert said in read.described(n)
+    for column in (data["label"], data.with_format("numpy")["label"]):
+        in_memory = labels_of(texts, column)
+        assert (in_memory.kind, in_memory.names) == (read.kind, read.names)
+        assert in_memory.labels.tolist() == read.labels.tolist()
+    # Their numbers are a scale if someone says so, and -1 is no class.
+    scale, n = inputs.read_labels(inputs.task_of(path, kind="regression"), 1000)
+    assert "regression: numbers from 0 to 2" in scale.described(n)
+    assert labels_of(texts, data["label"], "regression").labels.tolist() == scale.labels.tolist()
+    datasets.Dataset.from_dict(columns | {"label": [*ROWS[:149] % 3, -1]}, features).to_parquet(
+        path
+    )
+    with refused("missing") as caught:
+        inputs.read_labels(inputs.task_of(path), 1000)
+    assert "row 150" in str(caught.value)
 
 
 @pytest.mark.parametrize(

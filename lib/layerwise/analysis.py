@@ -193,14 +193,16 @@ def labels_of(prompts: Sequence[Any], labels: Sequence[Any], kind: str | None = 
     kind : {'classification', 'regression'}, optional
         By default as `layerwise.tasks.labels.kind_of_labels`.
     """
+    from layerwise.corpora.sources import with_class_names
     from layerwise.tasks import probes
     from layerwise.tasks.labelled import Labels
     from layerwise.tasks.labels import KINDS, kind_of_labels
 
     if kind is not None:
         check_name("kind", kind, KINDS)
-    kind = kind or kind_of_labels(labels)
-    labels = list(labels)
+    named = with_class_names(labels, getattr(labels, "features", None))
+    kind = kind or kind_of_labels(named)
+    labels, named = list(labels), list(named)
     if len(labels) != len(prompts):
         raise LayerwiseError(
             f"There are {len(labels)} labels for {len(prompts)} texts; give each text one.",
@@ -210,7 +212,7 @@ def labels_of(prompts: Sequence[Any], labels: Sequence[Any], kind: str | None = 
     if kind == "regression":
         values = probes.numbers(labels)
     else:
-        values, names = probes.named_classes(labels)
+        values, names = probes.named_classes(named)
     groups = [getattr(prompt, "sha256", prompt) for prompt in prompts]
     return Labels(kind, [list(prompts)], values, groups, names=names)
 

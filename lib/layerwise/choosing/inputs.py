@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from layerwise.analysis import labels_of, prompts_of, refuse_column
 from layerwise.config.tasks import TAGGED, LabelledEntry
 from layerwise.corpora.media_sources import in_folder
-from layerwise.corpora.sources import read_rows
+from layerwise.corpora.sources import label_column, read_rows
 from layerwise.errors import LayerwiseError, check_name, closest, listed
 from layerwise.section import parse
 from layerwise.tasks import labelled, probes
@@ -118,11 +117,7 @@ def task_of(
     if only or kind:
         return task
     in_text = path.suffix.lower() in (".csv", ".tsv")  # Their numbers are texts.
-    kind = kind_of_labels(frame[task.label_column], in_text=in_text)
-    if path.suffix.lower() == ".parquet":
-        columns = (pq.read_schema(path).pandas_metadata or {}).get("columns", ())
-        types = {column["name"]: column["pandas_type"] for column in columns}
-        kind = KINDS[0] if types.get(task.label_column) == "categorical" else kind
+    kind = kind_of_labels(label_column(path, frame, task.label_column), in_text=in_text)
     return task.model_copy(update={"kind": kind})
 
 

@@ -25,7 +25,7 @@ from layerwise.corpora.audio import Recording
 from layerwise.corpora.images import Picture, png
 from layerwise.corpora.media import Medium, UnreadableError, read_file
 from layerwise.corpora.select import in_sample_order, log_counts
-from layerwise.corpora.sources import load_hub, read_rows
+from layerwise.corpora.sources import label_column, load_hub, read_rows, with_class_names
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.io.files import is_folder
 from layerwise.progress import Progress
@@ -207,7 +207,8 @@ def _labelled(path: Path, files: Sequence[str]) -> tuple[list[str], list[str | N
         check_name(f"column of {path}", name, rows)
     for line, name in rows["file"].items():
         check_name(f"{path}, {rows.index.name} {line}: file", name, files)
-    return rows["file"].to_list(), [None if v is None else str(v) for v in rows["label"]]
+    labels = label_column(path, rows, "label")
+    return rows["file"].to_list(), [None if pd.isna(v) else str(v) for v in labels]
 
 
 def _of_hub(source: HubMedia, kind: type[Medium]) -> Media:
@@ -224,10 +225,8 @@ def _of_hub(source: HubMedia, kind: type[Medium]) -> Media:
         )
     labels: list[str | None] = [None] * len(data)
     if source.label is not None:
-        classes = data.features[source.label]
-        of_class = classes.int2str if isinstance(classes, datasets.ClassLabel) else str
-        # Test sets without labels have -1.
-        labels = [None if v is None or v == -1 else of_class(v) for v in data[source.label]]
+        named = with_class_names(data[source.label], data.features[source.label])
+        labels = [None if label in (None, -1) else str(label) for label in named]
     # Encoded bytes, since decoding is done in one place.
     data = data.select_columns([source.column])
     data = data.cast_column(source.column, feature(decode=False))

@@ -158,6 +158,35 @@ def read_rows(path: Path) -> pd.DataFrame:
     return frame
 
 
+def label_column(path: Path, rows: pd.DataFrame, name: str) -> pd.Series:
+    """A column of a file's rows; of Parquet as categories, or names of classes, if it says so."""
+    values = rows[name]
+    if path.suffix.lower() != ".parquet":
+        return values
+    schema = pq.read_schema(path)
+    of_pandas = (schema.pandas_metadata or {}).get("columns", ())
+    if {"categorical"} == {c["pandas_type"] for c in of_pandas if c["name"] == name}:
+        return values.astype("category")
+    if b"huggingface" in (schema.metadata or {}):
+        import datasets
+
+        values = with_class_names(values, datasets.Features.from_arrow_schema(schema)[name])
+    return values
+
+
+def with_class_names(values: Any, feature: Any) -> Any:
+    """The values of a column, as names where its feature is a `datasets.ClassLabel`.
+
+    -1 is no class: test sets without labels have it.
+    """
+    import datasets
+
+    if not isinstance(feature, datasets.ClassLabel):
+        return values
+    numbers = values if isinstance(values, pd.Series) else pd.Series(list(values), dtype=object)
+    return numbers.map(lambda n: None if n in (None, -1) else feature.int2str(int(n)))
+
+
 def _lines(path: Path) -> list[str]:
     with path.open(encoding="utf-8-sig") as file:
         return [line.removesuffix("\n") for line in file]
@@ -222,7 +251,7 @@ def load_hub(source: HubData) -> tuple[Any, dict[str, str]]:
     except Exception as error:  # the libraries raise many kinds of errors
         raise LayerwiseError(
             f"Could not load the {what}, split {source.split!r} ({first_line(error)}); check "
-            "name, split and revision, and the network or the cache.",
+            "name, split and revision, or run `layerwise fetch` where the hub can be reached.",
             code="missing_file",
         ) from error
     facts = {"fingerprint": str(data._fingerprint)}

@@ -31,7 +31,7 @@ from layerwise.activations.embedding import Word, words_of
 from layerwise.config.settings import ScoringSettings
 from layerwise.config.tasks import LabelledEntry, task_type
 from layerwise.corpora.prompts import media_of, read_corpus
-from layerwise.corpora.sources import read_rows
+from layerwise.corpora.sources import label_column, read_rows
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.tasks import measures, probes
 from layerwise.tasks.labels import class_names, describe_labels, is_missing, read_tagged
@@ -246,12 +246,11 @@ def _read_texts(task: LabelledEntry, path: Path) -> Labels:
                     "or leave it out.",
                     code="missing",
                 )
-    values = frame[task.label_column]
     classes: tuple[str, ...] = ()
     if task.kind == "classification":
-        labels, classes = probes.named_classes(values)
+        labels, classes = probes.named_classes(label_column(path, frame, task.label_column))
     else:
-        labels = probes.numbers(values)
+        labels = probes.numbers(frame[task.label_column])
     group = frame[task.group].tolist() if task.group else []
     for where, value in zip(places, group, strict=False):
         if is_missing(value):
