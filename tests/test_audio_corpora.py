@@ -139,12 +139,15 @@ def test_a_folder_with_labels(folder: Path, tmp_path: Path) -> None:
     assert lengths["hum/0.wav"] == len(tiny_audio.samples(1)[0])
     table = tmp_path / "labels.csv"
     table.write_text("file,label\nhum/0.wav,a\ntone/1.wav,b\nhum/2.wav,\n")
-    found = corpus(tmp_path, {"folder": str(folder), "labels": str(table)})
-    assert dict(zip(found["prompt_id"], found["label"].fillna(""), strict=True)) == {
-        "hum/0.wav": "a",
-        "tone/1.wav": "b",
-        "hum/2.wav": "",
-    }
+    names = {"hum/0.wav": "a", "tone/1.wav": "b", "hum/2.wav": ""}
+    # The same table as `datasets` writes it: numbers of named classes, -1 for none.
+    classes = datasets.ClassLabel(names=["a", "b"])
+    features = datasets.Features({"file": datasets.Value("string"), "label": classes})
+    numbers = {"file": [*names], "label": [0, 1, -1]}
+    datasets.Dataset.from_dict(numbers, features).to_parquet(tmp_path / "labels.parquet")
+    for labels in (table, tmp_path / "labels.parquet"):
+        found = corpus(tmp_path, {"folder": str(folder), "labels": str(labels)})
+        assert dict(zip(found["prompt_id"], found["label"].fillna(""), strict=True)) == names
     table.write_text("file,label\nhum/9.wav,a\n")
     with refused("unknown_name"):
         corpus(tmp_path, {"folder": str(folder), "labels": str(table)})

@@ -112,7 +112,8 @@ def test_class_labels_of_datasets_are_classes_by_their_names(tmp_path: Path) -> 
     read, n = inputs.read_labels(inputs.task_of(path), 1000)
     said = "150 of 150 labelled rows, classification: 3 classes ('0 stars': 50, '1 stars': 50"
     assert said in read.described(n)
-    for column in (data["label"], data.with_format("numpy")["label"]):
+    forms = data, data.with_format("numpy"), data.to_iterable_dataset()
+    for column in (form["label"] for form in forms):
         in_memory = labels_of(texts, column)
         assert (in_memory.kind, in_memory.names) == (read.kind, read.names)
         assert in_memory.labels.tolist() == read.labels.tolist()

@@ -200,7 +200,9 @@ def labels_of(prompts: Sequence[Any], labels: Sequence[Any], kind: str | None = 
 
     if kind is not None:
         check_name("kind", kind, KINDS)
-    named = with_class_names(labels, getattr(labels, "features", None))
+    # A column of `datasets` knows the data that it is of.
+    features = getattr(getattr(labels, "source", None), "features", None) or {}
+    named = with_class_names(labels, features.get(getattr(labels, "column_name", "")))
     kind = kind or kind_of_labels(named)
     labels, named = list(labels), list(named)
     if len(labels) != len(prompts):
