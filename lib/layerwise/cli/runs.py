@@ -351,9 +351,7 @@ def new(
                 "--text and --label name columns of --labels, or of a table of --texts; give one.",
                 code="conflict",
             )
-        rows = None
-        if labels is not None:
-            rows = task_of(labels.absolute(), text or (), label)
+        rows = task_of(labels.absolute(), text or (), label) if labels else None
         column = text[0] if text and has_columns else None
         document = starter.small(names, texts, task or (), rows, column)
     path = starter.write(folder, document)

@@ -201,7 +201,7 @@ class Keys:
         commits = [getattr(a, "revision", None) for a, configured in fetched if a != configured]
         return digest(
             "model",
-            self._described(model),
+            settings(entry, *OVERRIDES, "source", "adapters"),
             revision,
             self._identity(entry, revision),
             *self._commit(model, revision),
@@ -212,10 +212,6 @@ class Keys:
         """The commit of a revision of the hub, once `layerwise fetch` has recorded it."""
         commit = self.plan.commit("models", model, revision)
         return [commit] if commit and commit != revision else []
-
-    @cache
-    def _described(self, model: str) -> dict[str, Any]:
-        return settings(self.config.models[model], *OVERRIDES, "source", "adapters")
 
     # Values
 

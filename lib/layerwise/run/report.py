@@ -155,11 +155,9 @@ def _source(plan: Plan, model: str) -> str:
 
 def _corpora(plan: Plan) -> pd.DataFrame:
     """Each corpus that is read, with its number of prompts."""
-    rows = []
-    for corpus in plan.corpora_read:
-        facts = tables.facts(Path(plan.path("texts", corpus=corpus)))
-        rows.append({"Corpus": corpus, "Prompts": facts.get("n", "")})
-    return pd.DataFrame(rows)
+    texts = {corpus: Path(plan.path("texts", corpus=corpus)) for corpus in plan.corpora_read}
+    rows = [(corpus, tables.facts(path).get("n", "")) for corpus, path in texts.items()]
+    return pd.DataFrame(rows, columns=["Corpus", "Prompts"])
 
 
 def _tasks(plan: Plan) -> pd.DataFrame:
