@@ -12,7 +12,6 @@ def main(arguments: script.Arguments) -> None:
     """Read, gather, write."""
     from layerwise.explore import gather
     from layerwise.explore.page import render
-    from layerwise.names import Order
     from layerwise.run.results import Results
 
     config, results = arguments.config, Results.of(arguments.plan)
@@ -23,7 +22,8 @@ def main(arguments: script.Arguments) -> None:
         }
         for published, named in arguments.plan.explored.items()
     }
-    explored = gather(sources, Order.of(config), arguments.output, config.association.directions)
+    directions = config.association.directions
+    explored = gather(sources, results.order(), arguments.output, directions)
     with replacing(arguments.output) as partial:
         page = render(explored, "What each layer represents", key=arguments.key)
         partial.write_text(page, encoding="utf-8")

@@ -18,7 +18,8 @@ def main(arguments: script.Arguments) -> None:
     mpl.use("Agg")
     study, results = arguments.plan.studies[arguments.study], Results.of(arguments.plan)
     tables = {table: results.of_study(study, table) for table in study.needs}
-    drawn = draw(study.study, tables, config=arguments.config)
+    order = results.order() if "selections" in tables else None
+    drawn = draw(study.study, tables, order, config=arguments.config)
     files = (arguments.png, arguments.pdf, arguments.table, arguments.caption)
     drawn.write(*files, {"key": arguments.key, "versions": json.dumps(versions())})
 

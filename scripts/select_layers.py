@@ -27,7 +27,7 @@ def main(arguments: script.Arguments) -> None:
         seed=settings.seed,
     )
     tables.write_csv(arguments.summary, summarize(selections, order), arguments.key)
-    tables.write(arguments.output, selections, key=arguments.key)
+    tables.write(arguments.output, selections, key=arguments.key, copies=order.copies)
 
 
 if __name__ == "__main__":

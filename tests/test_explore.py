@@ -259,6 +259,17 @@ return { hidden: document.getElementById("lead").hidden, bands: [bands("score"),
 
 
 @NEEDS_CHROMIUM
+def test_a_model_of_the_weights_of_another_is_not_counted(tmp_path: Path) -> None:
+    tables = [(metrics_of(m, "main"), tmp_path / m) for m in ("a", "b", "c")]
+    order, page = Order(("a", "b", "c"), copies={"c": "a"}), tmp_path / "p.html"
+    explored = gather({"": {"metrics": tables}}, order, page)
+    page.write_text(render(explored, "A run"), encoding="utf-8")
+    about = asked(page, tmp_path, 'return document.getElementById("about").textContent;')
+    assert about.startswith("2 models, 3 checkpoints, ")
+    assert "c has the weights of a and is not counted." in about
+
+
+@NEEDS_CHROMIUM
 def test_the_first_token_selects_no_layer(tmp_path: Path) -> None:
     """As in the figures: the layer must be the same without the first token."""
     falls = np.array([3.0, 2.0, 1.0, 2.5, 2.0, 2.5, 3.0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -548,6 +549,23 @@ def test_an_unreliable_selection_is_marked() -> None:
     assert "unreliable metric" in legend
     names = [t.get_text() for t in drawn.figure.axes[0].get_yticklabels()]
     assert names[-1] == "InfoNCE loss", "unreliable metrics come last"
+
+
+def test_models_of_equal_weights_count_once_in_means() -> None:
+    found = selections()
+    first = found["model"].iloc[0]
+    found = found.assign(regret=np.where(found["model"] == first, 0.2, 0.1))
+    study = Study(kind="layer_selection")
+    alone = draw(study, {"selections": found}, ORDER).figure
+    copy = found[found["model"] == first].assign(model="copy")
+    order = replace(ORDER, copies={"copy": first})
+    both = draw(study, {"selections": pd.concat([found, copy])}, order).figure
+    bars = [
+        [x for line in figure.axes[0].lines if line.get_marker() == "|" for x in line.get_xdata()]
+        for figure in (alone, both)
+    ]
+    assert bars[1] == pytest.approx(bars[0])
+    assert any(10 < x < 20 for x in bars[0])
 
 
 def test_each_measure_of_association_has_a_panel_with_its_null() -> None:

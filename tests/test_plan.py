@@ -145,7 +145,7 @@ def test_metrics_and_scores_of_other_weights_are_not_joined_and_copies_count_onc
     for model, weights in (("m", "1"), ("same", "1"), ("n", "2")):
         run.read([write("scores", model, weights)], "scores")
         run.read([write("metrics", model, weights, corpus="c")], "metrics")
-    assert run.order().copies == {"same"}
+    assert run.order().copies == {"same": "m"}
     assert caplog.messages == ["same has the weights of m; they count as one"]
     models = pd.DataFrame({"model": ["m", "same", "n"], "revision": "main"})
     assert run.order().only_last(models)["model"].tolist() == ["m", "n"]

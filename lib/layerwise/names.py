@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
@@ -115,13 +115,13 @@ class Order:
     revisions : mapping of model to sequence of str
         Each model's checkpoints, first to last. Those of other models, as in tables read by hand
         without a config, are ordered by the step in their names (`order_key`).
-    copies : collection of str
-        Models with the weights of an earlier one. They do not count as further models.
+    copies : mapping of model to model
+        Models with the weights of an earlier one, which do not count as further models.
     """
 
     models: Sequence[str] = ()
     revisions: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    copies: Collection[str] = ()
+    copies: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: Any) -> Order:
@@ -162,7 +162,7 @@ class Order:
 
     def only_last(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The rows of each model's last checkpoint in the frame, without copies."""
-        frame = frame[~frame["model"].isin(self.copies)]
+        frame = frame[~frame["model"].isin([*self.copies])]
         groups = frame.groupby("model")["revision"]
         last = {str(m): self.checkpoints(str(m), r)[-1] for m, r in groups}
         return frame[frame["revision"] == frame["model"].map(last)]

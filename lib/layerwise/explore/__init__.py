@@ -63,8 +63,9 @@ class Explored:
     associations, choices : DataFrame
         With the file of each row.
     models : list of dict
-        Of each model: name, colour, marker, its last layer, checkpoints first to last, and which
-        of them it is at for each stop of the timeline (-1: not yet there).
+        Of each model: name, colour, marker, its last layer, checkpoints first to last, which of
+        them it is at for each stop of the timeline (-1: not yet there), and the model that it is a
+        copy of.
     timeline : list of str
         The stops of the slider.
     words : mapping
@@ -211,6 +212,7 @@ def _models(
             "last": int(both.loc[both["model"] == n, "last"].max()),
             "revisions": revisions[n],
             "at": [_reached(steps[n], stop) for stop in stops] or [0],
+            "copy": order.copies.get(n, ""),
         }
         for n in names
     ]

@@ -745,8 +745,9 @@ function setUp() {
   document.title = data.title;
   $("title").textContent = data.title;
   const checkpoints = data.models.reduce((n, m) => n + m.revisions.length, 0);
-  $("about").textContent = `${data.models.length} model${data.models.length === 1 ? "" : "s"}, ${checkpoints} checkpoint${checkpoints === 1 ? "" : "s"}, ` +
-    `${Object.keys(variants).length} metrics, ${scored.filter((s) => s.startsWith("task\n")).length} tasks. ` +
+  const n = data.models.filter((m) => !m.copy).length, copies = data.models.filter((m) => m.copy).map((m) => `${m.name} has the weights of ${m.copy} and is not counted. `);
+  $("about").textContent = `${n} model${n === 1 ? "" : "s"}, ${checkpoints} checkpoint${checkpoints === 1 ? "" : "s"}, ` +
+    `${Object.keys(variants).length} metrics, ${scored.filter((s) => s.startsWith("task\n")).length} tasks. ${copies.join("")}` +
     "Point at a curve, or go along it with the arrow keys, for values, intervals and the file behind them; the CSV has seven digits, the files hold all.";
   for (const model of data.models) check($("models"), "models", model.name, swatch(colourOf(model), "", model.marker), model.name);
   for (const tokens of tokensThere) check($("tokens"), "tokens", tokens, swatch("var(--soft)", DASHES[tokens] ?? ""), words.tokens[tokens] ?? tokens);

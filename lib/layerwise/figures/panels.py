@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from textwrap import fill
 from typing import Any
@@ -52,12 +52,15 @@ class Look:
         True if the colours are steps of one quantity.
     ax : Axes, optional
         Axes to draw a single panel on, in place of a new figure.
+    copies : collection of str
+        Models with the weights of another, which do not count in means over models.
     """
 
     roles: Mapping[str, Sequence[str]]
     models: Sequence[str]
     ordered: bool = False
     ax: Axes | None = None
+    copies: Collection[str] = ()
 
     def only(self, ordered: bool = False, **roles: Sequence[str]) -> Look:
         """The same look with these roles."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -129,12 +129,12 @@ def draw(
     order = order or Order()
     there = {str(m) for t in read.values() if "model" in t for m in t["model"].unique()}
     models = [*order.models, *in_order(there - {*order.models, ALL_MODELS}, ())]
-    data = Data(study, read, Order(models, order.revisions), better, own_texts)
+    data = Data(study, read, replace(order, models=models), better, own_texts)
     make_table, plot = drawing(study.kind)
     table = make_table(data)
     title = title_of(study)
     with theme.theme():
-        figure = plot(table, Look(data.roles(table), models, study.ordered, ax))
+        figure = plot(table, Look(data.roles(table), models, study.ordered, ax, order.copies))
         if ax is None:
             figure.suptitle(title, x=0.01, ha="left")
             plt.close(figure)  # out of pyplot's list; the figure itself can still be saved

@@ -86,6 +86,7 @@ class Results:
         self.folder = folder
         self._compared: set[Path] = set()
         self._tables: dict[tuple[str, str], Path] = {}
+        self._copies: dict[str, str] = {}
 
     @classmethod
     def of(cls, plan: Plan) -> Results:
@@ -287,7 +288,8 @@ class Results:
             planned = self._planned(self.plan, name, keys)
             partial = bool(keys) or name not in self.plan.studies
             read = {t: self.of_study(planned, t, partial=partial) for t in planned.needs}
-            return draw(planned.study, read, config=self.plan.config, ax=ax)
+            order = self.order() if "selections" in read else None
+            return draw(planned.study, read, order, config=self.plan.config, ax=ax)
         check_name("kind", name, KINDS)
         study = parse(Study, {"kind": name, **keys})
         if OF_STUDY & set(study.reads):
@@ -337,6 +339,7 @@ class Results:
     def _check_weights(self, path: Path) -> None:
         """Refuse a table of other weights than those of the checkpoint's tables read so far."""
         facts = tables.facts(path)
+        self._copies |= json.loads(facts.get("copies", "{}"))
         if "weights_sha256" not in facts:  # of a study, or published
             return
         other = self._tables.setdefault((facts["model"], facts["revision"]), path)
@@ -351,7 +354,7 @@ class Results:
     def order(self) -> Order:
         """The config's order; models whose weights an earlier one has are copies."""
         assert self.plan is not None
-        order, copies = Order.of(self.plan.config), set()
+        order, copies = Order.of(self.plan.config), dict(self._copies)
         first: dict[str, str] = {}
         for model in order.models:
             revisions = [r for m, r in self._tables if m == model]
@@ -359,7 +362,7 @@ class Results:
                 weights = tables.facts(self._tables[model, last])["weights_sha256"]
                 if (same := first.setdefault(weights, model)) != model:
                     log.warning("%s has the weights of %s; they count as one", model, same)
-                    copies.add(model)
+                    copies[model] = same
         return replace(order, copies=copies)
 
     def _planned(self, plan: Plan, name: str, choices: Mapping[str, Any]) -> PlannedStudy:

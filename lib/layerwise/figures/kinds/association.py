@@ -276,7 +276,8 @@ def plot_layer_selection(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a row per rule, a dot per model, the mean over models as a bar."""
     table = table[table["metric"] != ORACLE]  # It loses nothing by definition.
     bad = set(table.loc[table["unreliable"] != "", "metric"])
-    mean = table.groupby("metric")["regret"].mean().sort_values()
+    table = table.assign(counts=~table["model"].isin([*look.copies]))
+    mean = table[table["counts"]].groupby("metric")["regret"].mean().sort_values()
     # Rules that need no metric first, then metrics by their mean regret, unreliable ones last.
     rules = sorted(mean.index, key=lambda r: (r not in RULES, r in bad))
     grid = rows_of_rules(table, look, rules)
@@ -292,7 +293,8 @@ def plot_layer_selection(table: pd.DataFrame, look: Look) -> Figure:
             marks.points(
                 panel.ax, [top] * len(beyond), beyond, **BEYOND | {"color": style["color"]}
             )
-        means = panel.table[~panel.table["metric"].isin(bad)].groupby("metric")["regret"].mean()
+        counted = panel.table[panel.table["counts"] & ~panel.table["metric"].isin(bad)]
+        means = counted.groupby("metric")["regret"].mean()
         panel.ax.plot(100 * means, [rules.index(r) for r in means.index], **MEAN)
         panel.ax.set_xlim(0, top)
         panel.ax.set_xlabel("Score lost against the best layer (points)")
