@@ -61,7 +61,7 @@ rule similarity:
         activations=study_tables("activations"),
         stale=rerun_if_stale("similarity", "<results>/similarities/{study}.parquet"),
     output:
-        "<results>/similarities/{study}.parquet",
+        replaced("<results>/similarities/{study}.parquet"),
     log:
         "<results>/logs/similarity/{study}.log",
     conda:

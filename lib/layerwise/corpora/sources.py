@@ -184,7 +184,7 @@ def with_class_names(values: Any, feature: Any) -> Any:
     if not isinstance(feature, datasets.ClassLabel):
         return values
     numbers = values if isinstance(values, pd.Series) else pd.Series(list(values), dtype=object)
-    return numbers.map(lambda n: None if n in (None, -1) else feature.int2str(int(n)))
+    return numbers.map(lambda n: None if pd.isna(n) or n == -1 else feature.int2str(int(n)))
 
 
 def _lines(path: Path) -> list[str]:
