@@ -38,7 +38,7 @@ from layerwise.tasks.evaluate import evaluate
 from layerwise.tasks.labelled import LabelledTask
 from layerwise.tasks.mteb_task import MODEL, MtebTask
 from layerwise.tasks.results import join_tables
-from layerwise.tasks.task import normalized
+from layerwise.tasks.task import NoScoreError, normalized
 from quickstart.tasks import TYPES
 
 
@@ -307,6 +307,19 @@ def test_a_failing_task_does_not_stop_the_others(
     assert "3 of 4 tasks failed" in str(caught.value)
     assert [p.stem for p in (tmp_path / "main").iterdir()] == ["LeeNewsSimilarity"]
     assert not (tmp_path / "main.parquet").exists()
+
+
+class Unreadable(LabelledTask):
+    def representations(self, _: Any) -> Any:
+        raise NoScoreError("no readout of this model")
+
+
+def test_a_task_that_cannot_be_recorded_does_not_stop_the_others(run: Any, tmp_path: Path) -> None:
+    entry = own_task(tmp_path).entry
+    with refused("unsupported") as caught:
+        run({"unreadable": Unreadable(entry), "own": LabelledTask(entry)})
+    assert str(caught.value) == "no readout of this model"
+    assert [p.stem for p in (tmp_path / "main").iterdir()] == ["own"]
 
 
 class Unscorable(LabelledTask):

@@ -240,12 +240,13 @@ class _Run:
         """Record a task, embed its units, and have them scored."""
         try:
             recorded = self._record(name, task)
-            for unit in recorded.units:
-                if name not in self.failures:
-                    self._submit(unit, self._embed(recorded, unit))
-        except NoScoreError as error:
-            no_score = [Score(None, why=str(error))]
-            self._hand_over(recorded, dict.fromkeys(recorded.cells, no_score))
+            try:
+                for unit in recorded.units:
+                    if name not in self.failures:
+                        self._submit(unit, self._embed(recorded, unit))
+            except NoScoreError as error:
+                no_score = [Score(None, why=str(error))]
+                self._hand_over(recorded, dict.fromkeys(recorded.cells, no_score))
         except Exception as error:  # of libraries that read data, of the model's code, or of texts
             self._note(name, error)
 
