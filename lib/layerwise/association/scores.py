@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from layerwise import stats
-from layerwise.association import curves as by_layer
-from layerwise.association.curves import Floats, Names, ScoreCurves, Tasks, score_curves
+from layerwise.association.curves import ScoreCurves, Tasks, score_curves, usable, with_output
 
+Floats = npt.NDArray[np.float64]
 # One column of a table of values for each task.
 Columns = npt.NDArray[np.intp]
 
@@ -155,7 +155,7 @@ def best_of(curves: ScoreCurves, group: str, tasks: Tasks) -> dict[str, Any]:
     }
 
 
-def best_elsewhere(values: Floats, sources: Names) -> Columns | None:
+def best_elsewhere(values: Floats, sources: npt.NDArray[Any]) -> Columns | None:
     """For each task the column that the other task clusters select; None for too few of them."""
     if len(set(sources)) < FEWEST_ELSEWHERE:
         return None
@@ -173,7 +173,7 @@ def at_columns(values: Floats, columns: Columns | None) -> Floats:
     return np.asarray(values[np.arange(len(values)), columns])
 
 
-def gains_by_task(values: npt.NDArray[np.float64], scores: ScoreCurves) -> pd.DataFrame:
+def gains_by_task(values: Floats, scores: ScoreCurves) -> pd.DataFrame:
     """Mean gain over the model's output if each task takes the layer that a metric selects for it.
 
     Parameters
@@ -191,7 +191,7 @@ def gains_by_task(values: npt.NDArray[np.float64], scores: ScoreCurves) -> pd.Da
         over task clusters; n_tasks and n_clusters. Empty if no task has values,
         or the output no scores.
     """
-    tasks, layers = by_layer.usable(values)
+    tasks, layers = usable(values)
     tasks &= np.isfinite(scores.output)
     of_tasks = scores.values[tasks][:, layers]
     rows = []
@@ -222,7 +222,7 @@ def _interval(scores: pd.DataFrame, curves: ScoreCurves, tasks: Tasks) -> tuple[
         floor = -np.isin(curves.task_types[tasks], list(CORRELATED)).mean()
         low, high = (np.clip(output.mean() + end, floor, 1) for end in (leads.low, leads.high))
         return low, high
-    rows = by_layer.with_output(scores)
+    rows = with_output(scores)
     for column, value in {**curves.about, "task": curves.tasks[tasks[0]]}.items():
         rows = rows[rows[column] == value]
     # The interval of a mean over subsets does not follow from theirs.

@@ -32,7 +32,7 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from layerwise import stats
-from layerwise.association import curves as by_layer
+from layerwise.association import curves
 from layerwise.association.curves import BASELINE, Floats, MetricCurves, ScoreCurves, Tasks
 from layerwise.association.scores import Columns, at_columns, best_elsewhere, best_of
 from layerwise.errors import LayerwiseError
@@ -64,7 +64,6 @@ NEAR = 0.1
 STABLE = 0.8
 N_RESAMPLES = 1000
 AT_CHANCE = "near chance at every layer; it selects none"
-OF_PROMPTS = ["corpus", "metric", "protocol", "alpha"]
 
 
 def why_unreliable(good: Floats, resampled: Floats, n: float) -> str:
@@ -113,13 +112,12 @@ def resampled_curves(
     rng = np.random.default_rng(seed)
     by_prompt: dict[Any, Floats] = {}
     if prompts is not None and len(prompts):
-        raw = by_layer.of_blocks(prompts).assign(normalization="raw")
-        for variant, rows in raw.fillna({"alpha": by_layer.NO_ALPHA}).groupby(by_layer.CURVE_KEYS):
-            curves = rows.pivot(index="prompt_id", columns="layer", values="value")
-            by_prompt[variant] = curves.reindex(columns=layers).dropna().to_numpy(dtype=np.float64)
+        raw = curves.of_blocks(prompts).assign(normalization="raw")
+        for variant, rows in raw.fillna({"alpha": curves.NO_ALPHA}).groupby(curves.CURVE_KEYS):
+            wide = rows.pivot(index="prompt_id", columns="layer", values="value")
+            by_prompt[variant] = wide.reindex(columns=layers).dropna().to_numpy(dtype=np.float64)
     samples = []
-    keys = variants[by_layer.CURVE_KEYS].fillna({"alpha": by_layer.NO_ALPHA})
-    for row, variant in enumerate(keys.itertuples(index=False, name=None)):
+    for row, variant in enumerate(_keys(variants)):
         of_prompts = by_prompt.get(variant, np.empty((0, len(layers))))
         if n := len(of_prompts):
             counts = rng.multinomial(n, np.full(n, 1 / n), size=N_RESAMPLES)
@@ -161,14 +159,14 @@ def select_by_metrics(
         is selected by a metric that is near chance at every layer.
     """
     variants = metrics.variants
-    values = np.stack([by_layer.mean_curve(curves) for curves in metrics.values[:, tasks]])
+    values = np.stack([curves.mean_curve(of_tasks) for of_tasks in metrics.values[:, tasks]])
     stderr = metrics.stderr[:, tasks].mean(axis=1)
     samples = resampled_curves(variants, values, stderr, prompts, layers, seed)
     isotropy = is_plain(variants) & (variants["metric"] == "participation_ratio")
     variants = variants.assign(direction=variants["metric"].map(directions))
     isotropic = variants[isotropy].assign(metric=LOES, direction=1, alpha=np.nan)
     rules = pd.concat([variants[variants["direction"].notna()], isotropic])
-    has_values: by_layer.Flags = np.logical_or.reduce(np.isfinite(values), axis=1)
+    has_values: curves.Flags = np.logical_or.reduce(np.isfinite(values), axis=1)
     rules = rules.loc[has_values[rules.index]]
     # Each rule's row among the metrics, and the end of the metric that is better.
     rows, ends = rules.index.to_numpy(), rules["direction"].to_numpy(dtype=float)
@@ -199,8 +197,8 @@ def select_by_metrics(
 
 def _keys(variants: pd.DataFrame) -> list[tuple[Any, ...]]:
     """Corpus, metric, protocol, alpha and normalisation of each row."""
-    columns = variants[[*OF_PROMPTS, "normalization"]].fillna({"alpha": by_layer.NO_ALPHA})
-    return list(columns.itertuples(index=False, name=None))
+    keys = variants[curves.CURVE_KEYS].fillna({"alpha": curves.NO_ALPHA})
+    return list(keys.itertuples(index=False, name=None))
 
 
 def _rule(
@@ -256,18 +254,20 @@ def select_layers(
         If metrics and scores have no model in common, or no metric has a direction.
     """
     rows: list[dict[Any, Any]] = []
-    for curves in by_layer.score_curves(scores):
-        of_model = by_layer.metric_curves(metrics, curves, own_texts)
-        names = {*of_model.variants["metric"]} & {*directions}
+    for model in curves.score_curves(scores):
+        model_metrics = curves.metric_curves(metrics, model, own_texts)
+        names = {*model_metrics.variants["metric"]} & {*directions}
         if not names:
-            log.info("%s has scores but no metrics with a direction; left out", curves)
+            log.info("%s has scores but no metrics with a direction; left out", model)
             continue
-        of_prompts = None if prompts is None else by_layer.of_curves(prompts, curves)
-        for group, tasks in curves.groups().items():
-            rules = select_by_metrics(of_model, curves.layers, tasks, directions, of_prompts, seed)
+        of_prompts = None if prompts is None else curves.of_curves(prompts, model)
+        for group, tasks in model.groups().items():
+            rules = select_by_metrics(
+                model_metrics, model.layers, tasks, directions, of_prompts, seed
+            )
             if nowhere := names - {*rules["metric"]}:
-                log.warning("%s, %s: too few values to select by %s", curves, group, nowhere)
-            rows += _scored_rules(rules, curves, group, tasks, seed)
+                log.warning("%s, %s: too few values to select by %s", model, group, nowhere)
+            rows += _scored_rules(rules, model, group, tasks, seed)
     if not rows:
         raise LayerwiseError(
             "No model has both scores and metrics with a direction, of the same revision and "
@@ -279,7 +279,7 @@ def select_layers(
 
 
 def _scored_rules(
-    rules: pd.DataFrame, curves: ScoreCurves, group: str, tasks: Tasks, seed: int
+    rules: pd.DataFrame, model: ScoreCurves, group: str, tasks: Tasks, seed: int
 ) -> Iterator[dict[Any, Any]]:
     """One row per rule, those that select no layer first and those without metrics last: its
     score, its regrets, and its gain.
@@ -287,9 +287,9 @@ def _scored_rules(
     A rule is an array of shape (tasks,): a column of `values` for each task, a layer or the
     output.
     """
-    (layers, values), sources = curves.candidates(tasks), curves.sources[tasks]
-    best, elsewhere = best_of(curves, group, tasks), best_elsewhere(values, sources)
-    gains = values - curves.output[tasks, None]
+    (layers, values), sources = model.candidates(tasks), model.sources[tasks]
+    best, elsewhere = best_of(model, group, tasks), best_elsewhere(values, sources)
+    gains = values - model.output[tasks, None]
     has_output = np.isfinite(gains).all()
 
     def column_of(layer: int) -> Columns:
@@ -300,7 +300,7 @@ def _scored_rules(
         """Leads of all candidates over one; for all together, so for those that scores select."""
         return stats.simultaneous_ci(values - values[:, [column]], sources, seed=seed)
 
-    middle = int(curves.layers[np.abs(curves.layers - curves.last_layer // 2).argmin()])
+    middle = int(model.layers[np.abs(model.layers - model.last_layer // 2).argmin()])
     selects = rules["layer"].notna()
     for rule in rules[~selects].to_dict("records"):
         yield {**best, **rule}
@@ -312,7 +312,7 @@ def _scored_rules(
         selections.append((_rule(OTHER_TASKS, np.nan), elsewhere))
     if has_output:
         output = np.full(len(values), values.shape[1] - 1)
-        selections.append((_rule(OUTPUT, curves.last_layer), output))
+        selections.append((_rule(OUTPUT, model.last_layer), output))
     for rule, columns in selections:
         selected = at_columns(values, columns)
         gain = stats.mean_ci(at_columns(gains, columns), sources)
@@ -328,7 +328,7 @@ def _scored_rules(
         yield {
             **best,
             **rule,
-            "depth": rule["layer"] / max(curves.last_layer, 1),
+            "depth": rule["layer"] / max(model.last_layer, 1),
             "score": selected.mean(),
             "regret": best["best_score"] - selected.mean(),
             "regret_low": np.maximum(0.0, low.max()),
@@ -408,7 +408,7 @@ def summarize(selections: pd.DataFrame, order: Order | None = None) -> pd.DataFr
     )
     gain = final["gain_over_output"]
     final = final.assign(beats=gain > 0, ties=gain == 0, above=final["gain_low"] > 0)
-    summary = final.groupby(by_layer.KEYS[2:], dropna=False, as_index=False).agg(
+    summary = final.groupby(curves.KEYS[2:], dropna=False, as_index=False).agg(
         n_models=("model", "nunique"),
         mean_score=("score", "mean"),
         mean_regret=("regret", "mean"),

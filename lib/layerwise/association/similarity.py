@@ -58,37 +58,39 @@ def ranked(embeddings: Floats) -> Floats:
     scaled = unit(embeddings - embeddings.mean(axis=2, keepdims=True))
     upper = np.triu_indices(embeddings.shape[1], 1)
     rank = rankdata(1 - (scaled @ scaled.swapaxes(1, 2))[:, *upper], axis=1)
-    found = np.zeros((len(scaled), *2 * embeddings.shape[1:2]))
-    found[:, *upper] = rank - rank.mean(axis=1, keepdims=True)
-    return found + found.swapaxes(1, 2)
+    ranks = np.zeros((len(scaled), *2 * embeddings.shape[1:2]))
+    ranks[:, *upper] = rank - rank.mean(axis=1, keepdims=True)
+    return ranks + ranks.swapaxes(1, 2)
 
 
 def _sums(K: Floats, L: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Sums for HSIC of two sets of matrices without diagonals: products of entries, products of
-    row sums, and products of totals; and the number of prompts.
+    """Sums for HSIC of two sets of matrices without diagonals, shapes (a, N, N) and (b, N, N).
 
+    Products of entries, products of row sums, and products of totals; and the number of prompts.
     With all prompts first, then with each left out: shape (N + 1, a, b).
     """
     # Of each prompt: its row in K times its row in L, shape (N, a, b).
     by_prompt = K.transpose(1, 0, 2) @ L.transpose(1, 2, 0)
-    k, m = K.sum(axis=2), L.sum(axis=2)
-    products, rows = by_prompt.sum(axis=0), k @ m.T
-    # Row sums without prompt i are k_j - K_ij; their products follow without forming them.
-    without_rows = (
+    rows_K, rows_L = K.sum(axis=2), L.sum(axis=2)
+    entries, rows = by_prompt.sum(axis=0), rows_K @ rows_L.T
+    # Without prompt i, row j of K sums to rows_K[j] - K[i, j]; the products follow from those of
+    # both terms, and row i itself is subtracted.
+    rows_without = (
         rows
-        - k.T[:, :, None] * m.T[:, None, :]
-        - (K @ m.T).transpose(1, 0, 2)
-        - (L @ k.T).transpose(1, 2, 0)
+        - rows_K.T[:, :, None] * rows_L.T[:, None, :]
+        - (K @ rows_L.T).transpose(1, 0, 2)
+        - (L @ rows_K.T).transpose(1, 2, 0)
         + by_prompt
     )
-    left, right = (
-        np.concatenate([s.sum(axis=1)[None], (s.sum(axis=1)[:, None] - 2 * s).T]) for s in (k, m)
+    # Without prompt i, both its row and its column are missing.
+    totals_K, totals_L = (
+        np.vstack([sums.sum(axis=1), sums.sum(axis=1) - 2 * sums.T]) for sums in (rows_K, rows_L)
     )
     n = K.shape[1]
     return (
-        np.concatenate([products[None], products - 2 * by_prompt]),
-        np.concatenate([rows[None], without_rows]),
-        left[:, :, None] * right[:, None, :],
+        np.concatenate([entries[None], entries - 2 * by_prompt]),
+        np.concatenate([rows[None], rows_without]),
+        totals_K[:, :, None] * totals_L[:, None, :],
         np.r_[float(n), np.full(n, n - 1.0)][:, None, None],
     )
 
@@ -102,16 +104,14 @@ def _hsic(K: Floats, L: Floats) -> Floats:
 
 def _compared(covariance: Callable[[Floats, Floats], Floats], X: Floats, Y: Floats) -> Compared:
     """Correlations from covariances, with the jackknife over prompts."""
-    own, other = (
-        np.concatenate([covariance(one[None], one[None])[:, :, 0] for one in Z], axis=1)
-        for Z in (X, Y)
+    variances_X, variances_Y = (
+        np.stack([covariance(m, m)[:, 0, 0] for m in Z[:, None]], axis=1) for Z in (X, Y)
     )
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = covariance(X, Y) / np.sqrt(own[:, :, None] * other[:, None, :])
-    value, without = np.clip(found[0], -1.0, 1.0), found[1:]
-    n = len(without)
-    spread = np.square(without - without.mean(axis=0)).sum(axis=0)
-    return Compared(value, np.sqrt((n - 1) / n * spread))
+        scale = np.sqrt(variances_X[:, :, None] * variances_Y[:, None, :])
+        correlations = covariance(X, Y) / scale
+    value, without = np.clip(correlations[0], -1.0, 1.0), correlations[1:]
+    return Compared(value, np.sqrt((len(without) - 1) * without.var(axis=0)))
 
 
 def cka_debiased(K: Floats, L: Floats) -> Compared:
@@ -162,34 +162,38 @@ def table(files: Sequence[Activations], tokens: Sequence[str] | None = None) -> 
                 code="mismatch",
             )
     shared = [t for t in first.tokens if all(t in f.tokens for f in files)]
-    parts = [part for choice in tokens or shared for part in _of_reading(files, choice)]
-    found = pd.concat(parts, ignore_index=True)
-    undefined = found["value"].isna()
+    frames = [frame for choice in tokens or shared for frame in _similarities(files, choice)]
+    similarities = pd.concat(frames, ignore_index=True)
+    undefined = similarities["value"].isna()
     if undefined.any():
         log.warning("%d values are left out: a layer's embeddings are all equal", undefined.sum())
-    return found[~undefined].reset_index(drop=True)
+    return similarities[~undefined].reset_index(drop=True)
 
 
-def _of_reading(files: Sequence[Activations], tokens: str) -> Iterator[pd.DataFrame]:
+def _similarities(files: Sequence[Activations], tokens: str) -> Iterator[pd.DataFrame]:
+    """Both measures of each pair of files, for one choice of tokens."""
     protocol = "paper" if "paper" in files[0].protocols else files[0].protocols[0]
     embeddings = [
         np.stack([f.pooled(protocol, tokens, layer) for layer in f.layers]) for f in files
     ]
-    there = np.all([np.isfinite(e).all(axis=(0, 2)) for e in embeddings], axis=0)
-    kept = np.flatnonzero(there)[:MOST_PROMPTS]
-    if len(kept) < FEWEST_PROMPTS:
+    complete = np.all([np.isfinite(e).all(axis=(0, 2)) for e in embeddings], axis=0)
+    rows = np.flatnonzero(complete)[:MOST_PROMPTS]
+    if len(rows) < FEWEST_PROMPTS:
         raise LayerwiseError(
-            f"{len(kept)} prompts of {files[0].corpus} have an embedding at every layer, and "
+            f"{len(rows)} prompts of {files[0].corpus} have an embedding at every layer, and "
             f"similarity needs {FEWEST_PROMPTS}; raise corpora.….sample.n.",
             code="too_few",
         )
-    if len(kept) < len(there):
-        log.warning("%d of %d prompts are compared", len(kept), len(there))
-    compared = (np.asarray(e[:, kept], dtype=np.float64) for e in embeddings)
-    matrices = [(f, grams(X), ranked(X)) for f, X in zip(files, compared, strict=True)]
-    for (one, K, Q), (other, L, R) in itertools.combinations_with_replacement(matrices, 2):
-        for measure, found in (("cka_debiased", cka_debiased(K, L)), ("rsa", rsa(Q, R))):
-            layer, other_layer = (place.ravel() for place in np.indices(found.value.shape))
+    if len(rows) < len(complete):
+        log.warning("%d of %d prompts are compared", len(rows), len(complete))
+    of_rows = (np.asarray(e[:, rows], dtype=np.float64) for e in embeddings)
+    matrices = [(f, grams(e), ranked(e)) for f, e in zip(files, of_rows, strict=True)]
+    pairs = itertools.combinations_with_replacement(matrices, 2)
+    for (one, one_grams, one_ranks), (other, other_grams, other_ranks) in pairs:
+        measures = {"cka_debiased": cka_debiased(one_grams, other_grams)}
+        measures["rsa"] = rsa(one_ranks, other_ranks)
+        for measure, similarity in measures.items():
+            layer, other_layer = map(np.ravel, np.indices(similarity.value.shape))
             yield pd.DataFrame(
                 {
                     "model": one.model,
@@ -204,8 +208,8 @@ def _of_reading(files: Sequence[Activations], tokens: str) -> Iterator[pd.DataFr
                     "depth": layer / max(1, one.n_layers - 1),
                     "other_depth": other_layer / max(1, other.n_layers - 1),
                     "measure": measure,
-                    "value": found.value.ravel(),
-                    "stderr": found.stderr.ravel(),
-                    "n": len(kept),
+                    "value": similarity.value.ravel(),
+                    "stderr": similarity.stderr.ravel(),
+                    "n": len(rows),
                 }
             )

@@ -37,7 +37,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from layerwise import association, stats
-from layerwise.association import curves as by_layer
+from layerwise.association import curves
 from layerwise.association.curves import BASELINE, Floats, MetricCurves, ScoreCurves, Tasks, usable
 from layerwise.config.settings import AssociationSettings, Measure, Over
 from layerwise.errors import LayerwiseError
@@ -54,7 +54,7 @@ N_TASK_PERMUTATIONS = 200
 ONE_MODEL = "one model: its layers are one curve, not a sample"
 OVER_TASKS = "mean over layers that share their tasks"
 
-COLUMNS = [*by_layer.KEYS, "measure", "value", "sign", "low", "high", "null95", "p", "p_adjusted"]
+COLUMNS = [*curves.KEYS, "measure", "value", "sign", "low", "high", "null95", "p", "p_adjusted"]
 COLUMNS += ["reason", "n_layers", "n_tasks", "n_sources", "n_models", "n"]
 
 # The scores of one model, and its metrics and baselines.
@@ -99,17 +99,17 @@ def associate(
     raw = metrics[metrics["normalization"] == "raw"]
     models: list[Model] = []
     rows: list[dict[Any, object]] = []
-    for curves in by_layer.score_curves(scores):
-        if curves.omitted:
-            log.warning("scores are missing; left out %s", curves.omitted)
-        both = pd.concat([raw, by_layer.baselines(curves)], ignore_index=True)
-        of_model = by_layer.metric_curves(both, curves, settings.own_texts)
-        if (of_model.variants["protocol"] == BASELINE).all():
-            log.info("%s has scores but no metrics; left out", curves)
+    for model_scores in curves.score_curves(scores):
+        if model_scores.omitted:
+            log.warning("scores are missing; left out %s", model_scores.omitted)
+        both = pd.concat([raw, curves.baselines(model_scores)], ignore_index=True)
+        model_metrics = curves.metric_curves(both, model_scores, settings.own_texts)
+        if (model_metrics.variants["protocol"] == BASELINE).all():
+            log.info("%s has scores but no metrics; left out", model_scores)
             continue
-        models.append((curves, of_model))
-        for group, tasks in curves.groups().items():
-            rows += _of_one(curves, of_model, group, tasks, over)
+        models.append((model_scores, model_metrics))
+        for group, tasks in model_scores.groups().items():
+            rows += _of_one(model_scores, model_metrics, group, tasks, over)
     for family in _families(models, order or Order()) if models and over == "layers" else ():
         for group in family[0][0][0].groups():
             rows += _over_models(family, group, settings.seed)
@@ -210,13 +210,13 @@ def _over_models(
 ) -> list[dict[Any, object]]:
     """Test if the metrics of all representations belong to their own model's scores."""
     n_points = min(len(scores.layers) for models in representations for scores, _ in models)
-    curves = [c for models in representations for c in _at_common_depths(models, group, n_points)]
-    if not curves:
+    compared = [c for m in representations for c in _at_common_depths(m, group, n_points)]
+    if not compared:
         return []
     n_models = len(representations[0])
-    strengths = np.stack([_apart(x) @ _apart(y).T for _, x, y in curves])
+    strengths = np.stack([_apart(metric) @ _apart(score).T for _, metric, score in compared])
     value = np.trace(strengths, axis1=1, axis2=2) / n_models
-    p = p_adjusted = np.full(len(curves), np.nan)
+    p = p_adjusted = np.full(len(compared), np.nan)
     reason = f"{n_models} models: a test over models takes {FEWEST_MODELS}"
     if n_models >= FEWEST_MODELS:
         _, p, p_adjusted = stats.pairing_test(strengths, N_PERMUTATIONS, seed)
@@ -235,7 +235,7 @@ def _over_models(
             "n_layers": n_points,
             "n_models": n_models,
         }
-        for i, (head, _, _) in enumerate(curves)
+        for i, (head, _, _) in enumerate(compared)
     ]
 
 
@@ -246,42 +246,45 @@ def _at_common_depths(
 
     Baselines are the same in all models; without the mean over models, nothing remains of them.
     """
-    first = models[0][0]
-    groups = [{s.tasks[i] for i in s.groups().get(group, ())} for s, _ in models]
-    shared = sorted(set.intersection(*groups))
-    variants = pd.concat([metrics.variants.reset_index(names="row") for _, metrics in models])
-    variants = variants[variants["protocol"] != BASELINE]
+    scores, metrics = zip(*models, strict=True)
+    task_names = [{s.tasks[i] for i in s.groups().get(group, ())} for s in scores]
+    shared = sorted(set.intersection(*task_names))
+    rows = [[s.tasks.index(task) for task in shared] for s in scores]
+    score_values = [s.values[of_tasks] for s, of_tasks in zip(scores, rows, strict=True)]
+    metric_values = [m.values[:, of_tasks] for m, of_tasks in zip(metrics, rows, strict=True)]
+    model_depths = [s.layers / max(s.last_layer, 1) for s in scores]
     depths = np.linspace(0.0, 1.0, n_points)
+    variants = pd.concat([m.variants.reset_index(names="row") for m in metrics])
+    variants = variants[variants["protocol"] != BASELINE]
     lacking: dict[object, None] = {}
-    for _, same in variants.groupby(by_layer.CURVE_KEYS, sort=False, dropna=False):
-        about = same.iloc[0][by_layer.CURVE_KEYS].to_dict()
-        if len(same) < len(models):
+    for _, variant in variants.groupby(curves.CURVE_KEYS, sort=False, dropna=False):
+        about = variant.iloc[0][curves.CURVE_KEYS].to_dict()
+        if len(variant) < len(models):
             lacking[about["metric"]] = None
             continue
-        pairs = []
-        for (scores, metrics), row in zip(models, same["row"], strict=True):
-            tasks = [scores.tasks.index(task) for task in shared]
-            pairs.append((scores, metrics.values[row][tasks], scores.values[tasks]))
-        comparable = [usable(metric) for _, metric, _ in pairs]
-        tasks = np.logical_and.reduce([t for t, _ in comparable])
-        if not tasks.any() or any(n.sum() < association.FEWEST_LAYERS for _, n in comparable):
+        values = [v[row] for v, row in zip(metric_values, variant["row"], strict=True)]
+        usable_tasks, usable_layers = zip(*map(usable, values), strict=True)
+        tasks = np.logical_and.reduce(usable_tasks)
+        if not tasks.any() or min(map(sum, usable_layers)) < association.FEWEST_LAYERS:
             continue
-        x, y = [], []
-        for (scores, metric, score), (_, layers) in zip(pairs, comparable, strict=True):
-            depth = scores.layers / max(scores.last_layer, 1)
-            x.append(np.interp(depths, depth[layers], metric[tasks][:, layers].mean(axis=0)))
-            y.append(np.interp(depths, depth, score[tasks].mean(axis=0)))
-        if all(np.ptp(curve) > 0 for curve in x):
-            sources = dict(zip(first.tasks, first.sources, strict=True))
+        metric_curves = [
+            np.interp(depths, depth[layers], metric[tasks][:, layers].mean(axis=0))
+            for metric, depth, layers in zip(values, model_depths, usable_layers, strict=True)
+        ]
+        score_curves = [
+            np.interp(depths, depth, score[tasks].mean(axis=0))
+            for score, depth in zip(score_values, model_depths, strict=True)
+        ]
+        if all(np.ptp(curve) > 0 for curve in metric_curves):
             head = {
                 **about,
-                "tokens": first.tokens,
-                "pooling": first.pooling,
+                "tokens": scores[0].tokens,
+                "pooling": scores[0].pooling,
                 "n_tasks": int(tasks.sum()),
-                "n_sources": len({sources[shared[i]] for i in np.flatnonzero(tasks)}),
-                "n": min(m.n[row] for (_, m), row in zip(models, same["row"], strict=True)),
+                "n_sources": len({*scores[0].sources[rows[0]][tasks]}),
+                "n": min(m.n[row] for m, row in zip(metrics, variant["row"], strict=True)),
             }
-            yield head, np.stack(x), np.stack(y)
+            yield head, np.stack(metric_curves), np.stack(score_curves)
     if lacking and group == "all":
         names = ", ".join(map(str, lacking))
         log.warning("over models: some model lacks variants of %s, which are left out", names)
