@@ -358,12 +358,9 @@ def by_layer(estimate: Estimate, layers: pd.Index, **about: Any) -> pd.DataFrame
     return pd.DataFrame({**about, **at, **interval, "n": estimate.n})
 
 
-def means(table: pd.DataFrame, by: Sequence[str]) -> list[pd.DataFrame]:
-    """Mean over prompts of each curve by layer, see `by_layer`: ``what`` is ``metric``."""
-    return [
-        by_layer(mean_ci(wide), wide.columns, **dict(zip(by, key, strict=True)), what="metric")
-        for key, wide in matrices(table, by).items()
-    ]
+def mean_by_layer(values: pd.DataFrame, **about: Any) -> pd.DataFrame:
+    """Means over prompts of values by prompt and layer as rows, see `by_layer`."""
+    return by_layer(mean_ci(values), values.columns, **about)
 
 
 def best_rows(table: pd.DataFrame, directions: Mapping[str, int]) -> pd.Series:

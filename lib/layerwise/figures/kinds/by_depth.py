@@ -187,11 +187,7 @@ def sublayers(data: Data) -> pd.DataFrame:
         curves = select.shared(*(select.matrix(subset[subset["sublayer"] == s]) for s in there))
         values = dict(zip(there, curves, strict=True))
         for sublayer, wide in values.items():
-            rows.append(
-                select.by_layer(
-                    stats.mean_ci(wide), wide.columns, **about, what="metric", sublayer=sublayer
-                )
-            )
+            rows.append(select.mean_by_layer(wide, **about, what="metric", sublayer=sublayer))
         before = values[BLOCK].iloc[:, :-1]
         layers = values[BLOCK].columns[1:]
         for sublayer, step in STREAM.items():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -56,26 +58,32 @@ def attention_sink(data: Data) -> pd.DataFrame:
     rows: list[pd.DataFrame] = []
     by = ["model", "corpus", "metric"]
     for key, subset in table.groupby(by, sort=False):
-        about = dict(zip(by, key, strict=True))
-        wide = select.matrices(subset, ["revision", "tokens"])
+        values = select.matrices(subset, ["revision", "tokens"])
+        values = dict(zip(values, select.shared(*values.values()), strict=True))
         valleys = []
-        for (revision, tokens), curve in zip(wide, select.shared(*wide.values()), strict=True):
-            one = {**about, "revision": revision, "tokens": tokens}
-            rows.append(select.by_layer(stats.mean_ci(curve), curve.columns, **one, what="metric"))
-            every = wide[revision, "all"].loc[curve.index]
-            whole, mean = stats.valley(every), every.mean()
-            shoulder = mean.iloc[[whole.left, whole.right]].idxmin()
-            lowest = every.columns[whole.layer]
-            fall_of_all, fall = (c[shoulder] - c[lowest] for c in (every, curve))
-            depths = whole.depths if tokens == "all" else fall
-            deep = whole.depth.low > 0 and whole.depth.estimate > SHALLOW * mean.max()
-            row = {**one, "what": "valley", "n": len(curve), "is_valley": deep}
-            row |= {"shoulder": shoulder, "lowest": lowest, **select.ends(stats.mean_ci(depths))}
-            if deep and tokens != "all":
-                row |= select.ends(stats.ratio_ci(fall_of_all - fall, fall_of_all), "gone")
-            valleys.append(row)
+        for (revision, tokens), of_tokens in values.items():
+            about = dict(zip(by, key, strict=True)) | {"revision": revision, "tokens": tokens}
+            rows.append(select.mean_by_layer(of_tokens, **about, what="metric"))
+            valleys.append(about | _valley(values[revision, "all"], of_tokens))
         rows.append(pd.DataFrame(valleys))
     return pd.concat(rows, ignore_index=True)
+
+
+def _valley(of_all: pd.DataFrame, of_tokens: pd.DataFrame) -> dict[str, Any]:
+    """The valley of all tokens, and how deep it is with a token selection; by prompt and layer."""
+    valley, mean = stats.valley(of_all), of_all.mean()
+    shoulder = mean.iloc[[valley.left, valley.right]].idxmin()
+    lowest = of_all.columns[valley.layer]
+    is_valley = valley.depth.low > 0 and valley.depth.estimate > SHALLOW * mean.max()
+    row = {"what": "valley", "n": len(of_all), "is_valley": is_valley}
+    row |= {"shoulder": shoulder, "lowest": lowest}
+    if of_tokens is of_all:
+        return row | select.ends(stats.mean_ci(valley.depths))
+    fall_of_all, fall = (values[shoulder] - values[lowest] for values in (of_all, of_tokens))
+    row |= select.ends(stats.mean_ci(fall))
+    if is_valley:
+        row |= select.ends(stats.ratio_ci(fall_of_all - fall, fall_of_all), "gone")
+    return row
 
 
 def plot_attention_sink(table: pd.DataFrame, look: Look) -> Figure:
@@ -112,7 +120,7 @@ def size_scaling(data: Data) -> pd.DataFrame:
     for key, wide in select.matrices(table, by).items():
         *curve, model = key
         one = dict(zip(by, key, strict=True)) | {"parameters": sizes[model]}
-        rows.append(select.by_layer(stats.mean_ci(wide), wide.columns, **one, what="metric"))
+        rows.append(select.mean_by_layer(wide, **one, what="metric"))
         dip, last = stats.valley(wide), len(wide.columns) - 1
         low, high = place_ci(wide.to_numpy())
         row = {**one, "what": "valley", "n": len(wide), **select.ends(dip.depth)}
@@ -221,22 +229,24 @@ def training_dynamics(data: Data) -> pd.DataFrame:
             code="ambiguous",
         )
     curves = select.matrices(table, ["model", "representation", "revision"])
-    scores, parts = mean_scores(scores).dropna(subset=["value"]), []
+    scores, frames = mean_scores(scores).dropna(subset=["value"]), []
     for model, representation in dict.fromkeys(key[:2] for key in curves):
         names = [r for m, r in data.checkpoints(table).itertuples(index=False) if m == model]
-        of_curve = {r: curves[model, representation, r] for r in names}
-        bare = {r: curves.get((model, "drop_first", r)) for r in names}
-        course = _course(of_curve, bare if representation == "all" else {})
-        own = scores[(scores["model"] == model) & (scores["tokens"] == representation)]
-        own = own.sort_values("revision", key=lambda r: r.map(names.index), kind="stable")
-        by_revision = own.groupby("revision", sort=False)
+        without_first = [r for r in names if (model, "drop_first", r) in curves]
+        course = _over_checkpoints(
+            {r: curves[model, representation, r] for r in names},
+            {r: curves[model, "drop_first", r] for r in without_first if representation == "all"},
+        )
+        scored = scores[(scores["model"] == model) & (scores["tokens"] == representation)]
+        scored = scored.sort_values("revision", key=lambda r: r.map(names.index), kind="stable")
+        by_revision = scored.groupby("revision", sort=False)
         best, last = (
-            own.loc[by_revision[column].idxmax(), SCORED].assign(what=what)
+            scored.loc[by_revision[column].idxmax(), SCORED].assign(what=what)
             for what, column in (("best layer", "value"), ("last layer", "layer"))
         )
-        subset = pd.concat([course, best, last], ignore_index=True)
-        parts.append(subset.assign(model=model, representation=representation))
-    result = pd.concat(parts, ignore_index=True)
+        rows = pd.concat([course, best, last], ignore_index=True)
+        frames.append(rows.assign(model=model, representation=representation))
+    result = pd.concat(frames, ignore_index=True)
     result = result.assign(corpus=table["corpus"].iloc[0], metric=table["metric"].iloc[0])
     result["p_adjusted"] = result.groupby(["what", "model", "representation"])["p"].transform(
         stats.holm
@@ -244,29 +254,35 @@ def training_dynamics(data: Data) -> pd.DataFrame:
     return result
 
 
-def _course(
-    curves: Mapping[str, pd.DataFrame], bare: Mapping[str, pd.DataFrame | None]
+def _over_checkpoints(
+    curves: Mapping[str, pd.DataFrame], without_first: Mapping[str, pd.DataFrame]
 ) -> pd.DataFrame:
-    """Changes, valleys and sinks of one model and representation over its checkpoints."""
+    """Changes, valleys and sinks of one model and representation over its checkpoints.
+
+    Parameters
+    ----------
+    curves, without_first : mapping of checkpoint to DataFrame
+        Values by prompt and layer, and those without the first token where a sink is wanted.
+    """
     values = dict(zip(curves, select.shared(*curves.values()), strict=True))
-    rows, parts = [], []
-    for before, (name, wide) in zip([None, *values.values()], values.items(), strict=False):
-        layers, one = wide.columns, {"revision": name, "n": len(wide)}
-        if before is not None:
-            change = stats.paired_difference(wide, before)
-            parts.append(select.by_layer(change, layers, what="change", revision=name, p=change.p))
+    changes, rows = [], []
+    for before, name in itertools.pairwise(values):
+        change = stats.paired_difference(values[name], values[before])
+        layers = values[name].columns
+        changes.append(select.by_layer(change, layers, what="change", revision=name, p=change.p))
+    for name, of_prompts in values.items():
+        layers, about = of_prompts.columns, {"revision": name, "n": len(of_prompts)}
         if len(layers) > 2:
-            dip = stats.valley(wide)
-            rows.append(
-                {"what": "valley", **one, "layer": layers[dip.layer], **select.ends(dip.depth)}
-            )
-        if (other := bare.get(name)) is not None:
-            without, whole = select.shared(other, curves[name])
-            sink = stats.simultaneous_ci(without - whole)
+            valley = stats.valley(of_prompts)
+            row = {"what": "valley", **about, "layer": layers[valley.layer]}
+            rows.append(row | select.ends(valley.depth))
+        if name in without_first:
+            bare, whole = select.shared(without_first[name], curves[name])
+            sink = stats.simultaneous_ci(bare - whole)
             at = int(np.argmax(sink.estimate))
-            largest = {c: np.asarray(v)[at] for c, v in select.ends(sink).items()}
-            rows.append({"what": "sink", **one, "layer": layers[at], **largest})
-    return pd.concat([*parts, pd.DataFrame(rows)], ignore_index=True)
+            largest = {column: np.asarray(ends)[at] for column, ends in select.ends(sink).items()}
+            rows.append({"what": "sink", **about, "layer": layers[at], **largest})
+    return pd.concat([*changes, pd.DataFrame(rows)], ignore_index=True)
 
 
 def plot_training_dynamics(table: pd.DataFrame, look: Look) -> Figure:
