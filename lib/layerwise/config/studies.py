@@ -26,7 +26,7 @@ else:
 Role = str | SomeOf[str] | None
 
 
-VARIANT = ("protocol", "alpha", "normalization")
+VARIANT = ("protocol", "normalization", "alpha")  # dimensions of a metric's variant
 
 
 class MetricChoice(Section):

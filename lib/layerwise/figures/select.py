@@ -39,7 +39,7 @@ from layerwise.association.selection import CONSENSUS, NESTED
 from layerwise.association.table import ALL_MODELS
 from layerwise.config.kinds import DIMENSIONS, NAMES, POOLED, Roles, placed, without_role
 from layerwise.config.settings import OWN_TEXTS
-from layerwise.config.studies import MetricChoice, Study, of_usual, several
+from layerwise.config.studies import VARIANT, MetricChoice, Study, of_usual, several
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.figures.labels import SCORE
 from layerwise.names import Order, in_order
@@ -48,7 +48,6 @@ from layerwise.vocabulary import BLOCK, LABELS, SUBLAYERS, TOKENS
 
 log = logging.getLogger(__name__)
 
-VARIANT = ["protocol", "normalization", "alpha"]
 POINT = ["model", "revision", "representation"]
 DIFFERENCE = "score difference"
 
@@ -218,7 +217,7 @@ class Data:
             table, y = of_variant(of_metric, choice), choice.metric
             if table.empty:
                 asked = choice.model_dump(include=set(VARIANT), exclude_none=True)
-                has = of_metric[VARIANT].drop_duplicates().to_numpy()[:6]
+                has = of_metric[[*VARIANT]].drop_duplicates().to_numpy()[:6]
                 raise LayerwiseError(
                     f"{y} is not there with {_words(asked)}; there is "
                     f"{'; '.join('/'.join(map(str, row)) for row in has)}.",

@@ -16,6 +16,7 @@ from layerwise import stats
 from layerwise.association.curves import name_readouts, score_curves
 from layerwise.association.scores import with_representation
 from layerwise.config.kinds import DIMENSIONS
+from layerwise.config.studies import VARIANT
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, panels, select, theme
 from layerwise.figures.labels import SCORE, with_unit
@@ -43,7 +44,7 @@ def curves(data: Data) -> pd.DataFrame:
         all_tokens = data.study.model_copy(update={"tokens": None})
         bare = replace(data, study=all_tokens).metrics(metrics, table)
         bare = select.with_dimensions(bare[bare["tokens"] == "drop_first"])
-        keys = ["y", "model", "revision", "corpus", "sublayer", *select.VARIANT, "layer"]
+        keys = ["y", "model", "revision", "corpus", "sublayer", *VARIANT, "layer"]
         other = bare[keys].astype(str).assign(other=select.best_rows(bare, data.directions))
         paired = table[keys].astype(str).merge(other.drop_duplicates(keys), how="left")
         sink = (table["tokens"] == "all") & paired["other"].eq(False).to_numpy()
