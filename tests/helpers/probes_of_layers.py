@@ -10,10 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from scipy.special import expit
+from sklearn.metrics import accuracy_score, r2_score
 
 from layerwise.tasks import measures
 from layerwise.tasks.labelled import Labels
-from layerwise.tasks.probes import LEAST, PENALTIES, Split, _accuracy, _r2
+from layerwise.tasks.probes import LEAST, PENALTIES, Split
 from layerwise.tasks.results import Score
 
 STEPS, TOLERANCE = 300, 3e-4
@@ -126,9 +127,9 @@ def scores_of(data: Labels, found: np.ndarray, measure: str = "") -> list[Score]
         known = y[split.fitted]
         usual[split.test] = np.bincount(known).argmax() if y.dtype.kind == "i" else known.mean()
     if y.dtype.kind == "i":
-        parts, baseline = (found > 0) == y, _accuracy(usual, y)
+        parts, baseline = (found > 0) == y, accuracy_score(y, usual)
     else:
-        parts, baseline = np.stack([measures.r2(one, y) for one in found]), _r2(usual, y)
+        parts, baseline = np.stack([measures.r2(one, y) for one in found]), r2_score(y, usual)
     if measure:
         tested_by = np.empty(n, int)
         for number, split in enumerate(splits):

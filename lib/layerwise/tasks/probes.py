@@ -32,6 +32,7 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.preprocessing import StandardScaler
 from statsmodels.stats.proportion import proportion_confint  # type: ignore[import-untyped]
@@ -253,7 +254,7 @@ def probe(
     """
     rng = np.random.default_rng(seed)
     of_classes = _are_classes(labels)
-    score = _accuracy if of_classes else _r2
+    score = accuracy_score if of_classes else r2_score
     measure = measure or ("accuracy" if of_classes else "r2")
     by_share = measure in measures.OF_SHARES
     predicted, penalties, controls, shares = [], [], [], []
@@ -277,7 +278,7 @@ def probe(
             guessed = np.full(len(truth), shuffled[0])
             if len(np.unique(shuffled)) > 1:  # Not if all types drew the same label.
                 guessed = _linear(scaled[fitted], shuffled)(penalty).predict(scaled[test])
-            controls.append(score(guessed, truth))
+            controls.append(score(truth, guessed))
     linear, near, usual = np.concatenate(predicted, axis=1)
     tested = np.concatenate([split.test for split in splits])
     truth = labels[tested]
@@ -297,11 +298,11 @@ def probe(
         score_high=high if is_usual else None,
         n_runs=len(truth),
         chance=baseline if of_classes else None,
-        neighbours=score(near, truth),
+        neighbours=score(truth, near),
         neighbours_low=near_low,
         neighbours_high=near_high,
         control=control,
-        selectivity=None if control is None else score(linear, truth) - control,
+        selectivity=None if control is None else score(truth, linear) - control,
         baseline=baseline,
         penalty=float(np.median(penalties)),
         n_train=len(splits[0].fitted),
@@ -388,10 +389,6 @@ def _control_labels(
     return drawn[split.fitted], drawn[split.test]
 
 
-def _accuracy(predicted: Array, truth: Array) -> float:
-    return float((predicted == truth).mean())
-
-
 def _accuracy_interval(predicted: Array, truth: Array, members: Array) -> tuple[float, float]:
     """Wilson's 95% interval; the number of rows is divided by the design effect of the groups."""
     right = predicted == truth
@@ -403,10 +400,6 @@ def _accuracy_interval(predicted: Array, truth: Array, members: Array) -> tuple[
         n = n**2 / float((np.bincount(members) ** 2).sum())
     low, high = proportion_confint(share * n, n, method="wilson")
     return float(low), float(high)
-
-
-def _r2(predicted: Array, truth: Array) -> float:
-    return float(1 - np.mean((predicted - truth) ** 2) / np.var(truth))
 
 
 def _r2_interval(predicted: Array, truth: Array, members: Array) -> tuple[float, float]:
