@@ -119,13 +119,13 @@ def _with_base(curves: Mapping[Any, Any], data: Data) -> Iterator[tuple[Key, Any
 def _cka(similarities: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
     """CKA of the same layer of the base and each model that is compared with it."""
     same = similarities["layer"] == similarities["other_layer"]
-    kept = stats.with_intervals(similarities[same & (similarities["measure"] == CKA)])
-    kept = kept.rename(columns={"model": "base", "revision": "base_revision"})
+    rows = stats.with_intervals(similarities[same & (similarities["measure"] == CKA)])
+    rows = rows.rename(columns={"model": "base", "revision": "base_revision"})
     names = {"other_model": "model", "other_revision": "revision", "tokens": "representation"}
     keys = ["base", "base_revision", "model", "revision", "representation"]
-    found = kept.rename(columns=names).merge(like[keys].drop_duplicates())
-    found = found.assign(y=CKA, metric=CKA)
-    return found[[column for column in like if column in found]]
+    rows = rows.rename(columns=names).merge(like[keys].drop_duplicates())
+    rows = rows.assign(y=CKA, metric=CKA)
+    return rows[[column for column in like if column in rows]]
 
 
 def score_differences(data: Data) -> pd.DataFrame:
@@ -210,14 +210,13 @@ def scores_over_checkpoints(data: Data) -> pd.DataFrame:
     table = data.curves()
     columns = data.roles(table)["column"]
     scores = data.scores(table)
-    apart = [d for d in POOLED if d in columns]
-    parts = []
-    for key, subset in scores.groupby(apart) if apart else [((), scores)]:
-        found = best_layers(subset)
-        found = found[found["task_type"] == "all"]
-        parts.append(found.assign(**dict(zip(apart, map(str, key), strict=True))))
-    best = pd.concat(parts, ignore_index=True)
-    keys = ["model", "revision", "tokens", "pooling", *apart]
+    groups = [d for d in POOLED if d in columns]
+    frames = []
+    for key, subset in scores.groupby(groups) if groups else [((), scores)]:
+        best = best_layers(subset).query("task_type == 'all'")
+        frames.append(best.assign(**dict(zip(groups, map(str, key), strict=True))))
+    best = pd.concat(frames, ignore_index=True)
+    keys = ["model", "revision", "tokens", "pooling", *groups]
     values = ["best_layer", "gain", "gain_low", "gain_high", "gain_new_task"]
     table = table.merge(best[[*keys, *values]], on=keys, how="left")
     above = table["output_is_best"].astype(bool) & (table["output_score"] > table["value"])

@@ -248,10 +248,8 @@ def training_dynamics(data: Data) -> pd.DataFrame:
         frames.append(rows.assign(model=model, representation=representation))
     result = pd.concat(frames, ignore_index=True)
     result = result.assign(corpus=table["corpus"].iloc[0], metric=table["metric"].iloc[0])
-    result["p_adjusted"] = result.groupby(["what", "model", "representation"])["p"].transform(
-        stats.holm
-    )
-    return result
+    by_kind = result.groupby(["what", "model", "representation"])
+    return result.assign(p_adjusted=by_kind["p"].transform(stats.holm))
 
 
 def _over_checkpoints(
