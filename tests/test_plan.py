@@ -149,6 +149,12 @@ def test_metrics_and_scores_of_other_weights_are_not_joined_and_copies_count_onc
     assert caplog.messages == ["same has the weights of m; they count as one"]
     models = pd.DataFrame({"model": ["m", "same", "n"], "revision": "main"})
     assert run.order().only_last(models)["model"].tolist() == ["m", "n"]
+    # A table of selections has those of its models, for the figure that reads it alone.
+    chosen = tmp_path / "chosen.parquet"
+    tables.write(chosen, models, copies={"same": "m"})
+    drawn = Results.of(planned)
+    drawn.read([chosen], "selections")
+    assert drawn.order().copies == {"same": "m"}
     moved = write("scores", "n", "3")
     with refused("mismatch"):
         Results.of(planned).read([write("metrics", "n", "2", corpus="c"), moved], "metrics")
