@@ -228,8 +228,8 @@ def first_gap(data: Any, where: str = "") -> str:
 # Of a token of English; a text has about two tokens more, of its ends and broken words.
 CHARACTERS = 4.5
 MORE_TOKENS = 2
-# Processor seconds for a layer of 1,024 dimensions (benchmarks/bench_shares.py): for each text of
-# a clustering, each pair, each text that is a query, each document that is ranked (by
+# Processor seconds for a layer of 1,024 dimensions (benchmarks/bench_evaluate.py): for each
+# text of a clustering, each pair, each text that is a query, each document that is ranked (by
 # benchmarks/bench_reranking.py), and each training row of a classification.
 SECONDS = {"Clustering": 4e-5, "PairClassification": 5e-5, "Reranking": 2e-4, "STS": 3e-5}
 SECONDS_OF_A_RANK = 2e-7
