@@ -22,7 +22,7 @@ from layerwise import data
 from layerwise.activations.store import Activations
 from layerwise.association.curves import with_text_sources
 from layerwise.association.published import published_metrics, published_scores, read_table
-from layerwise.association.selection import NESTED, OUTPUT, select_layers
+from layerwise.association.selection import MODEL_OUTPUT, NESTED, select_layers
 from layerwise.config.settings import MetricsSettings
 from layerwise.metrics.registry import directions
 from layerwise.metrics.table import compute
@@ -96,7 +96,7 @@ def main() -> None:
     turns = []
     for model in QUICKSTART:
         pooled = results.activations(model)["pooled"].transpose("layer", "prompt", "hidden")
-        of_output = (table["metric"] == OUTPUT) & (table["tokens"] == "all")
+        of_output = (table["metric"] == MODEL_OUTPUT) & (table["tokens"] == "all")
         output = table.loc[of_output & (table["model"] == model), "score"]
         turns.append((model, displacement(pooled.to_numpy()), AXES**0.5 * np.pi / 2, *output))
     columns = ["model", "displacement", "largest", "output_score"]

@@ -21,14 +21,22 @@ from layerwise import data
 from layerwise.association.curves import name_readouts, with_text_sources
 from layerwise.association.published import DECODER, EMBEDDING
 from layerwise.association.scores import best_layers, mean_scores
-from layerwise.association.selection import CONSENSUS, LOES, MIDDLE, OUTPUT, select_layers
+from layerwise.association.selection import CONSENSUS, LOES, MIDDLE, MODEL_OUTPUT, select_layers
 from layerwise.association.table import associate
 from layerwise.choosing.by_evidence import CHAT
 from layerwise.metrics.registry import directions
 from layerwise.project import ROOT
 
 PRESET = yaml.safe_load((ROOT / "presets" / "real_texts.yaml").read_text(encoding="utf-8"))
-RULES = [OUTPUT, MIDDLE, LOES, CONSENSUS, "prompt_entropy", "dataset_entropy", "effective_rank"]
+RULES = [
+    MODEL_OUTPUT,
+    MIDDLE,
+    LOES,
+    CONSENSUS,
+    "prompt_entropy",
+    "dataset_entropy",
+    "effective_rank",
+]
 RULES += ["curvature", "anisotropy", "infonce", "dime"]
 RESIDUAL = "mean, residual"
 WITHOUT = "-without-massive"
@@ -97,7 +105,7 @@ def score_at(scores: pd.DataFrame, layer: int, pooling: str, tokens: str = "all"
 
 def evidence(models: pd.DataFrame, rules: pd.DataFrame) -> pd.DataFrame:
     """What the output and the middle layer lose, in the columns of the published losses."""
-    rows = rules[rules["metric"].isin([OUTPUT, MIDDLE])].rename(columns={"metric": "rule"})
+    rows = rules[rules["metric"].isin([MODEL_OUTPUT, MIDDLE])].rename(columns={"metric": "rule"})
     rows = rows.merge(models[["model", "last_layer", "n_tasks"]], on="model")
     rows = rows.assign(kind=rows["model"].map(KINDS), loss=(100 * rows["regret"]).round(3))
     rows["layer"] = rows["layer"].astype(int)

@@ -125,7 +125,7 @@ def others(data: Any, vectors: Sequence[Any], k: int) -> Iterator[tuple[str, Any
 
 def gains(data: Any, vectors: Sequence[Any], k: int) -> pd.DataFrame:
     """Score of every combination, and its gain over the best layer in points."""
-    scores = {one.name: one.score for one in several.combinations(data, vectors, k)}
+    scores = {one.name: one.score for one in several.score_combinations(data, vectors, k)}
     scores |= dict(others(data, vectors, k))
     intervals = Intervals([*scores.values()], data.measure or measures.OF_KIND[data.kind][0])
     more = intervals.of_differences(1)

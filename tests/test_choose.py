@@ -563,7 +563,7 @@ def test_several_layers_gain_nothing_on_noise() -> None:
         test = data.splits[0].test
         other = replace(data, labels=noise.copy())
         other.labels[test] = 9 * layers[seed][0][test, 0]
-        chosen, same = (several.combinations(each, layers, 2) for each in (data, other))
+        chosen, same = (several.score_combinations(each, layers, 2) for each in (data, other))
         assert [one.of_splits[0] for one in chosen] == [one.of_splits[0] for one in same]
 
 

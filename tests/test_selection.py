@@ -27,10 +27,10 @@ from layerwise.association.selection import (
     CONSENSUS,
     LOES,
     MIDDLE,
+    MODEL_OUTPUT,
     NESTED,
     ORACLE,
     OTHER_TASKS,
-    OUTPUT,
     regret_of_rule_of_others,
     select_layers,
     summarize,
@@ -69,7 +69,7 @@ def test_choice_follows_the_direction() -> None:
     assert low["gain_over_output"] == pytest.approx(0.3)
     assert pd.isna(low["gain_low"])  # one task has no interval
     assert pick(table, "lidar")["layer"] == 4
-    assert pick(table, OUTPUT)["layer"] == 4
+    assert pick(table, MODEL_OUTPUT)["layer"] == 4
     assert pick(table, MIDDLE)["layer"] == 2
     four = tidy_scores(np.array([[0.1, 0.5, 0.3, 0.6]]))
     table = select_layers(tidy_metrics({"lidar": np.arange(4.0)}), four, DOWN_UP)
@@ -317,7 +317,7 @@ def test_summary_counts_models_at_their_last_checkpoint() -> None:
     row = summary[summary["metric"] == "curvature"].iloc[0]
     assert (row["n_models"], row["beats_output"]) == (2, 1)
     assert row["mean_regret"] == pytest.approx(0.2)
-    last = summary[summary["metric"] == OUTPUT].iloc[0]
+    last = summary[summary["metric"] == MODEL_OUTPUT].iloc[0]
     assert (last["beats_output"], last["ties_output"]) == (0, 2)
 
 
@@ -467,9 +467,9 @@ def test_picks_are_held_against_the_models_output() -> None:
     scores = with_output(np.array([[0.2, 0.6, 0.1], [0.2, 0.8, 0.1]]), np.array([0.9, 0.9]))
     table = select_layers(metrics, scores, DOWN_UP)
     table = table[table["pooling"] == "mean"].set_index("metric")
-    assert len(table) == 3 + len({OUTPUT, MIDDLE, ORACLE}) - (CONSENSUS not in table.index)
+    assert len(table) == 3 + len({MODEL_OUTPUT, MIDDLE, ORACLE}) - (CONSENSUS not in table.index)
     assert table.loc["lidar", ["layer", "score"]].tolist() == [2, 0.1], "layer L is not the output"
-    assert table.loc[OUTPUT, ["layer", "score", "regret"]].tolist() == [2, 0.9, 0]
+    assert table.loc[MODEL_OUTPUT, ["layer", "score", "regret"]].tolist() == [2, 0.9, 0]
     assert table.loc["curvature", "gain_over_output"] == pytest.approx(-0.2)
     assert table.loc["curvature", "regret"] == pytest.approx(0.2)
     assert table["best_is_output"].all()

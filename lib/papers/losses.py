@@ -15,7 +15,7 @@ import pandas as pd
 
 from layerwise.association.curves import ScoreCurves, mean_curve, metric_curves, score_curves
 from layerwise.association.published import DECODER, EMBEDDING, ENCODER, VISION
-from layerwise.association.selection import MIDDLE, OUTPUT
+from layerwise.association.selection import MIDDLE, MODEL_OUTPUT
 from layerwise.config.settings import OWN_TEXTS
 from layerwise.metrics.registry import directions
 from papers.release import ATTENTION_PROBE
@@ -69,7 +69,7 @@ def _of_model(curves: ScoreCurves, metrics: pd.DataFrame) -> list[dict[str, obje
     about |= {"last_layer": curves.last_layer, "n_tasks": len(curves.tasks)}
     middle = int(np.abs(curves.layers - curves.last_layer // 2).argmin())
     selected: list[tuple[dict[str, object], int]] = [
-        ({"rule": OUTPUT}, len(score) - 1),
+        ({"rule": MODEL_OUTPUT}, len(score) - 1),
         ({"rule": MIDDLE}, middle),
     ]
     found = metric_curves(metrics, curves, TEXTS)

@@ -34,8 +34,8 @@ SCORE_COLUMNS = (*_POINT, *TASK, "subset", "pooling", "main_score")
 
 BASELINE = "baseline"  # protocol of rules without activations
 
-OUTPUT = "output"
-STAND_IN = "last layer"  # `output_from` without scores after the final norm
+# Values of `output_from`: the last layer replaces an output without scores after the final norm.
+FROM_OUTPUT, FROM_LAST = "output", "last layer"
 
 ONLY_SUBSET = "default"  # mteb's name for the subset of a task that has no others
 
@@ -76,7 +76,7 @@ class ScoreCurves:
     output : array, shape (t,)
         The scores of the model's own output; NaN where it has none.
     output_from : str
-        ``output``, or `STAND_IN` if layer L of these curves is used instead.
+        ``output``, or `FROM_LAST` if layer L of these curves is used instead.
     left_out : tuple of int
         Layers at which some of the tasks has no score.
     tasks_left_out : tuple of str
@@ -94,7 +94,7 @@ class ScoreCurves:
     last_layer: int
     values: Floats
     output: Floats
-    output_from: str = STAND_IN
+    output_from: str = FROM_LAST
     left_out: tuple[int, ...] = ()
     tasks_left_out: tuple[str, ...] = ()
 
@@ -136,17 +136,17 @@ class ScoreCurves:
         return np.append(self.layers, self.last_layer), np.column_stack([values, output])
 
 
-def with_text_sources(scores: pd.DataFrame, own: Mapping[str, str]) -> pd.DataFrame:
+def with_text_sources(scores: pd.DataFrame, named: Mapping[str, str]) -> pd.DataFrame:
     """Scores with the text source of each task in the column `TEXT_SOURCE`.
 
     Parameters
     ----------
-    own : mapping of task to text source
-        What the config says; it comes before what is known here.
+    named : mapping of task to text source
+        Those that the config names; they come before `SHARED_TEXTS`.
     """
     if "task" not in scores.columns:
         return scores  # score_curves names the missing column
-    sources = scores["task"].astype(str).replace({**SHARED_TEXTS, **own})
+    sources = scores["task"].astype(str).replace({**SHARED_TEXTS, **named})
     return scores.assign(**{TEXT_SOURCE: sources})
 
 
@@ -209,11 +209,12 @@ def with_output(scores: pd.DataFrame) -> pd.DataFrame:
     keys += ["split"] if "split" in scores.columns else []
     last = scores[scores["depth"] == 1].drop_duplicates([*keys, "readout"])
     of_readout = last.set_index([*keys, "readout"])["main_score"].astype(float)
-    own = of_readout.reindex(pd.MultiIndex.from_frame(scores[[*keys, "readout"]])).to_numpy()
+    at_readout = pd.MultiIndex.from_frame(scores[[*keys, "readout"]])
     at_norm = pd.MultiIndex.from_frame(scores[[*keys, "readout"]].assign(readout=FINAL_NORM))
     normed = at_norm.isin(of_readout.index)
-    scores["output_score"] = np.where(normed, of_readout.reindex(at_norm).to_numpy(), own)
-    scores["output_from"] = np.where(normed, OUTPUT, STAND_IN)
+    outputs = (of_readout.reindex(rows).to_numpy() for rows in (at_norm, at_readout))
+    scores["output_score"] = np.where(normed, *outputs)
+    scores["output_from"] = np.where(normed, FROM_OUTPUT, FROM_LAST)
     return name_readouts(scores).drop(columns="readout")
 
 
@@ -292,7 +293,7 @@ def _of_one_model(
         last_layer=round(deepest["layer"] / depth) if depth > 0 else int(deepest["layer"]),
         values=whole.to_numpy(),
         output=np.asarray(output.loc[whole.index]),
-        output_from=STAND_IN if (of_tasks["output_from"] == STAND_IN).any() else OUTPUT,
+        output_from=FROM_LAST if (of_tasks["output_from"] == FROM_LAST).any() else FROM_OUTPUT,
         left_out=tuple(map(int, table.columns[~keep_layers])),
         tasks_left_out=tuple(table.index[~keep_tasks].get_level_values("task")),
     )

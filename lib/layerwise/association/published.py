@@ -192,8 +192,8 @@ def _is_usual_split(table: pd.DataFrame) -> pd.Series[bool]:
     n_checkpoints = pairs.groupby(["dataset", "split"])["family"].transform("size")
     pairs = pairs.assign(rank=n_checkpoints + 0.5 * (pairs["split"] == "test"))
     best = pairs.groupby(checkpoint)["rank"].transform("max")
-    found = rows.merge(pairs.assign(usual=pairs["rank"] == best), how="left")
-    return found["usual"].set_axis(table.index)
+    rows = rows.merge(pairs.assign(usual=pairs["rank"] == best), how="left")
+    return rows["usual"].set_axis(table.index)
 
 
 def _model(table: pd.DataFrame) -> pd.Series[str]:

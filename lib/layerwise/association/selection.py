@@ -45,7 +45,7 @@ Layers = npt.NDArray[np.int64]
 
 CONSENSUS = "consensus"
 NESTED = "best rule of the others"
-OUTPUT = "model output"
+MODEL_OUTPUT = "model output"
 MIDDLE = "middle layer"
 LOES = "LOES"
 OTHER_TASKS = "best layer of the other tasks"
@@ -312,7 +312,7 @@ def _scored_rules(
         selections.append((_rule(OTHER_TASKS, np.nan), elsewhere))
     if has_output:
         output = np.full(len(values), values.shape[1] - 1)
-        selections.append((_rule(OUTPUT, model.last_layer), output))
+        selections.append((_rule(MODEL_OUTPUT, model.last_layer), output))
     for rule, columns in selections:
         selected = at_columns(values, columns)
         gain = stats.mean_ci(at_columns(gains, columns), sources)

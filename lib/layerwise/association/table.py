@@ -198,8 +198,8 @@ def _families(models: Sequence[Model], order: Order) -> list[list[list[Model]]]:
     about = pd.DataFrame([scores.about for scores, _ in models])
     deep = [len(scores.layers) >= association.FEWEST_LAYERS for scores, _ in models]
     families: dict[tuple[str, ...], list[list[Model]]] = defaultdict(list)
-    for _, part in about[deep].groupby(["tokens", "pooling"], sort=False):
-        last = order.only_last(part)
+    for _, rows in about[deep].groupby(["tokens", "pooling"], sort=False):
+        last = order.only_last(rows)
         if len(last) > 1:
             families[tuple(last["model"])].append([models[i] for i in last.index])
     return list(families.values())

@@ -9,7 +9,7 @@ import pandas as pd
 
 from layerwise import stats
 from layerwise.association import published
-from layerwise.association.selection import MIDDLE, OUTPUT
+from layerwise.association.selection import MIDDLE, MODEL_OUTPUT
 from layerwise.choosing.choice import Choice, advice
 from layerwise.config.settings import OWN_TEXTS
 from layerwise.models.load import LoadedModel
@@ -42,7 +42,7 @@ def choose_by_evidence(loaded: LoadedModel, tokens: str) -> Choice:
     table = published.expected_losses()
     like_own_data = table["corpus"].isna() | table["corpus"].isin(OWN_CORPORA)
     table = table[like_own_data & (table["kind"] == kind)]
-    layers = {OUTPUT: last, MIDDLE: last // 2}
+    layers = {MODEL_OUTPUT: last, MIDDLE: last // 2}
     rule, reason = _best_rule(kind, table.set_index("rule"))
     table = table.assign(layer=table["rule"].map(layers).astype("Int64"))
     return Choice(
@@ -58,24 +58,24 @@ def choose_by_evidence(loaded: LoadedModel, tokens: str) -> Choice:
 def _best_rule(kind: str, losses: pd.DataFrame) -> tuple[str, str]:
     """The rule to follow for a kind of model, and the evidence."""
     if losses.empty:
-        return OUTPUT, f"There are no published scores of a model of this kind ({kind})."
+        return MODEL_OUTPUT, f"There are no published scores of a model of this kind ({kind})."
     rows: Any = losses.to_dict("index")
-    told = {}
-    for rule in (OUTPUT, MIDDLE):
+    points = {}
+    for rule in (MODEL_OUTPUT, MIDDLE):
         row = rows[rule]
         ends = f"95% CI {row['low']:.1f} to {row['high']:.1f}"
-        told[rule] = f"{row['loss']:.1f} points ({ends if np.isfinite(row['low']) else 'no CI'})"
-    n_models = rows[OUTPUT]["n_models"]
+        points[rule] = f"{row['loss']:.1f} points ({ends if np.isfinite(row['low']) else 'no CI'})"
+    n_models = rows[MODEL_OUTPUT]["n_models"]
     models = f"{n_models} published {kind}s" if n_models > 1 else f"the one published {kind}"
     reason = (
-        f"In {models}, the output loses {told[OUTPUT]} against the best layer, the middle layer "
-        f"{told[MIDDLE]}"
+        f"In {models}, the output loses {points[MODEL_OUTPUT]} against the best layer, the middle "
+        f"layer {points[MIDDLE]}"
     )
     if n_models < stats.FEWEST:
-        return OUTPUT, f"{reason}: too few models to recommend another layer."
+        return MODEL_OUTPUT, f"{reason}: too few models to recommend another layer."
     by_model = published.losses()
     by_model = by_model[by_model["kind"] == kind].pivot_table("loss", "model", "rule")
-    less = stats.paired_difference(by_model[OUTPUT], by_model[MIDDLE])
-    rule, negation = (MIDDLE, "") if less.low > 0 else (OUTPUT, "not ")
+    less = stats.paired_difference(by_model[MODEL_OUTPUT], by_model[MIDDLE])
+    rule, negation = (MIDDLE, "") if less.low > 0 else (MODEL_OUTPUT, "not ")
     difference = f"The difference ({less.low:.1f} to {less.high:.1f}) is {negation}significant."
     return rule, f"{reason}. {difference}"

@@ -268,14 +268,14 @@ def compare_several(
     Parameters
     ----------
     layers, normalize
-        As for `layerwise.tasks.several.combinations`, which says how layers are selected.
+        As for `layerwise.tasks.several.score_combinations`, which says how layers are selected.
 
     Raises
     ------
     LayerwiseError
         If the output, the best layer, or every combination has no score.
     """
-    every = several.combinations(data, layers, k, normalize=normalize)
+    every = several.score_combinations(data, layers, k, normalize=normalize)
     scored = [one for one in every if one.score.parts is not None]
     if scored[:2] != every[:2] or len(scored) == 2:
         missing = next(one for one in every if one.score.parts is None)
@@ -314,7 +314,7 @@ def compare_several(
     )
 
 
-def _selected(candidate: several.Candidate) -> str:
+def _selected(candidate: several.ScoredCombination) -> str:
     layers, splits = candidate.layers.layers, candidate.of_splits
     n = splits.count(layers)
     agree = "" if n == len(splits) else f" ({n} of {len(splits)} splits)"

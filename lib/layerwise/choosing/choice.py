@@ -116,10 +116,10 @@ def short_name(model: str) -> str:
     return package[1] if package else last
 
 
-def advice(layer: int, last: int, why: str = "") -> str:
+def advice(layer: int, last: int) -> str:
     """The layer to use, in a sentence."""
     what = f"the output (layer {last})" if layer == last else f"layer {layer} of {last}"
-    return f"Use {what}{f', {why}' if why else ''}."
+    return f"Use {what}."
 
 
 def advice_together(layers: Combination) -> str:

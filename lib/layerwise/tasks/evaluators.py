@@ -63,7 +63,7 @@ def first_centres(X: Array, n_clusters: int, random_state: np.random.RandomState
 
 
 @dataclass(frozen=True)
-class Candidates:
+class Reranking:
     """Queries of a reranking and the documents to rank for each.
 
     Attributes
@@ -117,7 +117,7 @@ def is_ranked_here(task: Any) -> bool:
     )
 
 
-def candidates(task: Any, split: str, subset: str, recorder: Any) -> Candidates:
+def read_reranking(task: Any, split: str, subset: str, recorder: Any) -> Reranking:
     """The candidates of a split of one of mteb's rerankings.
 
     Parameters
@@ -162,6 +162,6 @@ def candidates(task: Any, split: str, subset: str, recorder: Any) -> Candidates:
         n_relevant.append(len(good))
     queries = [np.unique([row_of_query[name] for name in names]) for names in names_of.values()]
     documents = [texts[number] for number in order]
-    return Candidates(
+    return Reranking(
         split, subset, list(distinct), documents, queries, ranked, relevant, n_relevant
     )

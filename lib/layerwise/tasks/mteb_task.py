@@ -42,7 +42,7 @@ from layerwise.corpora.media import Medium
 from layerwise.corpora.media_sources import bytes_of
 from layerwise.errors import LayerwiseError
 from layerwise.tasks import catalog, results
-from layerwise.tasks.evaluators import Candidates, candidates, is_ranked_here, k_means
+from layerwise.tasks.evaluators import Reranking, is_ranked_here, k_means, read_reranking
 from layerwise.tasks.results import Score
 from layerwise.tasks.task import Array, Key, Task, Unit, Vectors, keep_data
 
@@ -113,14 +113,14 @@ class MtebTask(Task):
         """The whole task; or of a larger clustering as many sets as have `most` texts together."""
         for places in self._selections(most):
             recorder = _Recorder()
-            selection: Selection | Candidates | None = places
+            selection: Selection | Reranking | None = places
             with warnings.catch_warnings(), patch.object(Dataset, "__getitem__", _eager):
                 # Scores of noise are ill-defined, and not wanted.
                 warnings.simplefilter("ignore")
                 try:
                     if places and is_ranked_here(self.task):
                         split, subset = places
-                        selection = candidates(self.task, split, subset, recorder)
+                        selection = read_reranking(self.task, split, subset, recorder)
                         # The data of MindSmallReranking take gigabytes, and are not needed.
                         _loaded.cache_clear()
                     else:
@@ -136,10 +136,10 @@ class MtebTask(Task):
             yield Unit(list(recorder.keys), recorder.media, selection)
 
     def score(
-        self, selection: Selection | Candidates | None, vectors: Vectors, settings: ScoringSettings
+        self, selection: Selection | Reranking | None, vectors: Vectors, settings: ScoringSettings
     ) -> Scores:
         """mteb's main score of one layer by split and subset."""
-        if isinstance(selection, Candidates):
+        if isinstance(selection, Reranking):
             if not settings.sub_scores:
                 score = selection.score(vectors)
                 return {(selection.split, selection.subset): ({"main_score": score}, [])}

@@ -28,7 +28,7 @@ Columns = Sequence[Array]
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ScoredCombination:
     """Layers that may be used together.
 
     Attributes
@@ -45,9 +45,9 @@ class Candidate:
     score: Score
 
 
-def combinations(
+def score_combinations(
     data: Labels, layers: Sequence[Columns], k: int, *, normalize: bool = False
-) -> list[Candidate]:
+) -> list[ScoredCombination]:
     """Score the output, the best layer, and the last and selected k layers in each way.
 
     Parameters
@@ -84,7 +84,7 @@ def combinations(
         ordered = [tuple(sorted(chosen)) for chosen in of_splits]
         score = score_of_splits(data, columns)
         together = Combination(tuple(sorted(of_rows)), way if len(of_rows) > 1 else "")
-        made.append(Candidate(name, together, ordered, score))
+        made.append(ScoredCombination(name, together, ordered, score))
     return made
 
 
