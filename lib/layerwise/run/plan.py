@@ -206,9 +206,9 @@ class Plan:
 
     @cached_property
     def revisions_read(self) -> dict[str, list[str]]:
-        """The checkpoints of each model that are read, in the config's order."""
-        models = self.config.models.items()
-        revisions = {m: [r for r in e.revisions if (m, r) in self.facts_tables] for m, e in models}
+        """The checkpoints of each model that studies read, in the config's order."""
+        models, with_table = self.config.models, self.facts_tables
+        revisions = {m: [r for r in models[m].revisions if (m, r) in with_table] for m in models}
         return {model: names for model, names in revisions.items() if names}
 
     @cached_property

@@ -42,19 +42,25 @@ def read_valid(document: Any, files: Sequence[str | Path]) -> Plan:
     # Refuses a key given twice, of which Snakemake keeps the last.
     documents = [read_yaml(Path(file)) for file in files]
     try:
-        return validate(Config.of(_with_numbers(document, documents)))
+        return validate(Config.of(_parse_options(document, documents)))
     except ConfigError as error:
         raise error.in_file(", ".join(map(str, files))) from None
 
 
-def _with_numbers(value: Any, in_files: Sequence[Any]) -> Any:
-    """Read the values of ``--config 'extract={threads: 4}'``, which Snakemake leaves as text."""
+def _parse_options(value: Any, in_files: Sequence[Any]) -> Any:
+    """Parse the texts that ``--config 'extract={threads: 4}'`` adds to a document: YAML to values.
+
+    Parameters
+    ----------
+    in_files : sequence
+        What the files have in the place of `value`; texts of theirs stay.
+    """
     if isinstance(value, Mapping):
         mappings = [each for each in in_files if isinstance(each, Mapping)]
-        return {k: _with_numbers(v, [m[k] for m in mappings if k in m]) for k, v in value.items()}
+        return {k: _parse_options(v, [m[k] for m in mappings if k in m]) for k, v in value.items()}
     if isinstance(value, list):
         items = [item for each in in_files if isinstance(each, list) for item in each]
-        return [_with_numbers(item, items) for item in value]
+        return [_parse_options(item, items) for item in value]
     if isinstance(value, str) and value not in in_files:
         with suppress(yaml.YAMLError):
             return yaml.load(value, Loader)
