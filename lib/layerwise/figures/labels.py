@@ -71,8 +71,8 @@ def representation_label(key: str) -> str:
 
 def metric_label(metric: str) -> str:
     """Words for a metric or rule; names from published tables are unchanged."""
-    known = QUANTITIES.get(metric) or all_metrics().get(metric)
-    return known.label if known else RULES.get(metric, metric)
+    declared = QUANTITIES.get(metric) or all_metrics().get(metric)
+    return declared.label if declared else RULES.get(metric, metric)
 
 
 def title_of(study: Study) -> str:
@@ -86,8 +86,8 @@ def title_of(study: Study) -> str:
 
 def metric_unit(metric: str, normalization: str = "raw") -> str:
     """Unit of an axis; empty for plain numbers and for normalised values."""
-    known = QUANTITIES.get(metric) or all_metrics().get(metric)
-    return known.unit if known and normalization == "raw" else ""
+    declared = QUANTITIES.get(metric) or all_metrics().get(metric)
+    return declared.unit if declared and normalization == "raw" else ""
 
 
 def with_unit(what: str, metric: str) -> str:

@@ -93,7 +93,7 @@ class Facets:
     Attributes
     ----------
     table : DataFrame
-        With a column for each role, see `place`.
+        With a column for each role, see `with_roles`.
     styles, dashes : mapping of label to style
         Colours with markers, and line styles, of the roles ``colour`` and ``dashes``.
     """
@@ -182,7 +182,7 @@ class Facets:
             scale = ListedColormap([s["color"] for s in self.styles.values()])
             mappable = ScalarMappable(Normalize(-0.5, len(names) - 0.5), scale)
             what = "Checkpoint" if "revision" in self.look.roles["colour"] else ""
-            ticks = [marks.step_name(names[place]) for place in places]
+            ticks = [marks.step_name(names[index]) for index in places]
             self.bar(mappable, what).set_ticks(places, labels=ticks)
         else:
             style = {"markersize": 3.5} | style
@@ -202,7 +202,7 @@ class Facets:
         return self
 
 
-def place(table: pd.DataFrame, look: Look) -> tuple[pd.DataFrame, Look]:
+def with_roles(table: pd.DataFrame, look: Look) -> tuple[pd.DataFrame, Look]:
     """Add a column for each role that says, in words, which values of its dimensions a row has.
 
     The columns are ordered categories, in the order in which values first appear. Rows and columns
@@ -247,7 +247,7 @@ def facets(
 
     More columns than fit side by side continue below, all rows again.
     """
-    t, look = place(table, look)
+    t, look = with_roles(table, look)
     rows, cols = (list(t[role].cat.categories) for role in ("row", "column"))
     parts = dict(iter(t.groupby(["row", "column"], observed=True)))
     n = -(-len(cols) // -(-len(cols) // columns))  # blocks of about the same number of columns
@@ -302,9 +302,9 @@ def _axes(
             "model, metric and token selection, or leave out ax.",
             code="ambiguous",
         )
-    own = look.ax.get_figure(root=True)
-    assert own is not None
-    return own, np.array([[look.ax]])
+    figure = look.ax.get_figure(root=True)
+    assert figure is not None
+    return figure, np.array([[look.ax]])
 
 
 def _name_column(panel: Panel, look: Look, width: int) -> None:
@@ -317,7 +317,7 @@ def _name_column(panel: Panel, look: Look, width: int) -> None:
 
 
 def styles(table: pd.DataFrame, look: Look) -> dict[str, dict[str, Any]]:
-    """Colours and markers of the role ``colour`` of a table that `place` has been over.
+    """Colours and markers of the role ``colour`` of a table from `with_roles`.
 
     Models have a colour of their own; checkpoints, alphas and other ordered values are on a scale;
     all else has the palette's colours in turn. Without the role there is one label, the empty one.

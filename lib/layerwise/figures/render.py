@@ -183,8 +183,8 @@ def caption(data: Data, table: pd.DataFrame) -> str:
 
 def _span(table: pd.DataFrame, column: str) -> str:
     """``120`` if all numbers of a column are equal, else ``60–120``; empty without a number."""
-    known = table.loc[table[column] > 0, column] if column in table else ()
-    return "–".join(dict.fromkeys(f"{int(end(known)):,}" for end in (min, max) if len(known)))
+    counts = table.loc[table[column] > 0, column] if column in table else ()
+    return "–".join(dict.fromkeys(f"{int(end(counts)):,}" for end in (min, max) if len(counts)))
 
 
 def _names(table: pd.DataFrame, column: str) -> list[str]:
@@ -196,10 +196,10 @@ def with_labels(table: pd.DataFrame, labels: Mapping[str, Mapping[str, float]]) 
     """A table with a column for each way in which its corpora are perturbed."""
     if "corpus" not in table:
         return table
-    given = pd.DataFrame.from_dict(
+    columns = pd.DataFrame.from_dict(
         {c: labels[c] for c in table["corpus"].unique() if c in labels}, orient="index"
     )
-    return table.join(given.astype(object), on="corpus").fillna(dict.fromkeys(given, ""))
+    return table.join(columns.astype(object), on="corpus").fillna(dict.fromkeys(columns, ""))
 
 
 def plain(text: str) -> str:

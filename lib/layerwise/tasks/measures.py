@@ -75,12 +75,12 @@ def values(name: str, predicted: Array, truth: Array, splits: Array) -> Array:
     """
     if name not in BY_SPLIT:
         return _VALUES[name](predicted, truth)
-    parts = [splits == number for number in np.unique(splits)]
-    if name in OF_SHARES and any(len(set(truth[part])) < predicted.shape[1] for part in parts):
-        parts = [np.ones(len(truth), bool)]  # Groups may keep a class out of a split.
+    groups = [splits == number for number in np.unique(splits)]
+    if name in OF_SHARES and any(len(set(truth[rows])) < predicted.shape[1] for rows in groups):
+        groups = [np.ones(len(truth), bool)]  # Groups may keep a class out of a split.
     each = np.empty(len(truth))
-    for part in parts:
-        each[part] = _VALUES[name](predicted[part], truth[part])
+    for rows in groups:
+        each[rows] = _VALUES[name](predicted[rows], truth[rows])
     return each
 
 
@@ -117,9 +117,9 @@ def auroc(shares: Array, truth: Array) -> Array:
 
     def of_class(share: Array, is_class: Array) -> Array:
         n, n_in = len(is_class), is_class.sum()
-        own = np.empty(n)
-        own[is_class], own[~is_class] = rankdata(share[is_class]), rankdata(share[~is_class])
-        beaten = rankdata(share) - own  # Rows of the other side that are below, ties by half.
+        within = np.empty(n)
+        within[is_class], within[~is_class] = rankdata(share[is_class]), rankdata(share[~is_class])
+        beaten = rankdata(share) - within  # Rows of the other side that are below, ties by half.
         placement = np.where(is_class, beaten / (n - n_in), 1 - beaten / n_in)
         area = placement[is_class].mean()
         weights = np.where(is_class, n / n_in, n / (n - n_in))

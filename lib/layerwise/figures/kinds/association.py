@@ -62,8 +62,8 @@ def metric_vs_score(data: Data) -> pd.DataFrame:
     """
     shown = data.checkpoints(data.tables["metrics"], data.tables["scores"])
     scores, metrics = data.scores(shown), data.metrics(data.tables["metrics"], shown)
-    own = OWN_TEXTS in (data.study.corpora or ())
-    if own:
+    on_own_texts = OWN_TEXTS in (data.study.corpora or ())
+    if on_own_texts:
         metrics = metrics[metrics["corpus"].isin(list(data.own_texts))]
         if metrics.empty:
             raise LayerwiseError(
@@ -71,10 +71,11 @@ def metric_vs_score(data: Data) -> pd.DataFrame:
                 "texts; name each one's task under association.own_texts.",
                 code="missing",
             )
-    corpora = [OWN_TEXTS] if own else list(metrics["corpus"].unique())
+    corpora = [OWN_TEXTS] if on_own_texts else list(metrics["corpus"].unique())
     frames = []
     for curves in score_curves(scores):
-        variants, values, *_ = metric_curves(metrics, curves, data.own_texts if own else None)
+        own_texts = data.own_texts if on_own_texts else None
+        variants, values, *_ = metric_curves(metrics, curves, own_texts)
         for index in np.flatnonzero(variants["corpus"].isin(corpora)):
             tasks, layers = usable(values[index])
             if not tasks.any():
@@ -141,7 +142,7 @@ def plot_metric_vs_score(table: pd.DataFrame, look: Look) -> Figure:
         top = subset.iloc[int(y.argmax())]
         ax.plot(top["value"], y.max(), **RING)
         if pd.notna(top["output_score"]):
-            ax.axhline(100 * top["output_score"], **OUTPUT)
+            ax.axhline(100 * top["output_score"], **OUTPUT_LINE)
         ax.text(
             0,
             1.02,
@@ -157,12 +158,12 @@ def plot_metric_vs_score(table: pd.DataFrame, look: Look) -> Figure:
         ax.set_ylabel(SCORE_AXIS if panel.left else "")
     panels.depth_bar(grid)
     return grid.legend(
-        [marks.entry("best layer", **RING), marks.entry("model output", **OUTPUT)]
+        [marks.entry("best layer", **RING), marks.entry("model output", **OUTPUT_LINE)]
     ).figure
 
 
 RING = marks.dot(markersize=7.5, color="none", markeredgecolor=theme.INK, zorder=4)
-OUTPUT: dict[str, Any] = {"color": theme.GREY, "lw": 0.8, "linestyle": "dashed", "zorder": 1}
+OUTPUT_LINE: dict[str, Any] = {"color": theme.GREY, "lw": 0.8, "linestyle": "dashed", "zorder": 1}
 
 
 def _association(row: pd.Series) -> str:

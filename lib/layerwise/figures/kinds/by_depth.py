@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -74,16 +74,14 @@ def with_chance(table: pd.DataFrame) -> pd.DataFrame:
 def token_selection(data: Data) -> pd.DataFrame:
     """Curves, and the score of each token selection less that of all tokens, paired by task."""
     table = curves(data)
-    found = {
-        (c.model, c.revision, c.pooling, c.tokens): c for c in score_curves(data.scores(table))
-    }
-    parts = [table]
-    for (model, revision, pooling, tokens), own in found.items():
-        base = found.get((model, revision, pooling, "all"))
-        if base is None or tokens == "all":
-            continue
-        parts.append(select.score_change(own, base).drop(columns="p").assign(best=False))
-    return select.with_dimensions(pd.concat(parts, ignore_index=True))
+    scores = score_curves(data.scores(table))
+    of_all = {(c.model, c.revision, c.pooling): c for c in scores if c.tokens == "all"}
+    frames = [table]
+    for curve in scores:
+        base = of_all.get((curve.model, curve.revision, curve.pooling))
+        if base is not None and curve is not base:
+            frames.append(select.score_change(curve, base).drop(columns="p").assign(best=False))
+    return select.with_dimensions(pd.concat(frames, ignore_index=True))
 
 
 def plot_curves(table: pd.DataFrame, look: Look) -> Figure:
@@ -264,8 +262,8 @@ def probes_by_depth(data: Data) -> pd.DataFrame:
 
     study, table = data.study, data.tables["scores"]
     # A study may name tasks without probes as well.
-    known = table["control"].notna() if "control" in table else False
-    table = table[known & table["task"].isin(study.tasks or table["task"])]
+    is_probe = table["control"].notna() if "control" in table else False
+    table = table[is_probe & table["task"].isin(study.tasks or table["task"])]
     if table.empty:
         raise LayerwiseError(
             "No score is of a probe; score a task of your own labels.", code="missing"
@@ -300,47 +298,24 @@ def plot_probes_by_depth(table: pd.DataFrame, look: Look) -> Figure:
     return grid.legend(handles).figure
 
 
-def power_law_curves(
-    betas: Sequence[float] = tuple(np.linspace(0, 3, 61)),
-    alphas: Sequence[float] = (0.5, 1.0, 1.5, 2.0, 4.0, math.inf),
-    n: int = 1000,
-) -> pd.DataFrame:
-    """Matrix-based entropy of power-law spectra, for exponents β and orders α (Skean et al. 2025,
+EXPONENTS, N_EIGENVALUES = np.linspace(0, 3, 61), 1000
+ORDERS = (0.5, 1.0, 1.5, 2.0, 4.0, math.inf)
+
+
+def power_law(_data: Data) -> pd.DataFrame:
+    """Matrix-based entropy of power-law spectra by exponent β and order α (Skean et al. 2025,
     Figure 7).
 
     Eigenvalues ``λ_i = i^-β``, i = 1 … n: flat at β = 0, where every order gives log n, and the
     more concentrated the larger β. Larger orders weigh the larger eigenvalues more and so fall
-    faster (the printed caption says the opposite).
-
-    Parameters
-    ----------
-    betas : sequence of float
-        Exponents, 0 or above.
-    alphas : sequence of float
-        Orders, above 0, infinity included.
-    n : int
-        Number of eigenvalues, 2 or more.
-
-    Returns
-    -------
-    DataFrame
-        One row per pair: ``beta``; ``alpha``; ``n``; ``entropy`` in nats, 0 to log n;
-        ``share``, entropy over log n, 0 to 1.
+    faster (the printed caption says the opposite). ``entropy`` is in nats, ``share`` over log n.
     """
-    ranks = np.arange(1, n + 1, dtype=np.float64)
-    spectra = ranks ** -np.asarray(betas, dtype=np.float64)[:, None]
-    entropies = [entropy_from_eigenvalues(spectra, alpha) for alpha in alphas]
-    curves = [
-        pd.DataFrame({"beta": betas, "alpha": alpha, "n": n, "entropy": entropy})
-        for alpha, entropy in zip(alphas, entropies, strict=True)
-    ]
-    table = pd.concat(curves, ignore_index=True)
-    return table.assign(share=table["entropy"] / math.log(n))
-
-
-def power_law(_data: Data) -> pd.DataFrame:
-    """Entropy of power-law spectra by exponent and order."""
-    return power_law_curves().assign(metric="entropy")
+    ranks = np.arange(1, N_EIGENVALUES + 1, dtype=np.float64)
+    spectra = ranks ** -EXPONENTS[:, None]
+    table = pd.DataFrame(itertools.product(ORDERS, EXPONENTS), columns=["alpha", "beta"])
+    entropies = [entropy_from_eigenvalues(spectra, alpha) for alpha in ORDERS]
+    table = table[["beta", "alpha"]].assign(n=N_EIGENVALUES, entropy=np.concatenate(entropies))
+    return table.assign(share=table["entropy"] / math.log(N_EIGENVALUES), metric="entropy")
 
 
 def plot_power_law(table: pd.DataFrame, look: Look) -> Figure:

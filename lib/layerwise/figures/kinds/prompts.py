@@ -34,9 +34,9 @@ def bimodality(data: Data) -> pd.DataFrame:
     over all layers, and over all properties.
     """
     table, texts = data.prompts(), data.tables.get("texts")
-    known = pd.DataFrame()
+    of_texts = pd.DataFrame()
     if texts is not None and "text" in texts:
-        known = properties(list(texts["text"])).set_index(texts["prompt_id"].to_numpy())
+        of_texts = properties(list(texts["text"])).set_index(texts["prompt_id"].to_numpy())
     edges = np.linspace(table["value"].min(), table["value"].max(), BINS + 1)
     layers = {
         key: subset.set_index("prompt_id") for key, subset in table.groupby(LAYER, sort=False)
@@ -49,13 +49,13 @@ def bimodality(data: Data) -> pd.DataFrame:
         dips.append(about | {"what": "dip", "value": dip, "p": p} | more)
         counts = {"bin": edges[:-1], "value": np.histogram(subset["value"], edges)[0]}
         densities.append(pd.DataFrame(about | {"what": "density"} | counts))
-    found = pd.DataFrame(dips)
-    found["p_adjusted"] = stats.holm(found["p"])
-    most = found.sort_values("value", ascending=False, kind="stable").drop_duplicates(PANEL)
+    dip_rows = pd.DataFrame(dips)
+    dip_rows["p_adjusted"] = stats.holm(dip_rows["p"])
+    most = dip_rows.sort_values("value", ascending=False, kind="stable").drop_duplicates(PANEL)
     effects = []
     for row in most[most["p_adjusted"] < stats.ALPHA].to_dict("records"):
         subset = layers[tuple(row[name] for name in LAYER)]
-        have = known.reindex(subset.index).assign(n_tokens=subset["n_tokens"])
+        have = of_texts.reindex(subset.index).assign(n_tokens=subset["n_tokens"])
         bare = layers.get(tuple({**row, "representation": "drop_first"}[name] for name in LAYER))
         if bare is not None and row["representation"] == "all":
             have["sink"] = bare["value"] - subset["value"]
@@ -64,7 +64,7 @@ def bimodality(data: Data) -> pd.DataFrame:
     groups = pd.DataFrame(effects)
     if len(groups):
         groups["p_adjusted"] = stats.holm(groups["p"])
-    return pd.concat([found, *densities, groups], ignore_index=True)
+    return pd.concat([dip_rows, *densities, groups], ignore_index=True)
 
 
 PANEL = [*select.POINT, "corpus", "metric"]
@@ -87,8 +87,8 @@ def plot_bimodality(table: pd.DataFrame, look: Look) -> Figure:
     """Draw the density over prompts by depth; below, how the two groups differ."""
     names = [p for p in PROPERTIES if p in set(table["what"])]
     rows = np.where(table["what"].isin(names), "groups", "density")
-    own = look.only(row=("part",), column=look.roles["column"])
-    grid = panels.facets(table.assign(part=rows), own, height=2.1)
+    look = look.only(row=("part",), column=look.roles["column"])
+    grid = panels.facets(table.assign(part=rows), look, height=2.1)
     label = axis_label(str(table["metric"].iloc[0]))
     for panel in grid.panels:
         subset, ax, colour = panel.table, panel.ax, grid.colour(panel)

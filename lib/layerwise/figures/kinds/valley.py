@@ -155,14 +155,14 @@ def _of_data_sets(data: Data) -> pd.DataFrame:
 
 
 def _size(model: str, study: Study) -> float:
-    found = (study.sizes or {}).get(model) or size_of(model)
-    if found is None:
+    size = (study.sizes or {}).get(model) or size_of(model)
+    if size is None:
         raise LayerwiseError(
             f"The name {model!r} does not contain a number of parameters, as pythia-410m does; "
             "give it under `sizes`.",
             code="missing",
         )
-    return float(found)
+    return float(size)
 
 
 def _short(size: float) -> str:
@@ -177,8 +177,10 @@ def plot_size_scaling(table: pd.DataFrame, look: Look) -> Figure:
     for end in ("", "_low", "_high"):
         places[end.strip("_") or "value"] = 100 * places[f"place{end}"]
     t = pd.concat([table[table["what"] == "metric"], valleys, places], ignore_index=True)
-    own = look.only(ordered=True, row=("what",), column=("y", "representation"), colour=("model",))
-    grid = panels.facets(t.sort_values("parameters", kind="stable"), own, height=1.75)
+    look = look.only(
+        ordered=True, row=("what",), column=("y", "representation"), colour=("model",)
+    )
+    grid = panels.facets(t.sort_values("parameters", kind="stable"), look, height=1.75)
     sizes = sorted(table["parameters"].unique())
     for panel in grid.panels:
         ax = panel.ax
