@@ -275,10 +275,10 @@ def compare_several(
     LayerwiseError
         If the output, the best layer, or every combination has no score.
     """
-    every = several.score_combinations(data, layers, k, normalize=normalize)
-    scored = [one for one in every if one.score.parts is not None]
-    if scored[:2] != every[:2] or len(scored) == 2:
-        missing = next(one for one in every if one.score.parts is None)
+    combinations = several.score_combinations(data, layers, k, normalize=normalize)
+    scored = [one for one in combinations if one.score.parts is not None]
+    if scored[:2] != combinations[:2] or len(scored) == 2:
+        missing = next(one for one in combinations if one.score.parts is None)
         raise LayerwiseError(
             f"These labels give no score of several layers together: of {missing.name}, "
             f"{missing.score.why}.",
@@ -290,7 +290,7 @@ def compare_several(
     table = pd.DataFrame(
         {
             "used": [one.name for one in scored],
-            "layers": [_selected(one) for one in scored],
+            "layers": [_layers_of(one) for one in scored],
             "score": intervals.scores,
             "low": low,
             "high": high,
@@ -310,12 +310,13 @@ def compare_several(
         f"Of {k} layers together, the {best['used']}, score best: {with_ends(best)}, "
         f"{100 * best['gain']:+.1f} points against the best layer ({100 * low:+.1f} to "
         f"{100 * high:+.1f}), which is {certain}.",
-        scored[row].layers if better else None,
+        scored[row].combination if better else None,
     )
 
 
-def _selected(candidate: several.ScoredCombination) -> str:
-    layers, splits = candidate.layers.layers, candidate.of_splits
+def _layers_of(scored: several.ScoredCombination) -> str:
+    """The layers of a combination, with the number of splits that agree if not all do."""
+    layers, splits = scored.combination.layers, scored.of_splits
     n = splits.count(layers)
     agree = "" if n == len(splits) else f" ({n} of {len(splits)} splits)"
     return " ".join(map(str, layers)) + agree

@@ -33,14 +33,14 @@ class ScoredCombination:
 
     Attributes
     ----------
-    layers : Combination
-        Those that all rows select.
+    combination : Combination
+        The layers that all rows select.
     of_splits : list of tuples of int
         Those that each split selects, ascending.
     """
 
     name: str
-    layers: Combination
+    combination: Combination
     of_splits: list[tuple[int, ...]]
     score: Score
 
@@ -62,39 +62,38 @@ def score_combinations(
     LayerwiseError
         As `layerwise.tasks.probes.splits`.
     """
-    of_all, every, n = np.arange(len(data.labels)), len(data.splits), len(layers)
+    n_layers = len(layers)
+    row_sets = [np.arange(len(data.labels)), *(split.fitted for split in data.splits)]
     selected: dict[str, list[tuple[int, ...]]] = {}
-    rows_of = [of_all, *(split.fitted for split in data.splits)]
-    with Progress(len(COMBINES) * len(rows_of), f"select {k} layers", "selection") as bar:
+    with Progress(len(COMBINES) * len(row_sets), f"select {k} layers", "selection") as bar:
         for way in COMBINES:
             selected[way] = []
-            for rows in rows_of:
+            for rows in row_sets:
                 selected[way].append(_selected(data, layers, k, way, rows, normalize))
                 bar.update()
-    last = [tuple(range(n - k, n))] * (1 + every)
-    tried: list[tuple[str, list[tuple[int, ...]], str]] = [
-        ("output", [(n - 1,)] * (1 + every), "mean"),
+    output, last = ([tuple(range(n_layers - m, n_layers))] * len(row_sets) for m in (1, k))
+    # Of each combination the layers that each set of rows selects.
+    combinations: list[tuple[str, list[tuple[int, ...]], str]] = [
+        ("output", output, "mean"),
         ("best layer", [chosen[:1] for chosen in selected["mean"]], "mean"),
         *((f"last {k}, {word}", last, way) for way, word in COMBINES.items()),
         *((f"selected {k}, {word}", selected[way], way) for way, word in COMBINES.items()),
     ]
-    made = []
-    for name, (of_rows, *of_splits), way in tried:
-        columns = [_columns(layers, chosen, way, normalize) for chosen in of_splits]
-        ordered = [tuple(sorted(chosen)) for chosen in of_splits]
-        score = score_of_splits(data, columns)
-        together = Combination(tuple(sorted(of_rows)), way if len(of_rows) > 1 else "")
-        made.append(ScoredCombination(name, together, ordered, score))
-    return made
+    scored = []
+    for name, (by_all_rows, *by_splits), way in combinations:
+        columns = [_columns(layers, chosen, way, normalize) for chosen in by_splits]
+        of_splits = [tuple(sorted(chosen)) for chosen in by_splits]
+        used = Combination(tuple(sorted(by_all_rows)), way if len(by_all_rows) > 1 else "")
+        scored.append(ScoredCombination(name, used, of_splits, score_of_splits(data, columns)))
+    return scored
 
 
 def _columns(
     layers: Sequence[Columns], chosen: Sequence[int], way: str, normalize: bool
 ) -> list[Array]:
     """Combined vectors of each column of texts."""
-    columns = [
-        combined(one, way) for one in zip(*(layers[n] for n in sorted(chosen)), strict=True)
-    ]
+    of_chosen = zip(*(layers[n] for n in sorted(chosen)), strict=True)
+    columns = [combined(of_column, way) for of_column in of_chosen]
     return [normalized(column) for column in columns] if normalize else columns
 
 
