@@ -256,58 +256,57 @@ def probe(
     of_classes = _are_classes(labels)
     score = accuracy_score if of_classes else r2_score
     measure = measure or ("accuracy" if of_classes else "r2")
-    by_share = measure in measures.OF_SHARES
-    predicted, penalties, controls, shares = [], [], [], []
+    by_probability = measure in measures.OF_SHARES
+    predicted, penalties, controls, probabilities = [], [], [], []
     of_splits = [features] * len(splits) if isinstance(features, np.ndarray) else features
     for split, x in zip(splits, of_splits, strict=True):
         fitted, test = split.fitted, split.test
         y = labels[fitted]
         penalty = _chosen_penalty(_scaled(x, split.train), labels, split)
+        penalties.append(penalty)
         scaled = _scaled(x, fitted)
         model = _linear(scaled[fitted], y)(penalty)
-        linear = model.predict(scaled[test])
-        near = _neighbours(x[fitted], y).predict(x[test])
-        usual = np.bincount(y).argmax() if of_classes else y.mean()
-        predicted.append([linear, near, np.full(len(test), usual)])
-        penalties.append(penalty)
-        if by_share:
-            guess = np.bincount(y) / len(y)
-            shares.append([model.predict_proba(scaled[test]), np.tile(guess, (len(test), 1))])
+        neighbours = _neighbours(x[fitted], y).predict(x[test])
+        guess = np.full(len(test), np.bincount(y).argmax() if of_classes else y.mean())
+        predicted.append([model.predict(scaled[test]), neighbours, guess])
+        if by_probability:
+            shares = np.tile(np.bincount(y) / len(y), (len(test), 1))
+            probabilities.append([model.predict_proba(scaled[test]), shares])
         for _ in range(n_shuffles // len(splits)):
             shuffled, truth = _control_labels(labels, split, types, rng)
-            guessed = np.full(len(truth), shuffled[0])
+            by_control = np.full(len(truth), shuffled[0])
             if len(np.unique(shuffled)) > 1:  # Not if all types drew the same label.
-                guessed = _linear(scaled[fitted], shuffled)(penalty).predict(scaled[test])
-            controls.append(score(truth, guessed))
-    linear, near, usual = np.concatenate(predicted, axis=1)
+                by_control = _linear(scaled[fitted], shuffled)(penalty).predict(scaled[test])
+            controls.append(score(truth, by_control))
+    linear, neighbours, guess = np.concatenate(predicted, axis=1)
     tested = np.concatenate([split.test for split in splits])
     truth = labels[tested]
-    members = pd.factorize(tested if groups is None else _factorized(groups)[0][tested])[0]
+    test_groups = pd.factorize(tested if groups is None else _factorized(groups)[0][tested])[0]
     interval = _accuracy_interval if of_classes else _r2_interval
-    low, high = interval(linear, truth, members)
-    near_low, near_high = interval(near, truth, members)
-    tested_by = np.repeat(np.arange(len(splits)), [len(split.test) for split in splits])
-    compared = np.concatenate(shares, axis=1) if by_share else (linear, usual)
-    each, guessed = (measures.values(measure, one, truth, tested_by) for one in compared)
-    is_usual = measure in ("accuracy", "r2")
-    main, baseline = float(each.mean()), float(guessed.mean())
+    low, high = interval(linear, truth, test_groups)
+    neighbours_low, neighbours_high = interval(neighbours, truth, test_groups)
+    split_of_row = np.repeat(np.arange(len(splits)), [len(split.test) for split in splits])
+    compared = np.concatenate(probabilities, axis=1) if by_probability else (linear, guess)
+    of_rows, of_guess = (measures.values(measure, p, truth, split_of_row) for p in compared)
+    has_interval = measure in ("accuracy", "r2")
+    baseline = float(of_guess.mean())
     control = float(np.mean(controls)) if controls else None
     return Score(
-        main_score=main,
-        score_low=low if is_usual else None,
-        score_high=high if is_usual else None,
+        main_score=float(of_rows.mean()),
+        score_low=low if has_interval else None,
+        score_high=high if has_interval else None,
         n_runs=len(truth),
         chance=baseline if of_classes else None,
-        neighbours=score(truth, near),
-        neighbours_low=near_low,
-        neighbours_high=near_high,
+        neighbours=score(truth, neighbours),
+        neighbours_low=neighbours_low,
+        neighbours_high=neighbours_high,
         control=control,
         selectivity=None if control is None else score(truth, linear) - control,
         baseline=baseline,
         penalty=float(np.median(penalties)),
         n_train=len(splits[0].fitted),
-        parts=each / len(truth),
-        groups=members,
+        parts=of_rows / len(truth),
+        groups=test_groups,
     )
 
 
