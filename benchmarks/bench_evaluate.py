@@ -118,14 +118,14 @@ def score(tasks: Mapping[str, StandIn], folder: Path, n_layers: int, **options: 
 def print_memory(n_texts: int, waiting_gb: float, threads: int) -> None:
     """Write a clustering, evaluate it, and print the peaks."""
     scratch: list[int] = []
-    allocate = evaluate._allocate
+    allocate = evaluate.allocate
 
     def watched(path: Path, shape: tuple[int, ...]) -> Any:
         into = allocate(path, shape)
         scratch.append(sum(file.stat().st_size for file in path.parent.iterdir()))
         return into
 
-    evaluate._allocate = watched
+    evaluate.allocate = watched
     rng = np.random.default_rng(0)
     sets = np.array_split(np.arange(n_texts), N_SETS)
     data = [([f"text {i}" for i in rows], rng.integers(0, N_LABELS, len(rows))) for rows in sets]

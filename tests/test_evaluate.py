@@ -369,7 +369,7 @@ def test_vectors_that_wait_stay_within_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sizes: list[int] = []
-    allocate = module._allocate
+    allocate = module.allocate
 
     def watched(path: Path, shape: tuple[int, ...]) -> Any:
         into = allocate(path, shape)
@@ -381,7 +381,7 @@ def test_vectors_that_wait_stay_within_the_limit(
         with ThreadPoolExecutor(1) as pool:
             yield pool
 
-    monkeypatch.setattr(module, "_allocate", watched)
+    monkeypatch.setattr(module, "allocate", watched)
     monkeypatch.setattr(module, "_scorers", threads)
     for key, limit, n_files in (("1", 70_000, 2), ("2", 60_000, 1)):  # A set has 64 texts.
         sizes.clear()
@@ -421,7 +421,7 @@ def test_a_full_scratch_disk_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
     monkeypatch.setattr(module.os, "posix_fallocate", full)
     with refused("disk"):
-        module._allocate(tmp_path / "a.npy", (1, 2, 3, 4))
+        module.allocate(tmp_path / "a.npy", (1, 2, 3, 4))
 
 
 def test_prompts_stand_in_front_and_need_not_count(

@@ -31,7 +31,6 @@ from threading import Thread
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.exceptions import ConvergenceWarning
 
 from layerwise.activations.representation import Representation
@@ -49,6 +48,7 @@ from layerwise.tasks.task import (
     Task,
     Unit,
     Vectors,
+    allocate,
     one_thread,
     set_up,
 )
@@ -281,7 +281,7 @@ class _Run:
         path = self.scratch / f"{self.n_files}.npy"
         self.n_files += 1
         self._make_room(4 * math.prod(shape) * task.width(self.setup))
-        into = _allocate(path, (*shape, task.width(self.setup)))
+        into = allocate(path, (*shape, task.width(self.setup)))
         last = self.embedded[-1] if self.embedded else None
         shared = last.rows if last and last.recorded.task.reader == task.reader else {}
         to_read = [pair for pair in inputs if pair not in shared]
@@ -378,28 +378,6 @@ class _Run:
             error = failure
         log.error("%s: %s", name, error)
         self.failures.setdefault(name, error)
-
-
-def _allocate(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
-    """Make a file of float32 on the scratch disk, mapped to memory.
-
-    Raises
-    ------
-    DiskError
-        If the disk has no room: a write to the mapped file would end the process.
-    """
-    into = np.lib.format.open_memmap(path, "w+", np.float32, shape)
-    if hasattr(os, "posix_fallocate"):
-        try:
-            with path.open("r+b") as file:
-                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
-        except OSError as error:
-            raise DiskError(
-                f"{path.parent} has no room for {into.nbytes / 1e9:.1f} GB of vectors "
-                f"({error.strerror}); free some space, set TMPDIR to another disk, or lower "
-                "scoring.waiting_gb."
-            ) from error
-    return into
 
 
 def _units(task: Task, most: int) -> list[Unit]:

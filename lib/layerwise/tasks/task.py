@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.errors import LayerwiseError
+from layerwise.errors import DiskError, LayerwiseError
 from layerwise.models import saved
 from layerwise.models.source import locate
 
@@ -324,6 +326,28 @@ def one_thread() -> Iterator[None]:
 
 
 # Vectors
+
+
+def allocate(path: Path, shape: tuple[int, ...]) -> Array:
+    """Make a file of float32 on the scratch disk, mapped to memory.
+
+    Raises
+    ------
+    DiskError
+        If the disk has no room: a write to the mapped file would end the process.
+    """
+    into = np.lib.format.open_memmap(path, "w+", np.float32, shape)
+    if hasattr(os, "posix_fallocate"):
+        try:
+            with path.open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+        except OSError as error:
+            raise DiskError(
+                f"{path.parent} has no room for {into.nbytes / 1e9:.1f} GB of vectors "
+                f"({error.strerror}); free some space, set TMPDIR to another disk, or lower "
+                "scoring.waiting_gb."
+            ) from error
+    return into
 
 
 class Combination(NamedTuple):
