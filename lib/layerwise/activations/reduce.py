@@ -191,10 +191,9 @@ class Reduced:
     @property
     def waiting_bytes(self) -> int:
         """Memory that matrices and token states hold until the results are complete."""
-        states = [self.arrays["states"]] if "states" in self.arrays else []
-        return sum(
-            t.nbytes for t in (*states, *(spectra.matrices for spectra in self.pending_spectra))
-        )
+        tensors = [spectra.matrices for spectra in self.pending_spectra]
+        tensors += [self.arrays["states"]] if "states" in self.arrays else []
+        return sum(tensor.nbytes for tensor in tensors)
 
     def _add_paper(self, grams: Grams, tokens: str, at: tuple[int, int]) -> None:
         """Add curvature and spectrum as the paper has them, of the states."""

@@ -398,11 +398,8 @@ class Results:
 
     def _names(self, wildcard: str, section: str) -> list[str]:
         """Names in the paths of files, in the order of the config."""
-        files = [
-            names
-            for table in ("metrics", "scores", "activations")
-            for names in self._files(table).values()
-        ]
+        of_tables = map(self._files, ("metrics", "scores", "activations"))
+        files = [names for of_table in of_tables for names in of_table.values()]
         named = (names[wildcard] for names in files if wildcard in names)
         order = getattr(self.plan.config, section) if self.plan else ()
         return in_order(dict.fromkeys(named), order)
