@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from layerwise.activations import forward
-from layerwise.activations.representation import Packed, choose, pool
+from layerwise.activations.representation import Packed, pool, select_tokens
 from layerwise.config.settings import ScoringSettings
 from layerwise.models.load import LoadedModel
 from layerwise.run import script
@@ -41,7 +41,7 @@ def median(packed: Packed) -> Tensor:
 WAYS: dict[str, tuple[str, Callable[[Packed], Tensor]]] = {
     "final norm, mean": ("final_norm", lambda packed: packed.mean),
     "mean": ("residual", lambda packed: packed.mean),
-    "mean without first": ("residual", lambda packed: choose(packed, "drop_first").mean),
+    "mean without first": ("residual", lambda packed: select_tokens(packed, "drop_first").mean),
     "mean of unit tokens": ("residual", unit_mean),
     "median": ("residual", median),
     "last token": ("residual", lambda packed: pool(packed, "last_token")),

@@ -26,10 +26,10 @@ from layerwise.activations.representation import (
     Packed,
     Representation,
     after,
-    choose,
     inside,
     pack,
     pool,
+    select_tokens,
 )
 from layerwise.activations.store import Activations
 from layerwise.config.settings import MetricsSettings
@@ -436,7 +436,7 @@ def test_poolings_are_what_they_say() -> None:
     packed = pack(states, torch.tensor(lengths))
     for names in itertools.product(("all", "drop_first"), POOLINGS):
         selection = Representation(*names)
-        found = pool(choose(packed, selection.tokens), selection.pooling)
+        found = pool(select_tokens(packed, selection.tokens), selection.pooling)
         for row, n in enumerate(lengths):
             z = states[row, int(selection.tokens == "drop_first") : n].numpy()
             weights = np.arange(1, len(z) + 1)
@@ -462,7 +462,7 @@ def test_the_first_token_alone_is_kept_in_memory() -> None:
 def test_drop_sinks_drops_the_huge_token_alone() -> None:
     states = torch.randn(2, 6, 8, generator=torch.Generator().manual_seed(0))
     states[0, 0] *= 100
-    kept = choose(pack(states, torch.tensor([6, 4])), "drop_sinks")
+    kept = select_tokens(pack(states, torch.tensor([6, 4])), "drop_sinks")
     assert kept.lengths.tolist() == [5, 4]
     torch.testing.assert_close(kept.states[0, :5], states[0, 1:])
     torch.testing.assert_close(kept.states[1, :4], states[1, :4])

@@ -22,9 +22,9 @@ from layerwise.activations.representation import (
     Packed,
     Representation,
     after,
-    choose,
     inside,
     pool,
+    select_tokens,
 )
 from layerwise.config.settings import TextPart
 from layerwise.errors import LayerwiseError, check_name
@@ -215,7 +215,7 @@ def embed_into(
     budget : int, optional
         Tokens in a batch, pads included.
     sink_ratio : float
-        See `layerwise.activations.representation.choose`.
+        See `layerwise.activations.representation.select_tokens`.
     part : TextPart, optional
         The part of each text that is embedded as a word is.
 
@@ -363,11 +363,11 @@ class _Batch:
             rows, starts, stops = self.words.to(states.lengths.device).T
             return inside(states, way.tokens, rows, starts, stops, self.longest, ratio), None
         if self.prompts is None:
-            return choose(states, way.tokens, ratio), None
+            return select_tokens(states, way.tokens, ratio), None
         prompts = self.prompts.to(states.lengths.device)
         if way.tokens == "drop_first":  # which a prompt that does not count takes with it
             return after(states, prompts.clamp(min=1)), prompts
-        return choose(after(states, prompts), way.tokens, ratio), prompts
+        return select_tokens(after(states, prompts), way.tokens, ratio), prompts
 
     def finish(self) -> None:
         """Write the vectors to the window's array.

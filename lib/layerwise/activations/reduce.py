@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from layerwise.activations import eigen
-from layerwise.activations.representation import Packed, choose
+from layerwise.activations.representation import Packed, select_tokens
 from layerwise.activations.store import (
     ARRAYS,
     Labels,
@@ -158,7 +158,7 @@ class Reduced:
         self.spectra_of_all: PendingSpectra | None = None
         batch, width, hidden = packed.states.shape
         shape = len(needs.protocols), len(needs.tokens), batch
-        selected = {tokens: choose(packed, tokens, needs.sink_ratio) for tokens in needs.tokens}
+        selected = {t: select_tokens(packed, t, needs.sink_ratio) for t in needs.tokens}
         means = torch.stack([selection.mean for selection in selected.values()])
         lengths = torch.stack([selection.lengths for selection in selected.values()])
         self.arrays = {

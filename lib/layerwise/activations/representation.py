@@ -21,7 +21,7 @@ class Representation(NamedTuple):
 
     Attributes
     ----------
-    tokens : of `layerwise.vocabulary.TOKENS`, see `choose`
+    tokens : of `layerwise.vocabulary.TOKENS`, see `select_tokens`
     pooling : of `layerwise.vocabulary.POOLINGS`, see `pool`
     readout : of `layerwise.vocabulary.READOUTS`
     """
@@ -93,7 +93,7 @@ def pack(
     return Packed(copied, lengths, prefix)
 
 
-def choose(packed: Packed, tokens: str, ratio: float = SINK_RATIO) -> Packed:
+def select_tokens(packed: Packed, tokens: str, ratio: float = SINK_RATIO) -> Packed:
     """Select the tokens that count.
 
     ``all``: every token of the prompt. ``drop_first``: all but the first, which takes on a huge
