@@ -141,35 +141,53 @@ def behind(work: Callable[[], None], device: torch.device) -> Future[None]:
     return _one_by_one().submit(task)
 
 
-def to_host(tensors: Sequence[Tensor]) -> list[Array]:
-    """Arrays of tensors in the host's memory, those of a GPU by `in_one_copy`; waits for it."""
-    arrays: list[Array] = [np.empty(0)] * len(tensors)
+def to_host(tensors: Sequence[Tensor]) -> Callable[[], list[Array]]:
+    """Start to copy tensors to the host's memory, those of a GPU by `in_one_copy`.
+
+    Returns
+    -------
+    callable
+        Waits for the copies, and gives them.
+    """
     by_device: dict[torch.device, list[int]] = {}
     for number, tensor in enumerate(tensors):
         by_device.setdefault(tensor.device, []).append(number)
-    for device, numbers in by_device.items():
-        of_device = [tensors[number] for number in numbers]
-        copies = [t.numpy() for t in of_device] if device.type == "cpu" else in_one_copy(of_device)
-        for number, copy in zip(numbers, copies, strict=True):
-            arrays[number] = copy
+    started = {
+        device: in_one_copy([tensors[number] for number in numbers])
+        for device, numbers in by_device.items()
+        if device.type != "cpu"
+    }
+
+    def arrays() -> list[Array]:
+        copies = {number: tensors[number].numpy() for number in by_device.get(torch.device("cpu"), ())}
+        for device, finish in started.items():
+            copies.update(zip(by_device[device], finish(), strict=True))
+        return [copies[number] for number in range(len(tensors))]
+
     return arrays
 
 
-def in_one_copy(tensors: Sequence[Tensor]) -> list[Array]:
-    """Copy tensors of one device together, on its current stream: each copy alone would wait."""
+def in_one_copy(tensors: Sequence[Tensor]) -> Callable[[], list[Array]]:
+    """Start to copy tensors of one device together, on its current stream: each copy alone would
+    wait. As `to_host`."""
     # The widest types first, so that each array begins at a multiple of its item's size.
     order = sorted(range(len(tensors)), key=lambda number: -tensors[number].element_size())
     packed = torch.cat([tensors[n].reshape(-1).contiguous().view(torch.uint8) for n in order])
     host = torch.empty(packed.shape, dtype=torch.uint8, pin_memory=packed.is_cuda)
     host.copy_(packed, non_blocking=True)
-    if packed.is_cuda:
-        torch.cuda.current_stream(packed.device).synchronize()
-    arrays: list[Array] = [np.empty(0)] * len(tensors)
-    start = 0
-    for number in order:
-        values = host[start : start + tensors[number].nbytes].view(tensors[number].dtype)
-        arrays[number] = values.view(tensors[number].shape).numpy()
-        start += tensors[number].nbytes
+    copied = torch.cuda.current_stream(packed.device).record_event() if packed.is_cuda else None
+
+    def arrays() -> list[Array]:
+        if copied is not None:
+            copied.synchronize()
+        copies: list[Array] = [np.empty(0)] * len(tensors)
+        start = 0
+        for number in order:
+            values = host[start : start + tensors[number].nbytes].view(tensors[number].dtype)
+            copies[number] = values.view(tensors[number].shape).numpy()
+            start += tensors[number].nbytes
+        return copies
+
     return arrays
 
 

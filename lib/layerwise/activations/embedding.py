@@ -265,6 +265,8 @@ def embed_into(
             output=True,
             budget=budget,
         )
+        if window.behind is not None:
+            window.behind.write()
         yield len(rows)
     for n, what in (
         (n_empty, "texts without a token of their own"),
@@ -284,7 +286,7 @@ def prompt_length(loaded: LoadedModel, prompt: str) -> int:
     return len(ids) - (ids[-1:] != [] and ids[-1] in loaded.texts.tokenizer.all_special_ids)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Window:
     """Texts that are tokenized together, and where their vectors go.
 
@@ -297,6 +299,8 @@ class _Window:
         Words that are embedded in place of whole texts.
     texts : list
         What the vectors are of, for errors.
+    behind : _Batch, optional
+        The last batch, whose vectors are on their way from the device while the next is computed.
     """
 
     loaded: LoadedModel
@@ -306,7 +310,7 @@ class _Window:
     prompts: Tensor | None
     words: list[Span] | None
     texts: list[Any]
-
+    behind: _Batch | None = None
     def batch(self, rows: list[int]) -> _Batch:
         """Make the taker of the batch of some prompts."""
         if self.words is None:
@@ -370,6 +374,13 @@ class _Batch:
         return select_tokens(after(states, prompts), way.tokens, ratio), prompts
 
     def finish(self) -> None:
+        """Start to copy the vectors, and write those of the batch before meanwhile."""
+        self.copies = eigen.to_host([*self.values.values()])
+        before, self.window.behind = self.window.behind, self
+        if before is not None:
+            before.write()
+
+    def write(self) -> None:
         """Write the vectors to the window's array.
 
         Raises
@@ -377,8 +388,8 @@ class _Batch:
         LayerwiseError
             If one is not finite.
         """
-        window, copies = self.window, eigen.to_host([*self.values.values()])
-        for (number, layer), values in zip(self.values, copies, strict=True):
+        window = self.window
+        for (number, layer), values in zip(self.values, self.copies(), strict=True):
             bad = ~np.isfinite(values).all(axis=1)
             if bad.any():
                 text = str(window.texts[self.rows[int(bad.argmax())]])[:60]

@@ -312,7 +312,7 @@ class Batch:
         complete([reduced for *_, reduced in waiting])
         all_protocols = self.reduction.needs.protocols
         tensors = [tensor for *_, reduced in waiting for tensor in reduced.arrays.values()]
-        copies = iter(eigen.to_host(tensors))
+        copies = iter(eigen.to_host(tensors)())
         for layer, sublayer, reduced in waiting:
             arrays = {name: next(copies) for name in reduced.arrays}
             if "attention" in arrays and self.attention:

@@ -41,10 +41,10 @@ IN_CACHE = 2**18
 SLACK = 0.03
 ENOUGH = 4096
 
-# Results of a window stay in memory until they are written, while the next window is computed. The
-# large batches of a GPU need large windows, but a corpus of 2,000 prompts has to be several: those
-# of 25 layers of 1,024 dimensions take 250 MB.
-WINDOW_BYTES = {"cpu": 32 * 2**20, "cuda": 96 * 2**20}
+# Results of a window stay in memory until they are written, while the next window is computed. A
+# window of a GPU has to hold several of its large batches, also with several protocols and
+# selections of tokens: with a fifth of this, those took twice as long on an H100.
+WINDOW_BYTES = {"cpu": 32 * 2**20, "cuda": 512 * 2**20}
 
 
 def budget_of(device: str, hidden: int) -> int:

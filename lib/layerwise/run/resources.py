@@ -32,8 +32,8 @@ from layerwise.tasks.catalog import CHARACTERS, Size
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 # A model whose name has no number and that is not here.
 UNKNOWN = 1e9
-# Libraries, activations of a batch, and reading the file.
-OVERHEAD_MB = 4000
+# Libraries (a GPU's, too), activations of a batch, two windows of results, and reading the file.
+OVERHEAD_MB = 5000
 # While weights are loaded, a part of them is in memory twice.
 LOADING = 1.25
 # Batches in a GPU's memory, in addition to the weights.
