@@ -103,7 +103,8 @@ def main(arguments: argparse.Namespace) -> None:
     for model in arguments.models:
         revision = config.models[model].revisions[-1]
         rows: list[dict[str, Any]] = []
-        with script.open_model(config, model, revision, config.extraction(model)) as loaded:
+        extraction = config.extraction(model)
+        with script.open_model(arguments.plan, model, revision, extraction) as loaded:
             for name in config.tasks:
                 found = scores(loaded, script.task_of(arguments.plan, name))
                 rows += [{"model": model, "task": name, **row} for row in found]

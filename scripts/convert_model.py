@@ -39,7 +39,7 @@ def main(arguments: script.Arguments) -> None:
     from layerwise.models.source import locate
 
     torch.set_num_threads(arguments.threads)
-    source = script.entry_of(arguments.config, arguments.model, arguments.revision, True).source
+    source = script.entry_of(arguments.plan, arguments.model, arguments.revision, True).source
     location, target = locate(source, arguments.revision), arguments.output
     is_key = target.name == "layerwise.json"
     with replacing_folder(target.parent if is_key else target) as folder:

@@ -30,21 +30,21 @@ def score(arguments: script.Arguments, tasks: Iterable[str], folder: Path | None
     from layerwise.run.resources import Requests
     from layerwise.tasks.evaluate import evaluate
 
-    config = arguments.config
+    config, plan = arguments.config, arguments.plan
     model, revision = arguments.model, arguments.revision
-    extraction, keys = config.extraction(model), arguments.plan.keys.scores(model, revision)
+    extraction, keys = config.extraction(model), plan.keys.scores(model, revision)
     torch.set_num_threads(arguments.threads)
     with ExitStack() as opened:
         evaluate(
-            lambda: opened.enter_context(script.open_model(config, model, revision, extraction)),
-            {name: script.task_of(arguments.plan, name) for name in tasks},
+            lambda: opened.enter_context(script.open_model(plan, model, revision, extraction)),
+            {name: script.task_of(plan, name) for name in tasks},
             extraction=extraction,
             scoring=config.scoring_of(model),
             keys=keys,
             key=arguments.key,
             output=arguments.output,
             folder=folder,
-            threads=Requests(arguments.plan).scorers(arguments.threads),
+            threads=Requests(plan).scorers(arguments.threads),
         )
 
 

@@ -18,7 +18,9 @@ def main(arguments: script.Arguments) -> None:
     config = arguments.config
     settings = config.extraction(arguments.model, arguments.corpus)
     corpus = read(arguments.prompts, arguments.views)
-    with script.open_model(config, arguments.model, arguments.revision, settings) as loaded:
+    with script.open_model(
+        arguments.plan, arguments.model, arguments.revision, settings
+    ) as loaded:
         extract(
             loaded,
             corpus=corpus.name,

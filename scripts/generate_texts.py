@@ -37,7 +37,7 @@ def main(arguments: script.Arguments) -> None:
     asked = [(name, prompt) for name, prompt in pairs if prompt.strip()]
     model, extraction = settings.model, config.extraction(settings.model)
     revision = config.models[model].revisions[-1]
-    entry = script.entry_of(config, model, revision)
+    entry = script.entry_of(arguments.plan, model, revision)
     claim = devices.pick(extraction.device, spread=entry.device_map is not None)
     network, tokenizer = _load(model, entry, revision, extraction.dtype)
     if entry.device_map is None:

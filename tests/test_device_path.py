@@ -14,7 +14,7 @@ from helpers import tiny
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from layerwise.activations import eigen, embedding, forward
+from layerwise.activations import eigen, embedding
 from layerwise.activations import extract as extraction
 from layerwise.activations.representation import Representation
 from layerwise.io import hdf5

@@ -103,7 +103,7 @@ def test_a_fetched_commit_is_part_of_the_keys(
     # The record is of another repository than this config's.
     other = config("step0").models["tiny"].model_copy(update={"source": HubSource(hub="me/other")})
     renamed = config("step0").model_copy(update={"models": {"tiny": other}})
-    assert type(entry_of(renamed, "tiny", "step0").source) is HubSource
+    assert type(entry_of(Plan(renamed), "tiny", "step0").source) is HubSource
 
 
 def test_a_job_takes_the_recorded_commit_after_the_branch_moved(
@@ -122,7 +122,7 @@ def test_a_job_takes_the_recorded_commit_after_the_branch_moved(
     after = Plan(adapted).keys.model("tiny", "step0")
     for ref in hub.glob("*/refs/*"):
         ref.write_text("f" * 40)
-    entry = entry_of(adapted, "tiny", "step0")
+    entry = entry_of(Plan(adapted), "tiny", "step0")
     assert locate(entry.source, "step0").revision == recorded["commit"]
     assert locate(entry.adapters[0]).revision == recorded["adapters"]["me/adapter@main"]
     assert load("tiny", entry.model_copy(update={"adapters": ()}), "step0", device="cpu").weights
@@ -151,7 +151,9 @@ def test_a_run_keeps_the_commit_that_it_began_with(
         ref.write_text(moved)
     commit_of.cache_clear()
     assert planned().keys.model("tiny", "step0") == before
-    assert locate(entry_of(config("step0"), "tiny", "step0").source, "step0").revision == commit
+    assert (
+        locate(entry_of(Plan(config("step0")), "tiny", "step0").source, "step0").revision == commit
+    )
     record(tmp_path, "step0").unlink()
     assert planned().keys.model("tiny", "step0") != before
     commit_of.cache_clear()

@@ -25,7 +25,7 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from layerwise.errors import Code, ConfigError, closest, listed
 
@@ -231,29 +231,30 @@ def _plain(value: Any, where: str) -> Any:
 
 def _explain(error: ValidationError, document: Any, where: str) -> ConfigError:
     """One mistake that pydantic found, as a sentence."""
-    errors = [(_path(e, document), e) for e in error.errors(include_url=False)]
-    first = errors[0][0]
+    mistakes = [(_path(mistake, document), mistake) for mistake in error.errors(include_url=False)]
+    first = mistakes[0][0]
     # The wrong item of a list is better blamed than the list, which fails as a text as well.
-    path = max((path for path, _ in errors if path[: len(first)] == first), key=len)
+    longest = max((path for path, _ in mistakes if path[: len(first)] == first), key=len)
     # Of a union's members, the one with the right type failed for a better reason.
-    reason = min(
-        (e for e_path, e in errors if e_path == path), key=lambda e: e["type"].endswith("_type")
-    )
-    for key in path:
+    reasons = [mistake for path, mistake in mistakes if path == longest]
+    problem, code = _sentence(min(reasons, key=lambda reason: reason["type"].endswith("_type")))
+    for key in longest:
         where += f"[{key}]" if isinstance(key, int) else ("." if where else "") + str(key)
-    problem, code = _sentence(reason)
     return ConfigError(where or "the config", f"{problem}.", code=code)
 
 
-def _path(error: Any, document: Any) -> tuple[Any, ...]:
-    """The keys and positions that lead to an error: pydantic's, without the members of unions."""
+def _path(mistake: ErrorDetails, document: Any) -> tuple[Any, ...]:
+    """The keys and positions that lead to a mistake: pydantic's, without the members of unions.
+
+    ``('models', 'm', 'source', '{hub}', 'hub')`` gives ``('models', 'm', 'source', 'hub')``.
+    """
     path, value = [], document
-    for key in error["loc"]:
+    for key in mistake["loc"]:
         # The name of a union's member, such as {hub}, is not in the document.
         with suppress(KeyError, IndexError, TypeError):
             value = value[key]
             path.append(key)
-    return (*path, error["loc"][-1]) if error["type"] == "missing" else tuple(path)
+    return (*path, mistake["loc"][-1]) if mistake["type"] == "missing" else tuple(path)
 
 
 # Codes of pydantic's errors; of the others, those of types end in _type, the rest are bounds.
@@ -269,15 +270,15 @@ _CODES: Mapping[str, Code] = {
 }
 
 
-def _sentence(error: Any) -> tuple[str, Code]:
+def _sentence(mistake: ErrorDetails) -> tuple[str, Code]:
     """The problem of one of pydantic's errors, and its code."""
-    kind, value = error["type"], error["input"]
+    kind, value = mistake["type"], mistake["input"]
     code = _CODES.get(kind, "wrong_type" if kind.endswith("_type") else "out_of_range")
-    message = re.sub("^Input should", "must", error["msg"].removeprefix("Value error, "))
+    message = re.sub("^Input should", "must", mistake["msg"].removeprefix("Value error, "))
     message = message.replace("tuple", "list").replace("dictionary", "mapping")
     hint = ""
     if kind in ("literal_error", "one_of"):
-        choices = re.findall("'([^']*)'", error["ctx"]["expected"])
+        choices = re.findall("'([^']*)'", mistake["ctx"]["expected"])
         words = list(value) if isinstance(value, Mapping) else [str(value)]
         hint = next(filter(None, (closest(word, choices) for word in words)), "")
     elif isinstance(value, str | int | float):

@@ -178,7 +178,7 @@ class _Rescore:
         config = config.model_copy(update={"models": {**config.models, self.model: entry}})
         task = script.task_of(self.plan, self.task)
         torch.set_num_threads(extraction.threads)
-        with script.open_model(config, self.model, self.revision, extraction) as loaded:
+        with script.open_model(Plan(config), self.model, self.revision, extraction) as loaded:
             poolings = tuple(name for name in POOLINGS if name != "cls" or _has_cls(loaded))
             scoring = config.scoring_of(self.model).model_copy(
                 update={"poolings": poolings, "readouts": SCORED_READOUTS}

@@ -119,19 +119,20 @@ def result(path, wildcards):
 
 
 def rerun_if_stale(stage, *paths, within="", copy_of="", **given):
-    """An input function without inputs: the job runs again if an output has another key."""
+    """An input function without inputs: it forces the job if the file of an output carries another
+    key. A job's `params.key` is compared with Snakemake's records alone."""
 
-    def rerun(wildcards):
+    def force(wildcards):
         # From here on keys decide, not times.
         if workflow.is_main_process:
             STORAGE.let_keys_decide(CONFIG.results, *CONFIG.recipes)
             wanted = key(stage, **given)(wildcards)
             for path in paths:
                 output, smaller = result(path, wildcards), result(copy_of, wildcards)
-                STORAGE.rerun_if_stale(stage, output, wanted, within, smaller)
+                STORAGE.force_if_other_key(stage, output, wanted, within, smaller)
         return []
 
-    return rerun
+    return force
 
 
 def files_of_user(files):

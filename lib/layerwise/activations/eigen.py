@@ -149,19 +149,17 @@ def to_host(tensors: Sequence[Tensor]) -> Callable[[], list[Array]]:
     callable
         Waits for the copies, and gives them.
     """
+    if all(tensor.device.type == "cpu" for tensor in tensors):
+        return lambda: [tensor.numpy() for tensor in tensors]
     by_device: dict[torch.device, list[int]] = {}
     for number, tensor in enumerate(tensors):
         by_device.setdefault(tensor.device, []).append(number)
-    started = {
-        device: in_one_copy([tensors[number] for number in numbers])
-        for device, numbers in by_device.items()
-        if device.type != "cpu"
-    }
+    started = [(rows, in_one_copy([tensors[row] for row in rows])) for rows in by_device.values()]
 
     def arrays() -> list[Array]:
-        copies = {number: tensors[number].numpy() for number in by_device.get(torch.device("cpu"), ())}
-        for device, finish in started.items():
-            copies.update(zip(by_device[device], finish(), strict=True))
+        copies: dict[int, Array] = {}
+        for rows, finish in started:
+            copies.update(zip(rows, finish(), strict=True))
         return [copies[number] for number in range(len(tensors))]
 
     return arrays

@@ -311,6 +311,7 @@ class _Window:
     words: list[Span] | None
     texts: list[Any]
     behind: _Batch | None = None
+
     def batch(self, rows: list[int]) -> _Batch:
         """Make the taker of the batch of some prompts."""
         if self.words is None:

@@ -117,7 +117,7 @@ def extract(
         "dtype": loaded.dtype,
         "device": str(loaded.device),
         "readout": settings.readout,
-        "readouts": reduction.readouts,
+        "readouts": reduction.readout_of,
         "sink_ratio": settings.sink_ratio,
         **loaded.facts(),
         **attributes,
@@ -182,16 +182,17 @@ class Reduction:
     ----------
     needs : Needs
         What is kept of the prompts themselves; views are pooled.
-    readouts : dict
+    readout_of : dict
         Readout of each protocol.
+    main_readout : str
+        Of what all protocols share (norms, largest dimensions, spectra of prefixes).
     """
 
     def __init__(
         self, loaded: LoadedModel, settings: ExtractSettings, prompts: Sequence[str]
     ) -> None:
         self.loaded, self.prompts = loaded, prompts
-        # Of arrays without a protocol (norms, spectra of prefixes).
-        self.readout = settings.readout
+        self.main_readout = settings.readout
         # The authors' code uses `hidden_states` of transformers, of which the last is normed in
         # most decoders.
         has_output = OUTPUT in loaded.anatomy.readouts
@@ -202,14 +203,14 @@ class Reduction:
                 loaded.name,
             )
         readouts = {"paper": settings.readout, "reference": OUTPUT if has_output else "residual"}
-        self.readouts = {protocol: readouts[protocol] for protocol in settings.protocols}
-        self.with_output = OUTPUT in (self.readout, *self.readouts.values())
+        self.readout_of = {protocol: readouts[protocol] for protocol in settings.protocols}
+        self.with_output = OUTPUT in (self.main_readout, *self.readout_of.values())
         prefixes = settings.prefixes and _causal(loaded, "prefixes")
         self.needs = Needs(
-            settings.protocols,
-            settings.tokens,
-            prefixes,
-            settings.sink_ratio,
+            protocols=settings.protocols,
+            tokens=settings.tokens,
+            prefixes=prefixes,
+            sink_ratio=settings.sink_ratio,
             dimensions=min(LARGEST, loaded.anatomy.hidden) if settings.dimensions else 0,
         )
         self.behind: deque[Future[None]] = deque()
@@ -223,17 +224,14 @@ class Reduction:
         if sublayer not in (BLOCK, OUTPUT):
             return {"residual": replace(needs, prefixes=False)}
         is_last = layer == self.loaded.anatomy.n_layers - 1
-
-        def here(readout: str) -> str:
-            """The output is of the last layer alone; layers before it are read as the stream."""
-            return readout if is_last or readout != OUTPUT else "residual"
-
-        main = here(self.readout)
+        # Only the last layer has an output of its own; layers before it are read as the stream.
+        instead = {} if is_last else {OUTPUT: "residual"}
+        main = instead.get(self.main_readout, self.main_readout)
         protocols: dict[str, list[Protocol]] = {main: []}
-        for protocol, readout in self.readouts.items():
-            protocols.setdefault(here(readout), []).append(protocol)
+        for protocol, readout in self.readout_of.items():
+            protocols.setdefault(instead.get(readout, readout), []).append(protocol)
         return {
-            readout: replace(needs, protocols=names, without_protocol=readout == main)
+            readout: replace(needs, protocols=names, shared=readout == main)
             for readout, names in protocols.items()
             if (readout == OUTPUT) == (sublayer == OUTPUT)
         }
@@ -285,7 +283,7 @@ class Batch:
         for readout, needs in all_needs.items():
             states = forward.read(loaded, packed, readout)
             reduced = Reduced(states, needs)
-            if sublayer in (BLOCK, OUTPUT) and needs.without_protocol:
+            if sublayer in (BLOCK, OUTPUT) and needs.shared:
                 if self.attention and (attended := self.attention.take(packed)) is not None:
                     reduced.arrays["attention"] = attended
                 if states_of is not None and layer in states_of.layers:

@@ -48,7 +48,7 @@ class Needs:
     tokens : of `layerwise.vocabulary.TOKENS`
     prefixes : keep the spectra of each prompt's first t tokens, see `prefix_sizes`
     sink_ratio : for the selection ``drop_sinks``
-    without_protocol : keep arrays that have none: norms, largest dimensions, prefixes
+    shared : keep the arrays that all protocols share: norms, largest dimensions, prefixes
     dimensions : how many of each prompt's largest dimensions to keep
     pooled_only : keep nothing but the pooled embeddings
     """
@@ -57,14 +57,14 @@ class Needs:
     tokens: Sequence[str] = ("all", "drop_first")
     prefixes: bool = False
     sink_ratio: float = SINK_RATIO
-    without_protocol: bool = True
+    shared: bool = True
     dimensions: int = 0
     pooled_only: bool = False
 
     @property
     def prefix_tokens(self) -> tuple[str, ...]:
         """The selections of tokens that prefixes are taken of; the others need whole prompts."""
-        if not (self.prefixes and self.without_protocol):
+        if not (self.prefixes and self.shared):
             return ()
         return tuple(t for t in self.tokens if t in ("all", "drop_first"))
 
@@ -134,7 +134,7 @@ class PendingCurvature:
 
 
 class Reduced:
-    """Results of a batch at a layer.
+    """Results of a batch at a layer, of which `complete` computes spectra and curvature.
 
     Attributes
     ----------
@@ -145,6 +145,7 @@ class Reduced:
         (P, C, B); ``norm`` (B, T), float32, NaN for pads; ``dimension`` and ``dimension_share``
         (C, B, 4); and, after `complete`, ``curvature`` (P, C, B), float64, and in float32
         ``spectrum`` (P, C, B, T) and ``prefix_spectrum`` (C, B, S), prefix by prefix.
+        `extract` adds ``attention`` and ``states``.
     pending_spectra : list of PendingSpectra
     pending_curvature : list of PendingCurvature
     spectra_of_all : PendingSpectra, optional
@@ -167,9 +168,9 @@ class Reduced:
         }
         if needs.pooled_only:
             return
-        if needs.without_protocol:
+        if needs.shared:
             self.arrays["norm"] = torch.where(packed.mask, packed.norms, torch.nan)
-        if needs.dimensions and needs.without_protocol:
+        if needs.dimensions and needs.shared:
             squares = [selection.states.square().sum(dim=1) for selection in selected.values()]
             largest = torch.stack(squares).topk(needs.dimensions)
             total = torch.stack(squares).sum(dim=-1, keepdim=True)
@@ -179,12 +180,11 @@ class Reduced:
         self.arrays["curvature"] = zeros(shape, dtype=torch.float64)
         self.arrays["spectrum"] = zeros((*shape, width))
         grams = Grams(selected)
-        # In alphabetical order ``all`` comes first, whose decomposition ``drop_first`` shares.
-        for (p, protocol), tokens in itertools.product(
-            enumerate(needs.protocols), sorted(needs.tokens)
-        ):
+        for p, protocol in enumerate(needs.protocols):
             add = self._add_reference if protocol == "reference" else self._add_paper
-            add(grams, tokens, (p, needs.tokens.index(tokens)))
+            # In alphabetical order ``all`` comes first, whose decomposition ``drop_first`` shares.
+            for tokens in sorted(needs.tokens):
+                add(grams, tokens, (p, needs.tokens.index(tokens)))
         if needs.prefix_tokens:
             self._add_prefixes(grams, packed)
 

@@ -93,7 +93,8 @@ class Layer:
         subset._rows = np.arange(len(self._reader.prompts))[self._rows][rows]
         subset._arrays = self._arrays
         subset.prompts = tuple(self.prompts[row] for row in rows)
-        subset._whole = self, (np.cumsum(self.has_tokens) - 1)[rows][self.has_tokens[rows]]
+        number_with_tokens = np.cumsum(self.has_tokens) - 1
+        subset._whole = self, number_with_tokens[rows[self.has_tokens[rows]]]
         return subset
 
     def sample(self, most: int) -> Layer:

@@ -70,10 +70,11 @@ def compute_layer(layer: Layer, metrics: Sequence[Metric]) -> Rows:
     for size, group in by_size.items():
         sample = layer.sample(size)
         _measure(sample, group, rows)
-        joint = {row["metric"] for row in rows.values if "stderr" not in row}
-        stderr = _errors(sample, [metric for metric in group if metric.name in joint])
-        for row in rows.values:
-            row.setdefault("stderr", stderr.get(_key(row), math.nan))
+        joint = [row for row in rows.values if "stderr" not in row]  # of all prompts together
+        names = {row["metric"] for row in joint}
+        stderr = _errors(sample, [metric for metric in group if metric.name in names])
+        for row in joint:
+            row["stderr"] = stderr.get(_key(row), math.nan)
     for row in rows.values:
         row["n_left_out"] = n - row["n"]
     return rows

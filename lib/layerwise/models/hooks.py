@@ -138,10 +138,11 @@ def _look_inside(
 ) -> None:
     """Put hooks on the sub-layers of a block."""
     anatomy = current.anatomy
+    parts = anatomy.parts[anatomy.blocks.index(block)]
     seen: dict[str, Tensor] = {}
 
     def leave(_: nn.Module, __: Any, output: Any) -> None:
-        if "mixer_residual" not in seen:  # pre-norm
+        if parts.mixer_residual is None:  # pre-norm
             seen["mixer_residual"] = current.input + seen["mixer"]
             # Only once, because it synchronises the device.
             if current.layer not in anatomy.added_up:
@@ -152,7 +153,7 @@ def _look_inside(
                 current.give(name, seen[name])
         seen.clear()
 
-    for name, path in anatomy.parts[anatomy.blocks.index(block)].named().items():
+    for name, path in parts.named().items():
 
         def saw(_: nn.Module, __: Any, output: Any, name: str = name) -> None:
             states = first_tensor(output)

@@ -49,13 +49,13 @@ class Candidate(NamedTuple):
     ----------
     entries, exits : the calls of the modules that receive and give the states; two lists where a
         model spreads its blocks over several
-    is_chain : True if the states have to be passed on from call to call unchanged
+    must_chain : True if the states have to be passed on from call to call unchanged
     """
 
     path: str
     entries: list[Call]
     exits: list[Call]
-    is_chain: bool
+    must_chain: bool
 
 
 class Skipping(nn.Module):
@@ -256,10 +256,10 @@ def _candidates(stack: Stack, calls: list[Call]) -> Iterator[Candidate]:
             path, first = min(siblings, key=lambda sibling: sibling[1])
             _, last = max(siblings, key=lambda sibling: sibling[1])
             entries, exits = ([calls[n] for n in numbers] for numbers in (first, last))
-            yield Candidate(path, entries, exits, is_chain=True)
+            yield Candidate(path, entries, exits, must_chain=True)
         for path, numbers in siblings:
             runs = [calls[n] for n in numbers]
-            yield Candidate(path, runs, runs, is_chain=len(siblings) > 1)
+            yield Candidate(path, runs, runs, must_chain=len(siblings) > 1)
     # Loops: lists of one kind of block that take turns.
     kinds: dict[frozenset[type], list[str]] = {}
     for path, modules in stack.lists.items():
@@ -268,7 +268,7 @@ def _candidates(stack: Stack, calls: list[Call]) -> Iterator[Candidate]:
         turns = {module for path in paths for module in stack.lists[path]}
         runs = [call for call in calls if call.module in turns]
         if len(paths) > 1 and len(turns) < len(runs) == stack.depth:
-            yield Candidate(paths[0], runs, runs, is_chain=False)
+            yield Candidate(paths[0], runs, runs, must_chain=False)
 
 
 def _proved_anatomy(
@@ -291,7 +291,7 @@ def _proved_anatomy(
     layout = _layout(stack, received, batch, n_tokens)
     states = [layout.states(tensor, n_tokens) for tensor in received if tensor is not None]
     blocks = tuple(call.module for call in candidate.entries)
-    if candidate.is_chain and not all(
+    if candidate.must_chain and not all(
         _same(before.output, after.input)
         for before, after in zip(candidate.exits, candidate.entries[1:], strict=False)
     ):
@@ -306,22 +306,22 @@ def _proved_anatomy(
         raise unproved
     paths = {module: path for path, module in model.named_modules()}
     anatomy = Anatomy(
-        stack.kind,
-        candidate.path,
-        blocks,
-        candidate.exits[-1].module,
-        stack.hidden,
-        tuple(paths[block] for block in blocks),
-        _final_modules(calls, blocks, states[-1], received[-1], output),
-        layout,
-        output.shape[-1],
+        kind=stack.kind,
+        path=candidate.path,
+        blocks=blocks,
+        last=candidate.exits[-1].module,
+        hidden=stack.hidden,
+        names=tuple(paths[block] for block in blocks),
+        final_norm=_final_modules(calls, blocks, states[-1], received[-1], output),
+        layout=layout,
+        output=output.shape[-1],
     )
     several = layout.streams > 1
     if several and anatomy.final_norm is None:
         anatomy = replace(anatomy, final_norm=Skipping(model, blocks, layout))
-    if several and not _same(anatomy.read_out(states[-1]), output):
-        raise unproved
-    if anatomy.final_norm is None and not _same(states[-1], output):
+    # Of one stream, `_final_modules` are those that give the output.
+    last = anatomy.read_out(states[-1]) if several else states[-1]
+    if (several or anatomy.final_norm is None) and not _same(last, output):
         raise unproved
     return anatomy, states
 

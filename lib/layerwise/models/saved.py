@@ -188,9 +188,9 @@ def _of_chain(who: str, chain: list[tuple[str, Any]], **settings: Any) -> Embedd
     pooling = dict(chain).get("Pooling")
     mode = getattr(pooling, "pooling_mode", "mean")
     normalizes = names[-1:] == ["Normalize"]
-    first = names[:1] == ["Pooling"] and mode in POOLINGS
-    modules = [module for _, module in chain[int(first) : len(chain) - normalizes]]
-    others = " and ".join(names[int(first) : len(chain) - normalizes])
+    # Layers can have a pooling of ours, which comes first, and the scaling at the end.
+    rest = slice(int(names[:1] == ["Pooling"] and mode in POOLINGS), -1 if normalizes else None)
+    modules, others = [module for _, module in chain[rest]], " and ".join(names[rest])
     if not set(names) <= set(APPLIED):
         log.warning("%s: %s of its embeddings are left out, also of its output.", who, others)
         modules = []

@@ -20,7 +20,6 @@ from layerwise.names import decode
 
 if TYPE_CHECKING:
     from layerwise.activations.store import Activations
-    from layerwise.config import Config
     from layerwise.config.models import Model
     from layerwise.config.settings import ExtractSettings
     from layerwise.models.load import LoadedModel
@@ -96,26 +95,26 @@ def parser(
 
 
 def open_model(
-    config: Config, model: str, revision: str, extraction: ExtractSettings
+    plan: Plan, model: str, revision: str, extraction: ExtractSettings
 ) -> AbstractContextManager[LoadedModel]:
     """Open a model of the config."""
     from layerwise.models import opening
 
-    entry = entry_of(config, model, revision)
+    entry = entry_of(plan, model, revision)
     device, dtype = extraction.device, extraction.dtype
     return opening.open_model(entry, name=model, revision=revision, device=device, dtype=dtype)
 
 
-def entry_of(config: Config, model: str, revision: str, is_source: bool = False) -> Model:
+def entry_of(plan: Plan, model: str, revision: str, is_source: bool = False) -> Model:
     """The entry of a model, at recorded commits, since a branch in the cache may have moved.
 
     A model that the workflow converts is read from its folder, unless the source is asked for.
     """
     from layerwise.config.models import FetchedSource, FolderSource, HubSource
-    from layerwise.run.plan import Plan, model_folder
+    from layerwise.run.plan import model_folder
 
-    plan, entry = Plan(config), config.models[model]
-    source, folder = entry.source, model_folder(config, model, revision)
+    entry, folder = plan.config.models[model], model_folder(plan.config, model, revision)
+    source = entry.source
     commit = plan.commit("models", model, revision)
     if folder and not is_source:
         source = FolderSource(folder=folder)

@@ -171,7 +171,7 @@ class Storage:
             write_text(Path(plan.config.results, TABLE_KEYS), keys)
         plan.write_records()  # of a module, these keys are the first that are asked for
 
-    def rerun_if_stale(
+    def force_if_other_key(
         self, stage: str, output: str, key: str, within: str = "", copy_of: str = ""
     ) -> None:
         """Let Snakemake run a job again if its output was made for another key.
@@ -196,7 +196,7 @@ class Storage:
             # for absent from then on.
             exists = facts is not None
             self._workflow.iocache.exists_in_storage[self.local(output)] = exists
-        if facts is None:
+        if facts is None:  # an absent output is made anyway
             return
         if facts.get("key") != key:
             self._workflow.dag.forcefiles.add(self.local(output))
