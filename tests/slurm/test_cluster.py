@@ -173,6 +173,59 @@ def test_killed_jobs_end_with_the_values_of_a_run_that_was_left_alone(project: P
     assert_same(on_cluster, values(local))
 
 
+def test_an_array_of_checkpoints_outlives_a_kill_and_a_time_limit(project: Project) -> None:
+    quickstart(project)
+    table = "results/associations/both.parquet"
+    earlier = {job["JobId"] for job in slurm_jobs()}
+    arrays = ["--slurm-array-jobs=extract, evaluate", table]
+    environment = {k: v for k, v in os.environ.items() if k != "HF_HUB_OFFLINE"}
+    environment["PYTHONPATH"] = str(project.folder / "lib")
+    scores = project.folder / "results/scores/pythia-nano/step0"
+    with (project.folder / "log").open("wb") as log:
+        running = subprocess.Popen(
+            [sys.executable, "-m", "snakemake", *QUICK, *arrays],
+            cwd=project.folder,
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        to_stop = {"extract_activations": "step8", "evaluate_model": "step0"}
+        tasks: dict[Path, int] = {}
+        while to_stop and running.poll() is None:
+            time.sleep(0.1)
+            for script, revision in list(to_stop.items()):
+                process = process_of(script, project.folder, revision)
+                if process and script == "extract_activations":
+                    subprocess.run(["scancel", process[1]], check=True)
+                    del to_stop[script]
+                elif process and any(scores.glob("*.parquet")):
+                    # It stands in the middle of a task until its minute is over.
+                    os.kill(process[0], signal.SIGSTOP)
+                    limit = ["scontrol", "update", f"JobId={process[1]}", "TimeLimit=1"]
+                    subprocess.run(limit, check=True)
+                    tasks = {path: path.stat().st_mtime_ns for path in scores.glob("*.parquet")}
+                    del to_stop[script]
+        status = running.wait(1800)
+    assert not to_stop
+    assert status == 0, (project.folder / "log").read_text()[-4000:]
+    assert 0 < len(tasks) < 3
+    assert all(path.stat().st_mtime_ns == made for path, made in tasks.items())
+    jobs = [job for job in slurm_jobs() if job["JobId"] not in earlier]
+    ended = Counter((rule_of(job), job["JobState"]) for job in jobs)
+    assert ended["extract", "COMPLETED"] == ended["evaluate", "COMPLETED"] == 3
+    assert ended["evaluate", "TIMEOUT"] == ended["extract", "CANCELLED"] == 1
+    for rule in ("extract", "evaluate"):
+        in_arrays = Counter(job.get("ArrayJobId") for job in jobs if rule_of(job) == rule)
+        assert max(in_arrays[array] for array in in_arrays if array) >= 2
+    on_cluster = values(project)
+
+    assert "Nothing to be done" in project.snakemake(*QUICK, table)
+    local = Project(project.folder.parent / "local")
+    quickstart(local)
+    local.snakemake(table)
+    assert_same(on_cluster, values(local))
+
+
 def test_small_jobs_run_in_groups_on_one_gpu(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
