@@ -40,7 +40,7 @@ DIMENSIONS = (
     "normalization",
 )
 # Dimensions whose values determine those of others.
-PARTS = {"representation": ("tokens", "pooling"), "task": ("task_type",), "corpus": LABELS}
+DETERMINES = {"representation": ("tokens", "pooling"), "task": ("task_type",), "corpus": LABELS}
 POOLED = ("task", "task_type")  # the mean over tasks is what "the score" means
 
 ROLES = ("row", "column", "colour", "dashes")
@@ -96,15 +96,15 @@ class Kind:
         Dimensions that must have several values.
     single : tuple of str
         Keys of which a study may name one value at most.
-    checkpoints : bool
+    needs_checkpoints : bool
         True if it shows only models with two or more checkpoints.
-    pairs : bool
+    needs_pairs : bool
         True if it compares models or checkpoints with the first, so that it needs two.
-    probes : bool
+    only_probes : bool
         True if it shows only tasks of own labels that a probe is trained for.
-    sizes : bool
+    needs_sizes : bool
         True if it needs each model's number of parameters.
-    orders : bool
+    needs_orders : bool
         True if its metrics must have an order alpha.
     """
 
@@ -123,11 +123,11 @@ class Kind:
     metrics: tuple[str, ...] | None = ("prompt_entropy",)
     compares: tuple[str, ...] = ()
     single: tuple[str, ...] = ()
-    checkpoints: bool = False
-    pairs: bool = False
-    probes: bool = False
-    sizes: bool = False
-    orders: bool = False
+    needs_checkpoints: bool = False
+    needs_pairs: bool = False
+    only_probes: bool = False
+    needs_sizes: bool = False
+    needs_orders: bool = False
 
 
 DECLARED = yaml.safe_load(files(__package__).joinpath("kinds.yaml").read_text(encoding="utf-8"))
@@ -149,7 +149,7 @@ def without_role(values: Mapping[str, int], roles: Roles) -> list[str]:
     values : mapping of dimension to number of values
     """
     shown = set(placed(roles))
-    for whole, determined in PARTS.items():
+    for whole, determined in DETERMINES.items():
         if whole in shown:
             shown.update(determined)
         elif shown.issuperset(determined):

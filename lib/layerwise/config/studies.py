@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from layerwise.config.kinds import KINDS, MOST_COLOURS, NAMES, PARTS, ROLES, Kind, placed
+from layerwise.config.kinds import DETERMINES, KINDS, MOST_COLOURS, NAMES, ROLES, Kind, placed
 from layerwise.config.settings import Measure, Over
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.section import Alpha, Name, Section, SomeOf
@@ -165,7 +165,7 @@ class Study(Section):
             If there is no role for several checkpoints.
         """
         kind, assigned = self.declaration, set(placed(self.roles))
-        if assigned.issuperset(PARTS["representation"]):
+        if assigned.issuperset(DETERMINES["representation"]):
             assigned.add("representation")
         default = kind.roles
         if several_checkpoints and "revision" not in assigned:

@@ -159,7 +159,7 @@ class Data:
                 code="too_few",
             )
         points = pd.DataFrame(shown, columns=POINT[:2])
-        if not kind.checkpoints:
+        if not kind.needs_checkpoints:
             return points
         single = points.groupby("model")["revision"].transform("size") < 2
         if single.all():

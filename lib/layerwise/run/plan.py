@@ -101,7 +101,7 @@ class PlannedStudy:
     def tasks(self) -> tuple[str, ...]:
         """The tasks of the study."""
         named = self.study.tasks or tuple(self.config.tasks)
-        if not self.study.declaration.probes:
+        if not self.study.declaration.only_probes:
             return named
         kinds = {n: getattr(entry, "kind", "pairs") for n, entry in self.config.tasks.items()}
         return tuple(task for task in named if kinds[task] != "pairs")

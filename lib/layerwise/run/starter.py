@@ -123,7 +123,7 @@ def panel(
         model["revisions"] = revisions[0] if shorthand else [*revisions]
     if not revisions:
         studies = document["studies"].items()
-        document["studies"] = {n: s for n, s in studies if not KINDS[s["kind"]].checkpoints}
+        document["studies"] = {n: s for n, s in studies if not KINDS[s["kind"]].needs_checkpoints}
     return document
 
 

@@ -55,7 +55,7 @@ def check_study(planned: PlannedStudy) -> None:
         values["revision"] = max(_with_checkpoints(planned).values(), key=len, default=())
         if not (study.corpora and tables & OF_RESULTS):  # where all texts of tasks are one corpus
             values["corpus"] = planned.corpora
-        if study.declaration.checkpoints:
+        if study.declaration.needs_checkpoints:
             values["model"] = tuple(_with_checkpoints(planned))
         _raise_first(_number_problems(planned, values), where)
     for role, dimensions in study.roles.items():
@@ -118,7 +118,7 @@ def _raise_first(problems: Iterator[Problem], where: str) -> None:
 
 def _published_problems(config: Config, study: Study, tables: set[str]) -> Iterator[Problem]:
     lacking = sorted(tables - {"metrics", "scores"} - OF_RESULTS)
-    if study.declaration.probes:
+    if study.declaration.only_probes:
         lacking.append("probes")
     elif tables & OF_SCORES and config.published[study.published or ""].scores is None:
         lacking.append("scores")
@@ -135,12 +135,12 @@ def _section_problems(planned: PlannedStudy, tables: set[str]) -> Iterator[Probl
         "corpora": (WITH_CORPORA | {"texts"}, planned.corpora),
         "tasks": (OF_SCORES, planned.tasks),
     }
-    labelled = " of your own labels" if study.declaration.probes else ""
+    labelled = " of your own labels" if study.declaration.only_probes else ""
     for section, (of_section, names) in needs.items():
         if tables & of_section and not names:
             problem = f"{study.kind} needs {section}{labelled}, and there are none; add some."
             yield "", problem, "missing"
-    if study.declaration.checkpoints and not _with_checkpoints(planned):
+    if study.declaration.needs_checkpoints and not _with_checkpoints(planned):
         problem = f"{study.kind} needs a model with several checkpoints; add models.….revisions."
         yield "", problem, "too_few"
     for model in study.models or ():
@@ -179,7 +179,7 @@ def _metric_problems(planned: PlannedStudy, tables: set[str], values: Values) ->
         if "prompts" in tables and not all_metrics()[metric].per_prompt:
             problem = f"{study.kind} needs a value for each prompt, and {metric} has one of all."
             yield "metrics", problem, "unsupported"
-        if study.declaration.orders and not all_metrics()[metric].orders:
+        if study.declaration.needs_orders and not all_metrics()[metric].orders:
             problem = f"{study.kind} is about α, which {metric} lacks; name prompt_entropy."
             yield "metrics", problem, "unsupported"
     corpora = {c: config.corpora[c] for c in planned.corpora}
@@ -211,10 +211,10 @@ def _number_problems(planned: PlannedStudy, values: Values) -> Iterator[Problem]
     for key in kind.single:
         if len(several(getattr(study, key))) > 1:
             yield key, f"{study.kind} takes one of these; name one.", "ambiguous"
-    if kind.pairs and len(planned.points) < 2:
+    if kind.needs_pairs and len(planned.points) < 2:
         problem = f"{study.kind} compares with the first; name another model or checkpoint."
         yield "models", problem, "too_few"
-    for model in values["model"] if kind.sizes else ():
+    for model in values["model"] if kind.needs_sizes else ():
         if size_of(model) is None and model not in (study.sizes or {}):
             problem = f"the name {model!r} has no number of parameters; give it under sizes."
             yield "sizes", problem, "missing"

@@ -33,7 +33,7 @@ def curves(data: Data) -> pd.DataFrame:
     No layer is best where the model's output is better than all or several layers are equal, or by
     a metric that selects another layer without the first token.
     """
-    if data.study.declaration.orders and data.study.alpha is None:
+    if data.study.declaration.needs_orders and data.study.alpha is None:
         alphas = data.tables["metrics"]["alpha"].dropna().unique()
         every = tuple(sorted(map(float, alphas)))
         data = replace(data, study=data.study.model_copy(update={"alpha": every}))
