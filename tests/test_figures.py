@@ -178,6 +178,9 @@ def test_scores_of_models_are_compared_task_by_task() -> None:
     assert width.tolist() == pytest.approx(stats.t.ppf(0.975, 5) * error)
     assert second["value"].tolist() == pytest.approx(2 * gain[1:].mean(axis=0))
     assert second["n_tasks"].tolist() == [5, 5, 5]
+    differs = first[first["p_adjusted"] < 0.05]
+    dots = np.concatenate([li.get_ydata() for li in ax.lines if li.get_marker() == "o"])
+    assert len(dots) and {*dots.round(6)} <= {*(100 * differs["value"]).round(6)}
     with refused("too_few"):
         made("score_differences", given, models=("m0",))
 
@@ -378,6 +381,13 @@ def test_a_mean_has_chance_where_each_of_its_tasks_has_one() -> None:
     by_type = mean_scores(scores, ["task_type"]).groupby("task_type")["chance"].first()
     assert by_type["A"] == 0.375 and np.isnan(by_type.get("B", np.nan))
     assert mean_scores(scores)["chance"].isna().all()
+
+
+def test_intervals_of_correlations_reach_below_zero() -> None:
+    for types, lowest in ((("STS",), -0.2), (("Clustering",), 0.0)):
+        values = np.random.default_rng(0).normal(0.0, 0.2, size=(8, 3))
+        table = mean_scores(tidy_scores(values - 0.1, types=types))
+        assert (table["low"].min() < lowest) if lowest else (table["low"].min() == 0), types
 
 
 def test_few_models_share_one_axis_and_many_have_a_panel_each() -> None:

@@ -222,6 +222,11 @@ def test_a_run_is_compared_with_the_published_numbers(tmp_path: Path) -> None:
     for revision, says in (("main", "layer 17 at 51.9"), ("step1", "layer 24 at 25.0")):
         ran = CliRunner().invoke(app, [*command, "--revision", revision])
         assert ran.exit_code == 0 and says in ran.output, ran.output
+    tables.write(tmp_path / "scores/pythia-410m/early.parquet", early.assign(revision="early"))
+    usual = published.read_scores(str(tmp_path), "pythia-410m")
+    pd.testing.assert_frame_equal(
+        usual, published.read_scores(str(tmp_path), "pythia-410m", "main")
+    )
     with pytest.raises(LayerwiseError, match="did you mean 'Pythia-410m'"):
         published.read_scores("published", "pythia-411m")
 

@@ -68,6 +68,13 @@ def test_states_give_the_values_of_their_model(
     pd.testing.assert_frame_equal(one, other)
 
 
+def test_states_of_one_hash_have_one_shape() -> None:
+    numbers = np.arange(24.0)
+    shapes = [(2, 3, 4), (2, 4, 3), (3, 2, 4)]
+    hashes = [lw.States([numbers.reshape(shape)], ["a fox"]).sha256() for shape in shapes]
+    assert len({*hashes, lw.States([numbers.reshape(2, 3, 4)], ["a dog"]).sha256()}) == 3
+
+
 def write(path: Path, states: Any, texts: Any, offsets: Any = None) -> Path:
     parts = {"states": states} | ({} if offsets is None else {"offsets": offsets})
     if path.suffix == ".safetensors":

@@ -93,6 +93,23 @@ def test_choose_and_tasks_read_the_same_part(loaded: LoadedModel, tmp_path: Path
     assert len(choice.table) == 4
 
 
+def test_a_test_set_and_the_check_beside_it_read_the_same_part(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part, parts = {"after": "Answer:"}, []
+
+    def scored(*given: Any, **options: Any) -> Any:
+        parts.append(options["part"])
+        return score_labels(*given, **options)
+
+    monkeypatch.setattr("layerwise.choosing.score_labels", scored)
+    texts = [f"Question: none Answer: {text}" for text in tiny.texts(20, seed=3)]
+    test = labels_of(texts, [n % 2 for n in range(20)])
+    labels = [n % 2 for n in range(24)]
+    lw.choose(loaded.model, QUESTIONS, labels, loaded.texts.tokenizer, part=part, test=test)
+    assert parts == [part, part]
+
+
 @pytest.mark.parametrize(
     ("part", "code"),
     [
