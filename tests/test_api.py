@@ -99,7 +99,8 @@ def test_publish_writes_what_load_dataset_reads(folder: Path, tmp_path: Path) ->
     found = CliRunner().invoke(app, command)
     assert isinstance(found.exception, LayerwiseError) and "explore.html" in str(found.exception)
     source = {"folder": "/home/me/private/llama"}
-    document = {"models": {"llama": {"source": source}}, "studies": {"a": {"kind": "power_law"}}}
+    model = {"source": source, "adapters": [{"folder": "/home/me/private/adapter"}]}
+    document = {"models": {"llama": model}, "studies": {"a": {"kind": "power_law"}}}
     (results / "config.json").write_text(json.dumps(document))
     (results / "explore.html").write_text("<html>")
     found = CliRunner().invoke(app, command)

@@ -281,6 +281,19 @@ def test_a_joined_table_names_all_versions_and_is_of_the_same_weights(
         join_tables([part, other], ["own", "other"], key="all", output=joined)
 
 
+def test_a_joined_table_keeps_the_order_of_rows_within_a_task(
+    run: Callable[..., pd.DataFrame], tmp_path: Path
+) -> None:
+    run({"own": own_task(tmp_path)})
+    part, many, joined = (tmp_path / name for name in ("main/own.parquet", "b", "joined.parquet"))
+    row, tasks = pd.read_parquet(part).head(1), [f"task {n}" for n in range(7)]
+    rows = pd.concat([row] * 700).assign(layer=range(700), task=np.resize(tasks, 700))
+    tables.write(many, rows, **tables.facts(part))
+    join_tables([many], tasks[::-1], key="all", output=joined)
+    order = rows.assign(place=-rows["task"].map(tasks.index)).sort_values(["place", "layer"])
+    assert pd.read_parquet(joined)["layer"].tolist() == order["layer"].tolist()
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_failing_task_does_not_stop_the_others(
     run: Any,
@@ -452,6 +465,10 @@ def test_prompts_stand_in_front_and_need_not_count(
         weights = np.arange(n_prompt, len(ids[row])) + 1.0
         expected = np.average(states, axis=0, weights=weights)
         np.testing.assert_allclose(alone[1, 0, row], expected, atol=1e-6)
+    # The first token is one of the prompt's, which do not count anyway.
+    dropped = [Representation("drop_first", pooling) for pooling in ("mean", "weighted_mean")]
+    options = {"prompts": ["quick fox "] * 4, "include_prompt": False}
+    np.testing.assert_allclose(embedding.embed(model, texts, dropped, **options), alone, atol=1e-6)
 
 
 def test_final_norm_is_the_models_output_at_the_last_layer(tmp_path: Path) -> None:
