@@ -43,6 +43,8 @@ from layerwise.tasks.labels import class_names, is_missing
 from layerwise.tasks.results import Score
 
 Array = npt.NDArray[Any]
+# The word of each row, for the control; None for other rows than words.
+Types = Sequence[object] | None
 
 # L2 penalties per row, strongest first.
 PENALTIES = (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4)
@@ -227,7 +229,7 @@ def probe(
     groups: Sequence[object] | None = None,
     *,
     seed: int = 0,
-    types: Sequence[object] | None = None,
+    types: Types = None,
     measure: str = "",
     n_shuffles: int = SHUFFLES,
 ) -> Score:
@@ -254,7 +256,6 @@ def probe(
     """
     rng = np.random.default_rng(seed)
     of_classes = _are_classes(labels)
-    score = accuracy_score if of_classes else r2_score
     measure = measure or ("accuracy" if of_classes else "r2")
     by_probability = measure in measures.OF_SHARES
     predicted, penalties, controls, probabilities = [], [], [], []
@@ -273,11 +274,7 @@ def probe(
             shares = np.tile(np.bincount(y) / len(y), (len(test), 1))
             probabilities.append([model.predict_proba(scaled[test]), shares])
         for _ in range(n_shuffles // len(splits)):
-            shuffled, truth = _control_labels(labels, split, types, rng)
-            by_control = np.full(len(truth), shuffled[0])
-            if len(np.unique(shuffled)) > 1:  # Not if all types drew the same label.
-                by_control = _linear(scaled[fitted], shuffled)(penalty).predict(scaled[test])
-            controls.append(score(truth, by_control))
+            controls.append(_control(scaled, labels, split, penalty, types, rng))
     linear, neighbours, guess = np.concatenate(predicted, axis=1)
     tested = np.concatenate([split.test for split in splits])
     truth = labels[tested]
@@ -297,11 +294,11 @@ def probe(
         score_high=high if has_interval else None,
         n_runs=len(truth),
         chance=baseline if of_classes else None,
-        neighbours=score(truth, neighbours),
+        neighbours=_score(truth, neighbours),
         neighbours_low=neighbours_low,
         neighbours_high=neighbours_high,
         control=control,
-        selectivity=None if control is None else score(truth, linear) - control,
+        selectivity=None if control is None else _score(truth, linear) - control,
         baseline=baseline,
         penalty=float(np.median(penalties)),
         n_train=len(splits[0].fitted),
@@ -377,15 +374,25 @@ def _neighbours(x: Array, y: Array) -> Any:
     ).fit(x, y)
 
 
-def _control_labels(
-    labels: Array, split: Split, types: Sequence[object] | None, rng: np.random.Generator
-) -> tuple[Array, Array]:
-    """Labels that the control is trained on, and those that it is scored against."""
+def _control(
+    x: Array, labels: Array, split: Split, penalty: float, types: Types, rng: np.random.Generator
+) -> float:
+    """Score of a linear probe trained on shuffled labels, or on one drawn for each type."""
     if types is None:
-        return rng.permutation(labels[split.fitted]), labels[split.test]
-    codes = _factorized(types)[0]
-    drawn = rng.choice(labels, size=codes.max() + 1)[codes]
-    return drawn[split.fitted], drawn[split.test]
+        fitted, truth = rng.permutation(labels[split.fitted]), labels[split.test]
+    else:
+        codes = _factorized(types)[0]
+        drawn = rng.choice(labels, size=codes.max() + 1)[codes]
+        fitted, truth = drawn[split.fitted], drawn[split.test]
+    predicted = np.full(len(truth), fitted[0])
+    if len(np.unique(fitted)) > 1:  # Not if all types drew the same label.
+        predicted = _linear(x[split.fitted], fitted)(penalty).predict(x[split.test])
+    return _score(truth, predicted)
+
+
+def _score(truth: Array, predicted: Array) -> float:
+    """Accuracy of classes, R² of numbers."""
+    return float((accuracy_score if _are_classes(truth) else r2_score)(truth, predicted))
 
 
 def _accuracy_interval(predicted: Array, truth: Array, members: Array) -> tuple[float, float]:
