@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -159,6 +161,21 @@ def test_similarity_of_layers_is_that_of_scipy_and_its_error_a_jackknife(rng) ->
     error = np.sqrt(11 / 12 * np.square(without - without.mean(axis=0)).sum(axis=0))
     np.testing.assert_allclose(debiased(np.arange(12)).stderr, error)
     np.testing.assert_allclose(similarity.cka_debiased(*2 * [similarity.grams(X)]).value[0, 0], 1)
+
+
+def test_each_model_has_the_depths_of_its_own_layers(rng: np.random.Generator) -> None:
+    def states(model: str, n_layers: int) -> Any:
+        values = rng.normal(size=(n_layers, 8, 4))
+        about = {"model": model, "revision": "main", "corpus": "c", "prompts": tuple(range(8))}
+        about |= {"protocols": ("paper",), "tokens": ("all",), "n_layers": n_layers}
+        layers = range(n_layers)
+        return SimpleNamespace(**about, layers=layers, pooled=lambda *place: values[place[2]])
+
+    found = similarity.table([states("a", 3), states("b", 5)])
+    pair = found[(found["model"] == "a") & (found["other_model"] == "b")]
+    assert len(pair) == 2 * 3 * 5
+    for name, last in (("", 2), ("other_", 4)):
+        assert (pair[f"{name}depth"] == pair[f"{name}layer"] / last).all()
 
 
 # Tables
@@ -517,6 +534,13 @@ def test_over_tasks_a_measure_is_the_mean_over_layers(rng: np.random.Generator) 
     assert found.loc[("task texts", "spearman"), "value"] == pytest.approx(np.mean(wanted))
     assert "no depth" in found.loc[("task texts", "r"), "reason"]
     assert "same for all tasks" in found.loc[("texts0", "spearman"), "reason"]
+    # For its null level tasks change places, not layers.
+    same = np.repeat(values[:, :1], 8, axis=1)
+    rows = enumerate(same + range(8))
+    curves = [tidy_metrics({"lidar": m}, corpus=f"texts{t}") for t, m in rows]
+    known = associate(pd.concat(curves), tidy_scores(same), plan, over="tasks")
+    row = one(known, metric="lidar", corpus="task texts", measure="spearman")
+    assert row["value"] == pytest.approx(1) and 0.6 < row["null95"] < 0.95
 
 
 def test_revisions_are_in_order_of_training() -> None:

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from helpers import tiny
 from helpers.refused import refused
+from scipy.stats import norm
 from typer.testing import CliRunner
 
 import layerwise as lw
@@ -135,6 +136,11 @@ def test_the_cheapest_layer_that_is_not_worse() -> None:
         certain.reason.startswith("It scores 0.75 (95% CI 0.") and "0.0 points" in certain.reason
     )
     assert "the probability that it loses more than 5 is 0.0" in chosen[5, False].reason
+    tight = chosen[0.1, False]
+    row = tight.table.loc[tight.layer]
+    error = (row["gain_high"] - row["gain"]) / norm.isf(0.025)
+    more = norm.cdf((-0.001 - row["gain"]) / error)
+    assert f"loses more than 0.1 is {more:.2f}." in tight.reason and more > 0.2
     for kind in measures.OF_KIND:  # Each kind has an expected loss, and the probability of more.
         answer = choose_by_scores(layers, kind, within=5)
         assert re.search(r" points \(95% CI .* more than 5 is 0\.\d\d\.", answer.reason), kind
@@ -287,6 +293,8 @@ def test_a_test_set_of_another_source(folder: Path, tmp_path: Path) -> None:
     assert sorted(split.fitted) == [*range(80)], "all labelled rows train"
     names = [both.names[number] for number in both.labels]
     assert names == labels, "classes have the numbers of the labelled rows"
+    turned = replace(test, labels=1 - test.labels, names=test.names[::-1])
+    assert (data.with_test(turned).labels == both.labels).all(), "whichever class comes first"
     for change, code in (({"label": "none"}, "mismatch"), ({"text": texts[0]}, "duplicate")):
         odd = rows[80:].copy()
         odd.iloc[:9, odd.columns.get_loc(*change)] = [*change.values()] * 9

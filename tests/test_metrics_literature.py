@@ -360,6 +360,17 @@ def test_the_standard_error_of_a_mean() -> None:
     assert not list(errors.parts(Layer(Arrays(values[:1, None]))))
 
 
+def test_prompts_without_tokens_change_no_standard_error() -> None:
+    views = realistic(40, 25)[:1]
+    counts = np.repeat([[9, 0]], [40, 20], axis=1)
+    spoiled = np.concatenate([views, np.zeros((1, 20, 25))], axis=1)
+    of_some = Layer(Arrays(spoiled, n_tokens=counts), MetricsSettings())
+    of_all = Layer(Arrays(views, n_tokens=counts[:, :40]), MetricsSettings())
+    for name in ("rankme", "anisotropy"):
+        some, every = (values_and_errors(layer, name) for layer in (of_some, of_all))
+        np.testing.assert_allclose(some, every, rtol=1e-9)
+
+
 def test_of_many_prompts_a_sample_is_taken() -> None:
     few = dataclasses.replace(get("dime"), max_prompts={"paper": 30})
     views = realistic(80, 10)

@@ -227,6 +227,12 @@ def test_a_winner_is_judged_where_it_was_not_chosen(rng: np.random.Generator) ->
     table = select_layers(pd.concat([metrics, at_chance]), scores, {**ENDS, "infonce": -1})
     beside = table[(table["metric"] == NESTED) & (table["task_type"] == "all")]
     np.testing.assert_allclose(beside["nested_regret"], nested["nested_regret"])
+    # Nor has one of too few prompts in one model.
+    knows = metrics["metric"].isin(["lidar", "twin"])
+    few = metrics.assign(n=metrics["n"].mask(knows & (metrics["model"] == "m0"), 20))
+    table = select_layers(few, scores, ENDS)
+    without = table[(table["metric"] == NESTED) & (table["task_type"] == "all")]
+    assert len(without) == 6 and without["regret"].max() > 0.02
     shuffled = metrics.copy()
     at = metrics["metric"].isin(["lidar", "twin"])
     shuffled.loc[at, "value"] = rng.random(int(at.sum()))

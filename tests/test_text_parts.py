@@ -99,7 +99,7 @@ def test_a_test_set_and_the_check_beside_it_read_the_same_part(
     part, parts = {"after": "Answer:"}, []
 
     def scored(*given: Any, **options: Any) -> Any:
-        parts.append(options["part"])
+        parts.append(options.get("part"))
         return score_labels(*given, **options)
 
     monkeypatch.setattr("layerwise.choosing.score_labels", scored)
