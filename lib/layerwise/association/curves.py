@@ -208,13 +208,13 @@ def with_output(scores: pd.DataFrame) -> pd.DataFrame:
     keys = ["model", "revision", "task", "subset", "tokens", "pooling"]
     keys += ["split"] if "split" in scores.columns else []
     last = scores[scores["depth"] == 1].drop_duplicates([*keys, "readout"])
-    of_readout = last.set_index([*keys, "readout"])["main_score"].astype(float)
-    at_readout = pd.MultiIndex.from_frame(scores[[*keys, "readout"]])
-    at_norm = pd.MultiIndex.from_frame(scores[[*keys, "readout"]].assign(readout=FINAL_NORM))
-    normed = at_norm.isin(of_readout.index)
-    outputs = (of_readout.reindex(rows).to_numpy() for rows in (at_norm, at_readout))
-    scores["output_score"] = np.where(normed, *outputs)
-    scores["output_from"] = np.where(normed, FROM_OUTPUT, FROM_LAST)
+    of_last_layer = last.set_index([*keys, "readout"])["main_score"].astype(float)
+    of_row = pd.MultiIndex.from_frame(scores[[*keys, "readout"]])
+    normed = pd.MultiIndex.from_frame(scores[[*keys, "readout"]].assign(readout=FINAL_NORM))
+    has_output = normed.isin(of_last_layer.index)
+    output, stand_in = (of_last_layer.reindex(rows).to_numpy() for rows in (normed, of_row))
+    scores["output_score"] = np.where(has_output, output, stand_in)
+    scores["output_from"] = np.where(has_output, FROM_OUTPUT, FROM_LAST)
     return name_readouts(scores).drop(columns="readout")
 
 
@@ -315,15 +315,14 @@ def most_complete(scored: Flags) -> tuple[Flags, Flags]:
     scored : array, shape (t, n)
         True where a task has a score at a layer.
     """
-    rectangles = [*_complete_rows(scored)]
-    rectangles += [(tasks, layers) for layers, tasks in _complete_rows(scored.T)]
+    choices = [*_complete_rows(scored), *(pair[::-1] for pair in _complete_rows(scored.T))]
     if scored[:, -1].mean() > 0.5:
-        rectangles = [(tasks, layers) for tasks, layers in rectangles if layers[-1]]
-    return max(rectangles, key=lambda masks: (min(m.mean() for m in masks), masks[0].sum()))
+        choices = [(tasks, layers) for tasks, layers in choices if layers[-1]]
+    return max(choices, key=lambda both: (min(both[0].mean(), both[1].mean()), both[0].sum()))
 
 
 def _complete_rows(scored: Flags) -> Iterator[tuple[Flags, Flags]]:
-    """The first rows in the order of their number of scores, and the columns that all have."""
+    """For n = 1, 2, …: masks of the n rows with most scores, and of the columns that all have."""
     order = np.argsort(-scored.sum(axis=1), kind="stable")
     for n in range(1, len(order) + 1):
         rows = np.isin(np.arange(len(order)), order[:n])

@@ -284,8 +284,7 @@ def _scored_rules(
     """One row per rule, those that select no layer first and those without metrics last: its
     score, its regrets, and its gain.
 
-    A rule is an array of shape (tasks,): a column of `values` for each task, a layer or the
-    output.
+    `columns` has what a rule selects: for each task a column of `values`, a layer or the output.
     """
     (layers, values), sources = model.candidates(tasks), model.sources[tasks]
     best, elsewhere = best_of(model, group, tasks), best_elsewhere(values, sources)
@@ -318,11 +317,11 @@ def _scored_rules(
         gain = stats.mean_ci(at_columns(gains, columns), sources)
         if rule["metric"] in BY_SCORES and has_output:
             all_gains = stats.simultaneous_ci(gains, sources, seed=seed)
-            low, high = (end[columns].mean() for end in (all_gains.low, all_gains.high))
-            gain = gain._replace(low=low, high=high)
+            ends = all_gains.low[columns].mean(), all_gains.high[columns].mean()
+            gain = gain._replace(low=ends[0], high=ends[1])
         # Of each candidate's lead over the rule; the regret is the largest of these leads.
-        low = np.mean([leads_over(column).low for column in columns], axis=0)
-        high = np.mean([leads_over(column).high for column in columns], axis=0)
+        low_leads = np.mean([leads_over(column).low for column in columns], axis=0)
+        high_leads = np.mean([leads_over(column).high for column in columns], axis=0)
         # No layer leads by more than the selected one lies below the highest possible score.
         room = 1 - stats.mean_ci(selected, sources).low
         yield {
@@ -331,11 +330,11 @@ def _scored_rules(
             "depth": rule["layer"] / max(model.last_layer, 1),
             "score": selected.mean(),
             "regret": best["best_score"] - selected.mean(),
-            "regret_low": np.maximum(0.0, low.max()),
-            "regret_high": np.minimum(high.max(), room),
+            "regret_low": np.maximum(0.0, low_leads.max()),
+            "regret_high": np.minimum(high_leads.max(), room),
             "nested_regret": (at_columns(values, elsewhere) - selected).mean(),
-            "nested_low": np.nan if elsewhere is None else low[elsewhere].mean(),
-            "nested_high": np.nan if elsewhere is None else high[elsewhere].mean(),
+            "nested_low": np.nan if elsewhere is None else low_leads[elsewhere].mean(),
+            "nested_high": np.nan if elsewhere is None else high_leads[elsewhere].mean(),
             "gain_over_output": gain.estimate,
             "gain_low": gain.low,
             "gain_high": gain.high,

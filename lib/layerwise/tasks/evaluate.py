@@ -192,7 +192,7 @@ class _Embedded:
 
     Attributes
     ----------
-    rows : dict
+    row_of : dict
         Row of each prompt and input.
     pending : list
         Scores of the unit's layers as they come; empty when they are taken.
@@ -200,7 +200,7 @@ class _Embedded:
 
     recorded: _Recorded
     path: Path
-    rows: dict[tuple[str, Any], int]
+    row_of: dict[tuple[str, Any], int]
     pending: list[Future[UnitScores]] = field(default_factory=list)
 
 
@@ -216,7 +216,7 @@ class _Run:
         Units on the scratch disk, oldest first: those that wait for scores, and the last one.
     n_files : int
         Number of files of vectors that were written.
-    units : dict
+    coming : dict
         Units of the next tasks, which processes that score record.
     """
 
@@ -228,13 +228,13 @@ class _Run:
     failures: dict[str, LayerwiseError] = field(default_factory=dict)
     embedded: list[_Embedded] = field(default_factory=list)
     n_files: int = 0
-    units: dict[str, Future[list[Unit]]] = field(default_factory=dict)
+    coming: dict[str, Future[list[Unit]]] = field(default_factory=dict)
 
     def record_ahead(self, name: str, task: Task) -> None:
         """Have a process record a task, if reading its data may take long."""
         with suppress(LayerwiseError):  # raised again when it is the task's turn
-            if self.threads > 1 and name not in self.units and task.is_read_ahead:
-                self.units[name] = self.pool.submit(_units, task, self._most(task))
+            if self.threads > 1 and name not in self.coming and task.is_read_ahead:
+                self.coming[name] = self.pool.submit(_units, task, self._most(task))
 
     def add(self, name: str, task: Task) -> None:
         """Record a task, embed its units, and have them scored."""
@@ -251,8 +251,8 @@ class _Run:
             self._note(name, error)
 
     def _record(self, name: str, task: Task) -> _Recorded:
-        coming = self.units.pop(name, None)
-        units = coming.result() if coming else list(task.units(self._most(task)))
+        future = self.coming.pop(name, None)
+        units = future.result() if future else list(task.units(self._most(task)))
         prompt_types = dict.fromkeys(prompt_type for unit in units for prompt_type, _ in unit.keys)
         prompts = {t: task.prompt(self.setup.prompts, name, t) for t in prompt_types}
         for prompt_type, prompt in prompts.items():
@@ -283,7 +283,7 @@ class _Run:
         self._make_room(4 * math.prod(shape) * task.width(self.setup))
         into = allocate(path, (*shape, task.width(self.setup)))
         last = self.embedded[-1] if self.embedded else None
-        shared = last.rows if last and last.recorded.task.reader == task.reader else {}
+        shared = last.row_of if last and last.recorded.task.reader == task.reader else {}
         to_read = [pair for pair in inputs if pair not in shared]
         copied = [pair for pair in inputs if pair in shared]
         if last and copied:
@@ -300,11 +300,11 @@ class _Run:
                 for n in n_read:
                     bar.update(n)
                     self.collect()
-        return _Embedded(
-            recorded, path, {pair: row for row, pair in enumerate([*to_read, *copied])}
-        )
+        row_of = {pair: row for row, pair in enumerate([*to_read, *copied])}
+        return _Embedded(recorded, path, row_of)
 
     def _make_room(self, n_bytes: int) -> None:
+        """Wait for the oldest units, and drop their vectors, until so many bytes fit."""
         n_bytes += sum(embedded.path.stat().st_size for embedded in self.embedded)
         while self.embedded and n_bytes > self._limit:
             self._take_scores(self.embedded[0])
@@ -315,7 +315,7 @@ class _Run:
     def _submit(self, unit: Unit, embedded: _Embedded) -> None:
         """Have the layers of a unit scored."""
         recorded, settings = embedded.recorded, self.setup.scoring
-        rows = {key: embedded.rows[recorded.prompts[key[0]], key[1]] for key in unit.keys}
+        rows = {(t, text): embedded.row_of[recorded.prompts[t], text] for t, text in unit.keys}
         work = partial(_score_cells, recorded.task, unit.selection, rows, embedded.path, settings)
         shares = [recorded.cells[start :: self.threads] for start in range(self.threads)]
         embedded.pending = [self.pool.submit(work, share) for share in shares]

@@ -392,7 +392,9 @@ def _control(
 
 def _score(truth: Array, predicted: Array) -> float:
     """Accuracy of classes, R² of numbers."""
-    return float((accuracy_score if _are_classes(truth) else r2_score)(truth, predicted))
+    if _are_classes(truth):
+        return float(accuracy_score(truth, predicted))
+    return float(r2_score(truth, predicted, force_finite=False))
 
 
 def _accuracy_interval(predicted: Array, truth: Array, members: Array) -> tuple[float, float]:
