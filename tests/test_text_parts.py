@@ -125,6 +125,13 @@ def test_parts_that_cannot_be(loaded: LoadedModel, part: dict[str, Any], code: C
         lw.embed(loaded.model, QUESTIONS, loaded.texts.tokenizer, part=part)
 
 
+def test_the_marker_that_a_text_lacks_is_named() -> None:
+    for text, lacking in (("A: yes", "Question:"), ("Question: yes", "A:")):
+        with refused("missing") as caught:
+            part_of(text, TextPart(after="Question:", before="A:"))
+        assert f"has no {lacking!r}" in str(caught.value)
+
+
 def test_a_part_needs_labels_in_choose(loaded: LoadedModel) -> None:
     with refused("conflict"):
         lw.choose(loaded.model, QUESTIONS, None, loaded.texts.tokenizer, part={"last": 2})

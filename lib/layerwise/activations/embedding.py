@@ -133,8 +133,8 @@ def part_of(text: Any, part: TextPart) -> Word:
         start = text.rfind(part.after) + len(part.after)
     if part.before is not None:
         stop = text.find(part.before, start)
-    if stop < 0 or (part.after is not None and part.after not in text):
-        marker = part.before if stop < 0 else part.after
+    if stop < 0 or (part.after or "") not in text:
+        marker = part.before if (part.after or "") in text else part.after
         raise LayerwiseError(
             f"part: the text {text[:60]!r} has no {marker!r}; check the marker, or add it to each "
             "text.",

@@ -218,7 +218,7 @@ def _conclusion(table: pd.DataFrame, guessing: float, *, significant: bool) -> t
 def _points(row: Any, column: str) -> str:
     """A difference in points, with its interval."""
     value, low, high = (100 * row[column + end] for end in ("", "_low", "_high"))
-    return f"{value:.1f} points (95% CI {low:.1f} to {high:.1f})"
+    return f"{value:z.1f} points (95% CI {low:z.1f} to {high:z.1f})"
 
 
 def _cheapest(table: pd.DataFrame, within: float, *, significant: bool) -> tuple[int, str]:
