@@ -233,7 +233,7 @@ def _explain(error: ValidationError, document: Any, where: str) -> ConfigError:
     """One mistake that pydantic found, as a sentence."""
     mistakes = [(_path(mistake, document), mistake) for mistake in error.errors(include_url=False)]
     first = mistakes[0][0]
-    # The wrong item of a list is better blamed than the list, which fails as a text as well.
+    # Of `text | list`, a list with a wrong item fails twice: the item is blamed, not the list.
     longest = max((path for path, _ in mistakes if path[: len(first)] == first), key=len)
     # Of a union's members, the one with the right type failed for a better reason.
     reasons = [mistake for path, mistake in mistakes if path == longest]
@@ -257,7 +257,7 @@ def _path(mistake: ErrorDetails, document: Any) -> tuple[Any, ...]:
     return (*path, mistake["loc"][-1]) if mistake["type"] == "missing" else tuple(path)
 
 
-# Codes of pydantic's errors; of the others, those of types end in _type, the rest are bounds.
+# Codes of pydantic's errors. Any other that ends in _type is of a wrong type; the rest are bounds.
 _CODES: Mapping[str, Code] = {
     "unknown_key": "unknown_key",
     "bad_name": "bad_name",

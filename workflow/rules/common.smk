@@ -118,7 +118,7 @@ def result(path, wildcards):
     return path.replace("<results>", CONFIG.results).format(**dict(wildcards.items()))
 
 
-def rerun_if_stale(stage, *paths, within="", copy_of="", **given):
+def rerun_if_stale(stage, *paths, within="", made_from_it="", **given):
     """An input function without inputs: it forces the job if the file of an output carries another
     key. A job's `params.key` is compared with Snakemake's records alone."""
 
@@ -128,8 +128,8 @@ def rerun_if_stale(stage, *paths, within="", copy_of="", **given):
             STORAGE.let_keys_decide(CONFIG.results, *CONFIG.recipes)
             wanted = key(stage, **given)(wildcards)
             for path in paths:
-                output, smaller = result(path, wildcards), result(copy_of, wildcards)
-                STORAGE.force_if_other_key(stage, output, wanted, within, smaller)
+                output, reader = result(path, wildcards), result(made_from_it, wildcards)
+                STORAGE.force_if_other_key(stage, output, wanted, within, reader)
         return []
 
     return force

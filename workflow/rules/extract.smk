@@ -10,7 +10,7 @@ rule extract:
         stale=rerun_if_stale(
             "extract",
             "<results>/activations/{model}/{revision}/{corpus}.h5",
-            copy_of="<results>/metrics/{model}/{revision}/{corpus}.parquet",
+            made_from_it="<results>/metrics/{model}/{revision}/{corpus}.parquet",
         ),
     output:
         kept("<results>/activations/{model}/{revision}/{corpus}.h5"),

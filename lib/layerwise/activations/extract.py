@@ -227,12 +227,14 @@ class Reduction:
         # Only the last layer has an output of its own; layers before it are read as the stream.
         instead = {} if is_last else {OUTPUT: "residual"}
         main = instead.get(self.main_readout, self.main_readout)
+        # `main` is read where no protocol is of it, too: of its states is what protocols share.
         protocols: dict[str, list[Protocol]] = {main: []}
         for protocol, readout in self.readout_of.items():
             protocols.setdefault(instead.get(readout, readout), []).append(protocol)
         return {
             readout: replace(needs, protocols=names, shared=readout == main)
             for readout, names in protocols.items()
+            # 'output' hands over its own readout, 'block' all others.
             if (readout == OUTPUT) == (sublayer == OUTPUT)
         }
 

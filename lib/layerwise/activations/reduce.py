@@ -143,8 +143,8 @@ class Reduced:
     arrays : dict of Tensor
         With P protocols and C selections of tokens: ``pooled`` (P, C, B, D), float32; ``n_tokens``
         (P, C, B); ``norm`` (B, T), float32, NaN for pads; ``dimension`` and ``dimension_share``
-        (C, B, 4); and, after `complete`, ``curvature`` (P, C, B), float64, and in float32
-        ``spectrum`` (P, C, B, T) and ``prefix_spectrum`` (C, B, S), prefix by prefix.
+        (C, B, `Needs.dimensions`); and, after `complete`, ``curvature`` (P, C, B), float64, and in
+        float32 ``spectrum`` (P, C, B, T) and ``prefix_spectrum`` (C, B, S), prefix by prefix.
         `extract` adds ``attention`` and ``states``.
     pending_spectra : list of PendingSpectra
     pending_curvature : list of PendingCurvature
@@ -282,10 +282,10 @@ class Grams:
 def complete(layers: Sequence[Reduced]) -> None:
     """Complete spectra and curvature, of several layers at once: faster than one by one."""
     pending = [spectra for layer in layers for spectra in layer.pending_spectra]
-    matrices, n_targets = [s.matrices for s in pending], [len(s.targets) for s in pending]
-    for spectra, eigenvalues in zip(
-        pending, eigen.eigenvalues(matrices, [n > 1 for n in n_targets]), strict=True
-    ):
+    all_eigenvalues = eigen.eigenvalues(
+        [s.matrices for s in pending], without_first=[len(s.targets) > 1 for s in pending]
+    )
+    for spectra, eigenvalues in zip(pending, all_eigenvalues, strict=True):
         for target, values in zip(spectra.targets, eigenvalues, strict=True):
             target.fill(values)
     alike: dict[Any, list[PendingCurvature]] = {}

@@ -281,8 +281,8 @@ def select_layers(
 def _scored_rules(
     rules: pd.DataFrame, model: ScoreCurves, group: str, tasks: Tasks, seed: int
 ) -> Iterator[dict[Any, Any]]:
-    """One row per rule, those that select no layer first and those without metrics last: its
-    score, its regrets, and its gain.
+    """Score, regrets and gain of each rule, a row each; rules that select no layer come first,
+    those without metrics last.
 
     `columns` has what a rule selects: for each task a column of `values`, a layer or the output.
     """
@@ -296,7 +296,8 @@ def _scored_rules(
 
     @cache
     def leads_over(column: int) -> stats.Estimate:
-        """Leads of all candidates over one; for all together, so for those that scores select."""
+        """Leads of all candidates over one, with intervals for all together, so that they hold for
+        candidates that scores select."""
         return stats.simultaneous_ci(values - values[:, [column]], sources, seed=seed)
 
     middle = int(model.layers[np.abs(model.layers - model.last_layer // 2).argmin()])
@@ -322,7 +323,7 @@ def _scored_rules(
         # Of each candidate's lead over the rule; the regret is the largest of these leads.
         low_leads = np.mean([leads_over(column).low for column in columns], axis=0)
         high_leads = np.mean([leads_over(column).high for column in columns], axis=0)
-        # No layer leads by more than the selected one lies below the highest possible score.
+        # No lead is larger than the distance from the rule's score to 1, the highest score.
         room = 1 - stats.mean_ci(selected, sources).low
         yield {
             **best,

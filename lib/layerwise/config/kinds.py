@@ -86,8 +86,8 @@ class Kind:
         The roles if a model is shown at several checkpoints, if they differ. Without a role for
         `revision`, a study with several is refused unless it gives it one.
     roles_of_many_models : mapping of role to dimensions, optional
-        The roles, at one checkpoint a model, for more models than `MOST_COLOURS`, or where the
-        study gives the colours to another dimension, if they differ.
+        The roles, if others, for more models than `MOST_COLOURS`, or where the study assigns the
+        colours.
     revisions : ``last`` or ``all``
         The checkpoints of a study that names none.
     metrics : tuple of str or None

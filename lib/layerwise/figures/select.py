@@ -252,6 +252,7 @@ class Data:
             courses = table.groupby("model", sort=False)["revision"].unique()
             return self.order.shared({str(m): map(str, r) for m, r in courses.items()})
         if dimension == "alpha" or dimension in LABELS:
+            # Numbers as text; rows without one come first.
             return sorted(present, key=lambda v: (v != "", float(v or 0)))
         tokens, poolings = study.tokens or list(TOKENS), several(study.pooling)
         metrics = [choice.metric for choice in study.metric_choices or ()]

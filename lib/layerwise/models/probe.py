@@ -102,6 +102,7 @@ def find_layers(name: str, model: nn.Module, reader: Texts | Images | Recordings
             if inputs.padded and inputs.alone:
                 padded, alone = hooks.on(device, inputs.padded), hooks.on(device, inputs.alone)
                 equal_lengths |= depends_on_batch(name, model, anatomy, states, padded, alone)
+    # Of each inputs the layers are proved; those of the last are taken.
     return reader.fit(replace(anatomy, equal_lengths=equal_lengths), states[0].shape[1])
 
 
@@ -252,7 +253,7 @@ def _candidates(stack: Stack, calls: list[Call]) -> Iterator[Candidate]:
             by_parent.setdefault(path.rpartition(".")[0], []).append((path, numbers))
     for siblings in by_parent.values():
         if len(siblings) > 1:
-            # In the order of their first calls.
+            # The first list is the one that is called first.
             path, first = min(siblings, key=lambda sibling: sibling[1])
             _, last = max(siblings, key=lambda sibling: sibling[1])
             entries, exits = ([calls[n] for n in numbers] for numbers in (first, last))
@@ -319,7 +320,7 @@ def _proved_anatomy(
     several = layout.streams > 1
     if several and anatomy.final_norm is None:
         anatomy = replace(anatomy, final_norm=Skipping(model, blocks, layout))
-    # Of one stream, `_final_modules` are those that give the output.
+    # Of one stream, `_final_modules` has compared what it returns with the output already.
     last = anatomy.read_out(states[-1]) if several else states[-1]
     if (several or anatomy.final_norm is None) and not _same(last, output):
         raise unproved

@@ -172,7 +172,7 @@ class Storage:
         plan.write_records()  # of a module, these keys are the first that are asked for
 
     def force_if_other_key(
-        self, stage: str, output: str, key: str, within: str = "", copy_of: str = ""
+        self, stage: str, output: str, key: str, within: str = "", made_from_it: str = ""
     ) -> None:
         """Let Snakemake run a job again if its output was made for another key.
 
@@ -182,12 +182,12 @@ class Storage:
         ----------
         within : str
             The file in an output folder that carries the key.
-        copy_of : str
-            A smaller file that carries, as `input`, the key of an output that is too large to be
-            fetched from a storage.
+        made_from_it : str
+            A smaller file made from the output, whose `input` is the output's key; read where the
+            output is too large to be fetched from a storage.
         """
-        if copy_of and self.is_remote:
-            facts = self.facts(copy_of)
+        if made_from_it and self.is_remote:
+            facts = self.facts(made_from_it)
             facts = facts and {"key": facts.get("input")}
         else:
             facts = self.facts(f"{output}/{within}" if within else output)

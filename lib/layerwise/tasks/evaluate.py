@@ -213,11 +213,12 @@ class _Run:
     failures : dict
         The first error of each task that failed.
     embedded : list
-        Units on the scratch disk, oldest first: those that wait for scores, and the last one.
+        Units on the scratch disk, oldest first: those that wait for scores, and the
+        last one, whose vectors the next unit may share.
     n_files : int
         Number of files of vectors that were written.
     coming : dict
-        Units of the next tasks, which processes that score record.
+        Units of the next tasks, as scoring processes record them.
     """
 
     setup: Setup
@@ -244,7 +245,7 @@ class _Run:
                 for unit in recorded.units:
                     if name not in self.failures:
                         self._submit(unit, self._embed(recorded, unit))
-            except NoScoreError as error:
+            except NoScoreError as error:  # of `task.read`
                 no_score = [Score(None, why=str(error))]
                 self._hand_over(recorded, dict.fromkeys(recorded.cells, no_score))
         except Exception as error:  # of libraries that read data, of the model's code, or of texts
