@@ -54,6 +54,9 @@ QUICK = [
 ]
 
 
+CHECKPOINTS = ("step0", "step8", "step32")
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Project]:
     made = Project(tmp_path / "project")
@@ -65,10 +68,10 @@ def project(tmp_path: Path) -> Iterator[Project]:
 
 
 def quickstart(project: Project) -> None:
-    """Give a project the quickstart's config: two of its models and tasks, and one study."""
+    """Give a project the quickstart's config: two of its models, three tasks, and one study."""
     config = yaml.safe_load((ROOT / "config.yaml").read_text())
     del config["models"]["smollm2-135m"]
-    config["models"]["pythia-nano"]["revisions"] = ["step0", "step8"]
+    config["models"]["pythia-nano"]["revisions"] = [*CHECKPOINTS]
     tasks = ("LeeNewsSimilarity", "PangLeePolarity", "WikipediaArticlePairs")
     config["tasks"] = {task: config["tasks"][task] for task in tasks}
     del config["association"]
@@ -112,7 +115,8 @@ def values(project: Project) -> dict[str, Any]:
 
 
 def process_of(script: str, folder: Path, model: str) -> tuple[int, str] | None:
-    """The process of a SLURM job that runs a script of the project on a model, and the job."""
+    """The process of a SLURM job that runs a script of the project on a model or revision, and the
+    job, as scancel and scontrol name it."""
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             command = (entry / "cmdline").read_bytes().split(b"\0")
@@ -121,9 +125,12 @@ def process_of(script: str, folder: Path, model: str) -> tuple[int, str] | None:
         except OSError:  # it ended meanwhile
             continue
         runs = len(command) > 1 and command[1].endswith(f"{script}.py".encode())
-        job = re.search(rb"\0SLURM_JOB_ID=(\d+)", environment)
-        if runs and here and job and model.encode() in command:
-            return int(entry.name), job[1].decode()
+        ids = dict(re.findall(rb"\0SLURM_(\w+)=(\d+)", environment))
+        if runs and here and b"JOB_ID" in ids and model.encode() in command:
+            # The id of an array's last task is that of the array.
+            job = ids.get(b"ARRAY_JOB_ID", ids[b"JOB_ID"]).decode()
+            task = ids.get(b"ARRAY_TASK_ID", b"").decode()
+            return int(entry.name), f"{job}_{task}" if task else job
     return None
 
 
@@ -175,15 +182,16 @@ def test_killed_jobs_end_with_the_values_of_a_run_that_was_left_alone(project: P
 
 def test_an_array_of_checkpoints_outlives_a_kill_and_a_time_limit(project: Project) -> None:
     quickstart(project)
-    table = "results/associations/both.parquet"
+    tables = [f"results/metrics/pythia-nano/{step}/wikipedia.parquet" for step in CHECKPOINTS]
+    tables += [f"results/scores/pythia-nano/{step}.parquet" for step in CHECKPOINTS]
     earlier = {job["JobId"] for job in slurm_jobs()}
-    arrays = ["--slurm-array-jobs=extract, evaluate", table]
+    arrays = ["--slurm-array-jobs=extract, evaluate"]
     environment = {k: v for k, v in os.environ.items() if k != "HF_HUB_OFFLINE"}
     environment["PYTHONPATH"] = str(project.folder / "lib")
     log_of_scoring = project.folder / "results/logs/evaluate/pythia-nano/step0.log"
     with (project.folder / "log").open("wb") as log:
         running = subprocess.Popen(
-            [sys.executable, "-m", "snakemake", *QUICK, *arrays],
+            [sys.executable, "-m", "snakemake", *QUICK, *arrays, *tables],
             cwd=project.folder,
             env=environment,
             stdout=log,
@@ -197,8 +205,8 @@ def test_an_array_of_checkpoints_outlives_a_kill_and_a_time_limit(project: Proje
                 if process and script == "extract_activations":
                     subprocess.run(["scancel", process[1]], check=True)
                     del to_stop[script]
-                elif process and "loading from" in log_of_scoring.read_text():
-                    # It stands before its first task until its minute is over.
+                elif process and log_of_scoring.is_file() and log_of_scoring.stat().st_size:
+                    # It has begun to load the model, and stands there until its minute is over.
                     os.kill(process[0], signal.SIGSTOP)
                     limit = ["scontrol", "update", f"JobId={process[1]}", "TimeLimit=1"]
                     subprocess.run(limit, check=True)
@@ -215,10 +223,10 @@ def test_an_array_of_checkpoints_outlives_a_kill_and_a_time_limit(project: Proje
         assert max(in_arrays[array] for array in in_arrays if array) >= 2
     on_cluster = values(project)
 
-    assert "Nothing to be done" in project.snakemake(*QUICK, table)
+    assert "Nothing to be done" in project.snakemake(*QUICK, *tables)
     local = Project(project.folder.parent / "local")
     quickstart(local)
-    local.snakemake(table)
+    local.snakemake(*tables)
     assert_same(on_cluster, values(local))
 
 
