@@ -216,7 +216,9 @@ def test_an_array_of_checkpoints_outlives_a_kill_and_a_time_limit(project: Proje
     assert status == 0, (project.folder / "log").read_text()[-4000:]
     jobs = [job for job in slurm_jobs() if job["JobId"] not in earlier]
     ended = Counter((rule_of(job), job["JobState"]) for job in jobs)
-    assert ended["extract", "COMPLETED"] == ended["evaluate", "COMPLETED"] == 3
+    # More may run again: a task fails unless the files of its array's first one are there in time
+    # (snakemake-executor-plugin-slurm, issue 447).
+    assert min(ended["extract", "COMPLETED"], ended["evaluate", "COMPLETED"]) >= 3
     assert ended["evaluate", "TIMEOUT"] == ended["extract", "CANCELLED"] == 1
     for rule in ("extract", "evaluate"):
         in_arrays = Counter(job.get("ArrayJobId") for job in jobs if rule_of(job) == rule)
