@@ -20,7 +20,7 @@ def test_every_line_of_the_profile_is_an_option(tmp_path: Path) -> None:
     taken = re.sub(r"(?m)^# (?=( *)[a-z][\w-]*:( [^ ].*)?$)", "", text)
     blocks = [yaml.safe_load(block) or {} for block in taken.split("\n\n")]
     profile = {key: value for block in blocks for key, value in block.items()}
-    assert {"slurm-array-jobs", "group-components", "set-threads"} <= set(profile)
+    assert {"group-components", "set-threads"} <= set(profile)
     file.write_text(yaml.safe_dump(profile))
     printed = project.snakemake(
         "-n", "--workflow-profile", str(file.parent), "--until", "evaluate"
