@@ -128,8 +128,7 @@ def rerun_if_stale(stage, *paths, within="", made_from_it="", **given):
             STORAGE.let_keys_decide(CONFIG.results, *CONFIG.recipes)
             wanted = key(stage, **given)(wildcards)
             for path in paths:
-                output = result(path, wildcards)
-                reader = result(made_from_it, wildcards)
+                output, reader = (result(p, wildcards) for p in (path, made_from_it))
                 STORAGE.force_if_other_key(stage, output, wanted, within, reader)
         return []
 
