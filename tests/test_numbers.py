@@ -53,8 +53,8 @@ NUMBER = re.compile(r"(?<![\w.,/])[−+]?(?:\d+\.\d+|\.\d+|\d+(?=%| points\b))(?
 BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 # Levels of confidence, versions, and parts of a paper are no measurements.
 OTHER = re.compile(
-    r"(?:95|2\.5|5)%|\barXiv:? ?\d+\.\d+|Python 3\.\d+|mteb \d\.\d+|(?:§|definition )\d\.\d"
-    r"|\b[Pp]ythia[- ]\d\.\d+b|Qwen 2\.5|\b\d\.\db\b"
+    r"(?:95|2\.5|5)%|\barXiv:? ?\d+\.\d+|Python 3\.\d+|(?:mteb|version) \d+\.\d+"
+    r"|(?:§|definition )\d\.\d|\b[Pp]ythia[- ]\d\.\d+b|Qwen 2\.5|\b\d\.\db\b"
 )
 COUNTS = ["layer", "position", "n_tasks", "n_clusters", "n"]
 STUDIES = re.compile(r"\b[Ss]tud(?:y|ies) ((?:`[^`]+`(?:, | and )?)+)")
