@@ -174,6 +174,12 @@ def test_sizes_count_what_mteb_evaluates(name: str) -> None:
     assert 3 < (size.tokens - 2 * size.texts) / size.texts < 65
 
 
+def test_the_largest_reranking_costs_what_was_measured() -> None:
+    """13.7 s a layer (benchmarks/README.md)."""
+    size = catalog.size_of("MindSmallReranking")
+    assert size is not None and size.seconds == pytest.approx(13.7, rel=0.05)
+
+
 def test_sizes_are_what_a_run_embeds() -> None:
     folder = Path(__file__).parents[2] / "shared/tasks"
     if not folder.is_dir():
