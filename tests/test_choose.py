@@ -1,4 +1,4 @@
-"""`layerwise choose`: a layer from texts alone, or from labels."""
+"""`layerwise choose`: a layer from labels, or from published scores."""
 
 from __future__ import annotations
 
@@ -49,16 +49,15 @@ def run(*given: object) -> tuple[int, str]:
     return result.exit_code, f"{result.output}\n{result.exception or ''}"
 
 
-def test_from_texts(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "t.txt").write_text("\n".join(tiny.texts(120)))
+def test_without_labels(folder: Path, tmp_path: Path) -> None:
     files = {"--csv": tmp_path / "t.csv", "--plot": tmp_path / "t.png"}
     asked = [x for pair in files.items() for x in pair]
-    status, said = run(folder, tmp_path / "t.txt", "--sample", "110", "--verbose", *asked)
+    status, said = run(folder, "--verbose", *asked)
     assert status == 0, said
     assert said.startswith("Use the output (layer 3).\nIn 6 published base decoders, the output")
     assert "the output loses 6.9 points (95% CI 1.9 to 12.0) against" in said
     assert "The difference (-4.8 to 10.1) is not significant." in said
-    assert "110 of 120 texts" in said and "tokens: drop_first" in said
+    assert f"({folder}, tokens: drop_first)" in said
     command = f"layerwise export {folder} llama-3 --layer 3 --tokens drop_first --pooling mean"
     assert said.strip().endswith(f"To save it: {command}")
     table = pd.read_csv(files["--csv"]).set_index("rule")
@@ -113,7 +112,7 @@ def test_kinds_of_models(folder: Path, tmp_path: Path) -> None:
     (bert / "modules.json").write_text('[{"type": "sentence_transformers.models.Transformer"}]')
     loaded = load("m", tiny.entry(bert), "main", device="cpu")
     assert by_evidence.kind_of_model(loaded) == published.EMBEDDING
-    assert choose(bert, tiny.texts(60)).tokens == "all", "its first token is no sink"
+    assert choose(bert).tokens == "all", "its first token is no sink"
 
 
 def test_the_cheapest_layer_that_is_not_worse() -> None:
@@ -155,7 +154,7 @@ def test_within_needs_labels(folder: Path, tmp_path: Path) -> None:
     status, said = run(folder, "--labels", tmp_path / "l.csv", "--within", "100")
     assert status == 0, said
     assert "\nUse layer 0 of 3.\n" in said and "--layer 0 --tokens drop_first" in said
-    status, said = run(folder, tmp_path / "l.csv", "--within", "1")
+    status, said = run(folder, "--within", "1")
     assert status == 1 and "within needs labels" in said
 
 
@@ -327,7 +326,6 @@ def test_own_columns_and_separators(tmp_path: Path, name: str, separator: str) -
     for columns in ((), ["revew"], ["a", "b", "c"]):
         with refused("invalid" if len(columns) == 3 else "unknown_name"):
             inputs.task_of(file, columns, "n")
-    assert CliRunner().invoke(app, ["choose", "m", str(file), "--label", "n"]).exit_code
     asked = ["new", "m", "--folder", str(tmp_path / "s"), "--labels", str(file)]
     asked += ["--texts", str(file), "--text", "review", "--label", "n"]
     result = CliRunner().invoke(app, asked)
@@ -627,10 +625,10 @@ def test_several_layers_of_a_model(folder: Path, tmp_path: Path) -> None:
         with refused(code):
             lw.choose(folder, texts, list(frame["label"]), layers=given)
     with refused("conflict"):
-        lw.choose(folder, texts, layers=2)
+        lw.choose(folder, layers=2)
     cheapest = lw.choose(folder, texts, list(frame["label"]), layers=2, within=100)
     assert cheapest.layer == 0 and "--within chooses among single layers. Of 2" in cheapest.reason
-    status, said = run(folder, tmp_path / "l.csv", "--layers", "2")
+    status, said = run(folder, "--layers", "2")
     assert status == 1 and "layers needs labels" in said
 
 
@@ -731,16 +729,6 @@ def of_rows(right: np.ndarray) -> Score:
     return Score(p, p - margin, p + margin, n, parts=right / n)
 
 
-def test_a_sample_is_stated_and_the_same_every_time(tmp_path: Path) -> None:
-    texts = [f"text {k}" for k in range(100_000)]
-    drawn = inputs.sample_texts(texts, 1000)
-    assert len(drawn) == 1000 and drawn == inputs.sample_texts(texts, 1000)
-    assert drawn != inputs.sample_texts(texts, 1000, seed=1)
-    assert inputs.sample_texts([*texts[:30], " ", *texts[:30]], 1000) == texts[:30]
-    with refused("too_few"):
-        inputs.sample_texts(["one text"] * 50, 1000)
-
-
 @pytest.mark.parametrize("seed", [0, 7])
 def test_the_command_passes_its_seed_on(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -775,60 +763,45 @@ def test_files_that_are_not_drawn_are_not_read(
     labelled_ones = labels_of(every, [one.name[0] for one in every])
     expected = inputs.sample_labels(replace(labelled_ones, seed=1), 30)
     read.clear()
-    drawn, n = inputs.read_texts(tmp_path, most=30, seed=1)
-    assert (n, len(read)) == (120, 30) and drawn == inputs.sample_texts(every, 30, 1)
-    read.clear()
     data, n = inputs.read_folder(tmp_path, 30, 1)
     assert (n, len(read)) == (120, 30) and data.texts == expected.texts
     assert data.labels.tolist() == expected.labels.tolist() and data.seed == 1
-    (tmp_path / "b" / "copy.png").write_bytes(b"0")
-    drawn, n = inputs.read_texts(tmp_path, most=1000)
-    assert (n, len(drawn)) == (121, 120)
 
 
-@pytest.mark.parametrize("command", ["choose", "analyse"])
-def test_what_has_no_columns_takes_no_text(command: str, tmp_path: Path) -> None:
+def test_what_has_no_columns_takes_no_text(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("\n".join(TEXTS))
     for given in (tmp_path / "t.txt", tmp_path):
-        asked = [command, "no/model", str(given), "--text", "review"]
+        asked = ["analyse", "no/model", str(given), "--text", "review"]
         with refused("conflict"):
             CliRunner().invoke(app, asked, catch_exceptions=False)
         with refused("conflict"):
-            getattr(lw, command)("no/model", given, column="review")
+            lw.analyse("no/model", given, column="review")
 
 
-def test_near_copies_stay_together() -> None:
+def test_near_copies_stay_together(caplog: pytest.LogCaptureFixture) -> None:
     texts = [f"{text} It was {k} days ago." for k, text in enumerate(tiny.texts(60))]
     labels = np.arange(60) % 2
     copied = [*texts, texts[3] + " ", f"{texts[4]}!"]
     # The copy of row 3 is in row 5's group, which joins all three.
     data = labelled.Labels("classification", [copied], np.r_[labels, 0, 1], [*texts, texts[5], ""])
-    joined, n = inputs.with_copies_together(data)
-    assert n == 4 and len({*joined.groups}) == 59
+    joined = inputs.with_copies_together(data)
+    assert "4 of 62 rows are near-copies" in caplog.text and len({*joined.groups}) == 59
     assert len({joined.groups[k] for k in (3, 5, 60)}) == 1
     assert joined.groups[4] == joined.groups[61] != joined.groups[3]
     for split in joined.splits:
         assert {60, 3, 5} <= {*split.test} or {60, 3, 5}.isdisjoint(split.test)
     grouped = replace(data, groups=[*texts, *texts[3:5]])
-    assert inputs.with_copies_together(grouped) == (grouped, 0)
+    assert inputs.with_copies_together(grouped) is grouped
     pairs = labelled.Labels("pairs", [copied, [*texts[::-1], *"ab"]], np.arange(62.0), copied)
-    assert inputs.with_copies_together(pairs) == (pairs, 0)
+    assert inputs.with_copies_together(pairs) is pairs
     with refused("too_few"):
         inputs.with_copies_together(replace(data, texts=[[texts[0] + " " * k for k in range(62)]]))
 
 
-BAD = {
-    "binary.txt": (b"\x89PNG\r\n\x1a\n\x00\xff\xfe" * 40, "has NUL bytes"),
-    "one.txt": (b"only one text\n", "1 different texts given"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_texts(name: str, folder: Path, tmp_path: Path) -> None:
-    content, told = BAD[name]
-    (tmp_path / name).write_bytes(content)
-    status, said = run(folder, tmp_path / name)
-    assert status == 1 and told in said
+def test_a_binary_file(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "l.csv").write_bytes(b"\x89PNG\r\n\x1a\n\x00\xff\xfe" * 40)
+    status, said = run(folder, "--labels", tmp_path / "l.csv")
+    assert status == 1 and "has NUL bytes" in said
 
 
 TEXTS = [f"text number {k}" for k in range(40)]
@@ -852,5 +825,14 @@ def test_bad_labels(
     assert status == 1 and told in said
 
 
-def test_one_of_texts_and_labels(folder: Path) -> None:
-    assert "Give either a file of texts, or labelled rows" in run(folder)[1]
+def test_what_needs_labels(folder: Path, tmp_path: Path) -> None:
+    for option in ("--text", "--label", "--test"):
+        assert "need --labels" in run(folder, option, tmp_path / "l.csv")[1]
+    for given in (
+        {"texts": TEXTS},
+        {"column": "review"},
+        {"kind": "regression"},
+        {"model": np.zeros((40, 3, 8), np.float32)},
+    ):
+        with refused("conflict"):
+            choose(**{"model": folder, **given})

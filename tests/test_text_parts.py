@@ -134,4 +134,4 @@ def test_the_marker_that_a_text_lacks_is_named() -> None:
 
 def test_a_part_needs_labels_in_choose(loaded: LoadedModel) -> None:
     with refused("conflict"):
-        lw.choose(loaded.model, QUESTIONS, None, loaded.texts.tokenizer, part={"last": 2})
+        lw.choose(loaded.model, tokenizer=loaded.texts.tokenizer, part={"last": 2})

@@ -47,7 +47,7 @@ def activations_due(wildcards):
     """The activations; none where the tables have all metrics and others are dropped."""
     if not STORAGE.is_remote and not PLAN.metrics_due(**names(wildcards)):
         return []
-    return PLAN.path("activations", **names(wildcards))
+    return result("<results>/activations/{model}/{revision}/{corpus}.h5", wildcards)
 
 
 def score_parts(wildcards):

@@ -17,7 +17,7 @@ from layerwise.analysis import labels_of, prompts_of, score_labels
 from layerwise.choosing.by_evidence import choose_by_evidence
 from layerwise.choosing.by_scores import choose_by_scores, compare_several
 from layerwise.choosing.choice import Choice, advice_together
-from layerwise.choosing.inputs import sample_texts, with_copies_together
+from layerwise.choosing.inputs import with_copies_together
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.models.opening import open_model
 from layerwise.models.states import States, is_array
@@ -29,7 +29,7 @@ __all__ = ["Choice", "choose"]
 
 def choose(
     model: Any,
-    texts: Any,
+    texts: Any = None,
     labels: Sequence[Any] | None = None,
     tokenizer: Any = None,
     *,
@@ -54,6 +54,7 @@ def choose(
     ----------
     texts
         As for `layerwise.analyse`, or the rows that `layerwise.choosing.inputs` reads from files.
+        None without labels, as texts alone don't tell which layer to use.
     tokens : str, optional
         Token selection; by default ``drop_first`` for causal models, else ``all``.
     within : float, optional
@@ -96,7 +97,8 @@ def choose(
     Raises
     ------
     LayerwiseError
-        If `within` or `layers` is given without labels, or the model has too few layers.
+        If texts, an option of labels or an array of states is given without labels, or the model
+        has too few layers.
     """
     data: Any = texts
     of_labels = {
@@ -106,19 +108,28 @@ def choose(
         "layers": layers,
         "within": within,
         "part": part,
+        "column": column,
+        "kind": kind,
     }
-    if not isinstance(texts, Labels):
+    if labels is not None:
         prompts = prompts_of(texts, column)
         model = States(model, prompts) if is_array(model) else model
-        data = sample_texts(prompts) if labels is None else labels_of(prompts, labels, kind)
+        data = labels_of(prompts, labels, kind)
     if isinstance(data, Labels):
         if score is not None:
             check_name(f"score of {data.kind}", score, measures.OF_KIND[data.kind])
         usual = measures.default(data.kind, data.labels)
-        data = replace(with_copies_together(data)[0], measure=score or usual, n_shuffles=0)
+        data = replace(with_copies_together(data), measure=score or usual, n_shuffles=0)
         labelled, data = data, data if test is None else data.with_test(test)
     elif name := next((n for n, v in of_labels.items() if v not in (None, False)), ""):
         raise LayerwiseError(f"{name} needs labels; give --labels.", code="conflict")
+    elif texts is not None or is_array(model):
+        what = "An array of states" if is_array(model) else "Texts"
+        raise LayerwiseError(
+            f"{what} without labels cannot tell which layer to use; add labels, or give the model "
+            "alone for an answer from published scores of its kind.",
+            code="conflict",
+        )
     with open_model(
         model, tokenizer, max_length=max_length, revision=revision, device=device, dtype=dtype
     ) as loaded:
@@ -130,7 +141,7 @@ def choose(
             )
         tokens = tokens or ("drop_first" if loaded.is_causal() else "all")
         if not isinstance(data, Labels):
-            return replace(choose_by_evidence(loaded, tokens), pooling=loaded.embedder.pooling)
+            return choose_by_evidence(loaded, tokens)
         scores: Any = score_labels(
             loaded, data, tokens, threads, keep_vectors=layers is not None, part=part
         )
@@ -141,7 +152,8 @@ def choose(
         if test is not None:
             crossed = score_labels(loaded, labelled, tokens, threads, part=part)
             reason += ranks_in_both(choice, choose_by_scores(crossed, data.kind, **options))
-        choice = replace(choice, rows=rows, reason=reason, pooling=loaded.embedder.pooling)
+        about: dict[str, Any] = {"pooling": loaded.embedder.pooling, "takes": loaded.reader.takes}
+        choice = replace(choice, rows=rows, reason=reason, **about)
         if layers is None:
             return choice
         vectors = [score.columns for score in scores]

@@ -14,15 +14,18 @@ from layerwise.choosing.choice import Choice, advice
 from layerwise.config.settings import OWN_TEXTS
 from layerwise.models.load import LoadedModel
 from layerwise.models.media import Images, Recordings
+from layerwise.models.states import States
 
 # Corpora of the published metrics that are like a user's own texts and images.
 OWN_CORPORA = (OWN_TEXTS, "imagenet")
-CHAT, AUDIO = "chat model", "audio model"
+CHAT, AUDIO, STATES = "chat model", "audio model", "given states"
 ASK_FOR_LABELS = "40 labelled rows, half an hour's work, would tell more (--labels)."
 
 
 def kind_of_model(loaded: LoadedModel) -> str:
-    """Kind of a model, as in `layerwise.association.published`, or `CHAT` or `AUDIO`."""
+    """Kind of a model, as in `layerwise.association.published`, or `CHAT`, `AUDIO` or `STATES`."""
+    if isinstance(loaded.reader, States):
+        return STATES
     if isinstance(loaded.reader, Images | Recordings):
         return published.VISION if isinstance(loaded.reader, Images) else AUDIO
     if loaded.embedder.is_saved:
@@ -52,6 +55,8 @@ def choose_by_evidence(loaded: LoadedModel, tokens: str) -> Choice:
         tokens,
         "",
         table[["rule", "layer", "loss", "low", "high", "n_models"]].reset_index(drop=True),
+        pooling=loaded.embedder.pooling,
+        takes=loaded.reader.takes,
     )
 
 

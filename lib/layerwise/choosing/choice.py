@@ -48,6 +48,8 @@ class Choice:
         Layers to use together, if they score significantly higher than the best layer.
     pooling : str
         Pooling that the layers were read with.
+    takes : {'text', 'image', 'recording'}
+        What the model takes.
     rows : str
         The labelled rows that were read: their number, kind, and classes with their rows.
     """
@@ -61,6 +63,7 @@ class Choice:
     several: pd.DataFrame | None = field(default=None, repr=False)
     together: Combination | None = None
     pooling: str = "mean"
+    takes: str = "text"
     rows: str = ""
 
     @property

@@ -1,4 +1,4 @@
-"""Texts and labelled rows to choose a layer by: read, sampled, near-copies kept together."""
+"""Labelled rows to choose a layer by: read, sampled, near-copies kept together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pandas as pd
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from layerwise.analysis import labels_of, prompts_of, refuse_column
+from layerwise.analysis import labels_of
 from layerwise.config.tasks import TAGGED, LabelledEntry
 from layerwise.corpora.media_sources import in_folder
 from layerwise.corpora.sources import label_column, read_rows
@@ -25,45 +25,7 @@ from layerwise.tasks.labels import KINDS, kind_of_labels, read_tagged
 
 log = logging.getLogger(__name__)
 
-FEWEST_TEXTS = 20
 SHARE_OF_NEAR_COPIES = 0.9
-
-
-def read_texts(
-    path: Path, column: str | None = None, *, most: int, seed: int = 0
-) -> tuple[list[Any], int]:
-    """Read the texts of a file, or the images or recordings of a folder, and count all.
-
-    They are sampled as by `sample_texts`; files of a folder that are not drawn are not read.
-    """
-    if not path.is_dir():
-        texts = prompts_of(path, column)
-        return sample_texts(texts, most, seed), len(texts)
-    if column is not None:
-        refuse_column(path, column)
-    media, read = in_folder(path)
-    drawn = np.random.default_rng(seed).permutation(len(media.ids))[:most]
-    return sample_texts([read(row) for row in sorted(drawn)]), len(media.ids)
-
-
-def sample_texts(texts: Sequence[Any], most: int | None = None, seed: int = 0) -> list[Any]:
-    """Distinct texts, images or recordings, without blank texts, at most so many, drawn by a seed.
-
-    Raises
-    ------
-    LayerwiseError
-        If there are fewer than `FEWEST_TEXTS`.
-    """
-    filled = (t for t in texts if not isinstance(t, str) or t.strip())
-    distinct = list({getattr(t, "sha256", t): t for t in filled}.values())
-    if len(distinct) < FEWEST_TEXTS:
-        raise LayerwiseError(
-            f"{len(distinct)} different texts given; choosing a layer takes {FEWEST_TEXTS}, "
-            "better some hundreds.",
-            code="too_few",
-        )
-    drawn = np.random.default_rng(seed).permutation(len(distinct))[:most]
-    return [distinct[row] for row in sorted(drawn)]
 
 
 def task_of(
@@ -191,18 +153,16 @@ def _drawn(data: Labels, most: int) -> Any:
     return np.sort(np.concatenate([needed, rest]))
 
 
-def with_copies_together(data: Labels) -> tuple[Labels, int]:
-    """Put near-copies of texts, or of pairs, into one group, and count them.
+def with_copies_together(data: Labels) -> Labels:
+    """Put near-copies of texts, or of pairs, into one group, with a warning that counts them.
 
     Near-copies share 90% of their sequences of five characters (cosine of binary counts). Pairs
     are near-copies if both texts are.
 
     Returns
     -------
-    labels : Labels
+    Labels
         Rows that are linked by near-copies or by groups are in one group.
-    n : int
-        Number of rows that are near-copies of a row in another group of `data`.
 
     Raises
     ------
@@ -212,7 +172,7 @@ def with_copies_together(data: Labels) -> tuple[Labels, int]:
     from sklearn.feature_extraction.text import HashingVectorizer
 
     if data.kind == "tags" or not all(isinstance(text, str) for text in data.distinct()):
-        return data, 0
+        return data
     vectorizer = HashingVectorizer(
         analyzer="char_wb", ngram_range=(5, 5), binary=True, alternate_sign=False, dtype=np.float32
     )
@@ -229,7 +189,7 @@ def with_copies_together(data: Labels) -> tuple[Labels, int]:
         ends = groups[block][copies.nonzero()[0]], groups[copies.nonzero()[1]]
         links += coo_array((np.ones(len(ends[0]), bool), ends), links.shape)
     if n == 0:
-        return data, 0
+        return data
     log.warning(
         "%d of %d rows are near-copies of others; copies stay together when rows are split into "
         "training and test rows.",
@@ -244,4 +204,4 @@ def with_copies_together(data: Labels) -> tuple[Labels, int]:
             f"{n} rows are near-copies of others and count as one with them. {error}",
             code=error.code,
         ) from error
-    return joined, n
+    return joined

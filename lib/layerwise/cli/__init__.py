@@ -130,17 +130,10 @@ def analyse(
 @app.command()
 def choose(
     model: MODEL,
-    texts: Annotated[
-        Path | None,
-        Argument(
-            help=f"Texts like those you will embed: {TEXT_FILES}. Or a folder of images or "
-            "recordings."
-        ),
-    ] = None,
     labels: Annotated[
         Path | None,
         Option(
-            help="Labelled rows, in place of texts (.csv, .tsv, .jsonl, .parquet): columns text "
+            help="Labelled rows (.csv, .tsv, .jsonl, .parquet): columns text "
             "and label, or first, second and score. Or words and tags (.conll, .conllu). Or a "
             "folder of images or recordings, with a subfolder for each class."
         ),
@@ -217,43 +210,35 @@ def choose(
     dtype: DTYPE = "float32",
     threads: THREADS = 2,
 ) -> None:
-    """Recommend a layer of a model, from labelled rows or from texts without labels.
+    """Recommend a layer of a model, from labelled rows or from published scores of its kind.
 
     Example: layerwise choose HuggingFaceTB/SmolLM2-135M --labels reviews.csv
     """
     if kind is not None and (labels is None or labels.is_dir()):
         raise LayerwiseError("--kind needs --labels with a file.", code="conflict")
-    if (texts is None) == (labels is None):
-        raise LayerwiseError(
-            "Give either a file of texts, or labelled rows by --labels.", code="conflict"
-        )
+    if labels is None and (label or text or test):
+        raise LayerwiseError("--text, --label and --test need --labels.", code="conflict")
     import torch
 
     from layerwise import choosing
     from layerwise.choosing import inputs
     from layerwise.choosing.choice import plot as draw
     from layerwise.choosing.choice import short_name
-    from layerwise.corpora.media import Medium
     from layerwise.vocabulary import TOKENS
 
     if tokens is not None:
         check_name("token selection", tokens, TOKENS)
     # Files are checked before the model is loaded, which may take minutes.
-    data: Any
-    if labels is None:
-        assert texts is not None
-        if label or len(text or ()) > 1:
-            raise LayerwiseError("--label and a second --text need --labels.", code="conflict")
-        data, n = inputs.read_texts(texts, *text or (), most=sample, seed=seed)
-        used = f"{len(data)} of {n} {getattr(data[0], 'kind', 'text')}s"
-    elif labels.is_dir():
+    data: Any = None
+    used = ""
+    if labels is not None and labels.is_dir():
         if label or text:
             raise LayerwiseError(
                 "--text and --label name columns, which a folder does not have.", code="conflict"
             )
         data, n = inputs.read_folder(labels, sample, seed)
         used = data.described(n, "labelled files")
-    else:
+    elif labels is not None:
         task = inputs.task_of(labels, text or (), label, seed, kind)
         data, n = inputs.read_labels(task, sample)
         used = data.described(n)
@@ -262,9 +247,8 @@ def choose(
         test_task = inputs.task_of(test, text or (), label, seed, kind)
         test_rows, n = inputs.read_labels(test_task, sample)
         used += f"; to test: {test_rows.described(n)}"
-    if labels is not None:
+    if used:
         say(f"Read {used}.")
-        used = ""
     torch.set_num_threads(threads)
     options: dict[str, Any] = {"max_length": max_length, "revision": revision, "dtype": dtype}
     choice = choosing.choose(
@@ -280,13 +264,13 @@ def choose(
         threads=threads,
         **options,
     )
-    about = [model, *filter(None, [used, choice.score]), f"tokens: {choice.tokens}"]
+    about = [model, *filter(None, [choice.score]), f"tokens: {choice.tokens}"]
     say(choice.advice, choice.reason, f"({', '.join(about)})")
     if verbose:
         say(choice.table.round(3).to_string(index=False, na_rep="–"))
     if choice.several is not None:
         say(choice.several.round(3).to_string(index=False))
-    if not isinstance(data[0] if labels is None else data.texts[0][0], Medium):
+    if choice.takes == "text":
         usual = {"max_length": None, "revision": "main", "dtype": "float32"}
         special = {key: value for key, value in options.items() if value != usual[key]}
         say(f"To save it: {choice.export_command(model, **special)}")
