@@ -13,6 +13,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import compute
+import drawings
+import of_tables
 import tables
 import test_versions
 import torch
@@ -27,6 +29,9 @@ def main(wanted: list[str]) -> None:
         started = time.monotonic()
         path = tables.FOLDER / f"{name}.csv"
         tables.write(case.make(), path)
+        if name.startswith("figure."):
+            kind = name.removeprefix("figure.")
+            drawings.write(kind, of_tables.drawn(kind))
         seconds = time.monotonic() - started
         sys.stdout.write(f"{name}: {path.stat().st_size // 1024} KB, {seconds:.1f} s\n")
 

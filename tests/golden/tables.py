@@ -24,7 +24,7 @@ def write(frame: pd.DataFrame, target: Path | io.StringIO) -> None:
 def compare(name: str, found: pd.DataFrame, keys: list[str], rtol: float, atol: float) -> None:
     """Assert that a table has the rows, columns and values of its golden one.
 
-    Rows are matched by `keys`. Rows and columns that are only in `found` do not count.
+    Rows are matched by `keys`. Columns that are only in `found` do not count.
     """
     golden = read(FOLDER / f"{name}.csv")
     buffer = io.StringIO()
@@ -34,6 +34,7 @@ def compare(name: str, found: pd.DataFrame, keys: list[str], rtol: float, atol: 
     golden, found = (_indexed(table, keys) for table in (golden, read(buffer)))
     missing = golden.index.difference(found.index)
     assert missing.empty, f"{len(missing)} of {len(golden)} rows are missing: {missing[:5]}"
+    assert len(found) == len(golden), f"{len(found)} rows, {len(golden)} before"
     found = found.loc[golden.index]
     pd.testing.assert_frame_equal(found[golden.columns], golden, rtol=rtol, atol=atol)
 

@@ -7,6 +7,7 @@ says so in its commit.
 from __future__ import annotations
 
 import compute
+import drawings
 import pytest
 import tables
 from of_tables import STUDIES, drawn
@@ -47,3 +48,4 @@ def test_each_kind_is_drawn(kind: str) -> None:
     for text in figure.figure.texts:
         box = text.get_window_extent()
         assert page.x0 - 4 <= box.x0 and box.x1 <= page.x1 + 4, text.get_text()
+    drawings.check(kind, figure)
