@@ -21,10 +21,15 @@ def write(frame: pd.DataFrame, target: Path | io.StringIO) -> None:
     frame.to_csv(target, index=False, float_format="%.10g", lineterminator="\n")
 
 
+# Golden tables with some rows of what is computed now.
+SOME_ROWS = ("evaluate.", "select.", "figure.layer_selection")
+
+
 def compare(name: str, found: pd.DataFrame, keys: list[str], rtol: float, atol: float) -> None:
     """Assert that a table has the rows, columns and values of its golden one.
 
-    Rows are matched by `keys`. Columns that are only in `found` do not count.
+    Rows are matched by `keys`. Columns that are only in `found` do not count, nor do further rows
+    of the cases in `SOME_ROWS`.
     """
     golden = read(FOLDER / f"{name}.csv")
     buffer = io.StringIO()
@@ -34,7 +39,7 @@ def compare(name: str, found: pd.DataFrame, keys: list[str], rtol: float, atol: 
     golden, found = (_indexed(table, keys) for table in (golden, read(buffer)))
     missing = golden.index.difference(found.index)
     assert missing.empty, f"{len(missing)} of {len(golden)} rows are missing: {missing[:5]}"
-    assert len(found) == len(golden), f"{len(found)} rows, {len(golden)} before"
+    assert name.startswith(SOME_ROWS) or len(found) == len(golden), "further rows"
     found = found.loc[golden.index]
     pd.testing.assert_frame_equal(found[golden.columns], golden, rtol=rtol, atol=atol)
 
