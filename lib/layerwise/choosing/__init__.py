@@ -121,7 +121,7 @@ def choose(
         usual = measures.default(data.kind, data.labels)
         data = replace(with_copies_together(data), measure=score or usual, n_shuffles=0)
         labelled, data = data, data if test is None else data.with_test(test)
-    elif name := next((n for n, v in of_labels.items() if v not in (None, False)), ""):
+    elif name := next((n for n, v in of_labels.items() if v is not None and v is not False), ""):
         raise LayerwiseError(f"{name} needs labels; give --labels.", code="conflict")
     elif texts is not None or is_array(model):
         what = "An array of states" if is_array(model) else "Texts"
