@@ -53,7 +53,8 @@ def test_a_model_is_opened_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"max_length": 7, "revision": "step3", "device": "cuda:1"}
     for labels in (None, LABELS):
         with pytest.raises(ReachedError):
-            lw.choose("m", TEXTS, labels, "tokenizer", dtype="bfloat16", **asked)
+            texts = None if labels is None else TEXTS
+            lw.choose("m", texts, labels, "tokenizer", dtype="bfloat16", **asked)
         with pytest.raises(ReachedError):
             lw.analyse("m", TEXTS, "tokenizer", labels=labels, **asked)
     whole = asked | {"dtype": "bfloat16"}
@@ -172,12 +173,14 @@ def test_layers_are_compared_as_asked(
         {"layers": 2},
         {"within": 0.0},
         {"part": {"last": 1}},
+        {"column": "body"},
+        {"kind": "regression"},
     ],
     ids=lambda given: next(iter(given)),
 )
 def test_what_needs_labels_is_named(given: dict[str, Any]) -> None:
     with refused("conflict") as caught:
-        lw.choose("no/model", TEXTS, **given)
+        lw.choose("no/model", **given)
     assert str(caught.value).startswith(f"{next(iter(given))} needs labels")
 
 
