@@ -12,6 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
+from layerwise.association.curves import FROM_LAST
 from layerwise.association.table import ALL_MODELS
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError, printable
@@ -173,7 +174,7 @@ def caption(data: Data, table: pd.DataFrame) -> str:
     text = text.replace("on an unknown number of prompts of", "on")
     text = text.replace(" 1 tasks (1 task clusters)", " 1 task")
     text = text.replace("(1 task clusters)", "(1 task cluster)")
-    if "output_from" in table and (table["output_from"] == "last layer").any():
+    if "output_from" in table and (table["output_from"] == FROM_LAST).any():
         text += " The output was not scored; the last layer replaces it."
     if "n" in table and table["n"].between(1, FEW - 1).any():
         text += f" Crosses: n < {FEW}, so intervals are rough."
