@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import shlex
 import sys
 import types
 from collections import Counter
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import typer
 import yaml
 from helpers import metric_lists, tiny
 from PIL import Image
@@ -20,6 +22,7 @@ from PIL import Image
 import layerwise.metrics
 from layerwise.activations.extract import extract
 from layerwise.activations.store import Activations
+from layerwise.cli import app
 from layerwise.config import Config
 from layerwise.config.corpora import AudioCorpus, CorpusSettings, ImageCorpus
 from layerwise.config.kinds import KINDS, Kind
@@ -121,6 +124,29 @@ def check_entry(section: str, entry: object) -> None:
     fits = [c for c in classes if set(entry) <= set(c.model_fields)]
     assert fits, f"{section}: {entry}"
     parse(fits[0], entry)
+
+
+COMMAND = re.compile(r"^(?:\$ )?((?:layerwise|make|snakemake|python) [^#\n]+)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_on_the_pages_exist(page: Path) -> None:
+    """Subcommands and options parse; targets, scripts, presets and the quickstart's models exist."""
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    models = yaml.safe_load((ROOT / "config.yaml").read_text())["models"].values()
+    folders = [(m["source"].get("folder", ""), m.get("revisions", [])) for m in models]
+    made = [folder.format(revision=r) for folder, revisions in folders for r in revisions]
+    for block in (code.replace("\\\n", " ") for code in blocks(page, "")):
+        for program, *words in map(shlex.split, COMMAND.findall(block)):
+            if program == "layerwise":
+                command: Any = typer.main.get_command(app)
+                command.commands[words[0]].make_context(words[0], words[1:])
+            if program == "make":
+                assert words[0] in targets
+            for word in words:
+                if word.startswith(("benchmarks/", "presets/", "scripts/", "workflow/")):
+                    assert (ROOT / word).exists(), word
+                assert not word.startswith("results/quickstart/") or word in made, word
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "yaml")], ids=name_of)
