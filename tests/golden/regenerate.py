@@ -2,6 +2,7 @@
 
 python -m tests.golden.regenerate [CASE …]
 python -m tests.golden.regenerate --versions      after raising a stage's version
+python -m tests.golden.regenerate --jobs          after changing rules, requests or commands
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import compute
 import drawings
+import jobs
 import of_tables
 import tables
 import test_versions
@@ -39,5 +41,7 @@ def main(wanted: list[str]) -> None:
 if __name__ == "__main__":
     if sys.argv[1:] == ["--versions"]:
         test_versions.record()
+    elif sys.argv[1:] == ["--jobs"]:
+        jobs.write()
     else:
         main(sys.argv[1:])
