@@ -147,8 +147,8 @@ def main() -> None:
     options = parser.parse_args()
     for name in options.tasks:
         task = inputs.task_of(options.folder / name / "test.parquet", *TASKS[name])
-        data = inputs.read_labels(task, options.rows)
-        data, _ = inputs.with_copies_together(data)
+        data, _ = inputs.read_labels(task, options.rows)
+        data = inputs.with_copies_together(data)
         with open_model(options.model, max_length=128) as loaded:
             tokens = "drop_first" if loaded.is_causal() else "all"
             scores: Any = score_labels(loaded, data, tokens, keep_vectors=True)
