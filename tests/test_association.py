@@ -178,6 +178,71 @@ def test_each_model_has_the_depths_of_its_own_layers(rng: np.random.Generator) -
         assert (pair[f"{name}depth"] == pair[f"{name}layer"] / last).all()
 
 
+def stored(model: str, corpus: str = "c", **more: Any) -> Any:
+    """An activations file in memory, of three layers and twelve prompts."""
+    values = np.random.default_rng(len(model)).normal(size=(3, 12, 4))
+    about = {"model": model, "revision": f"of {model}", "corpus": corpus, "path": f"{model}.h5"}
+    about |= {"prompts": tuple(range(12)), "protocols": ("summary", "paper"), "n_layers": 3}
+    about |= {"tokens": ("all", "drop_first"), "layers": range(3), **more}
+    asked: list[tuple[Any, ...]] = []
+
+    def pooled(*place: Any) -> np.ndarray:
+        asked.append(place)
+        return values[place[2]] * (1 if place[1] == "all" else values[0])
+
+    return SimpleNamespace(**about, values=values, pooled=pooled, asked=asked)
+
+
+def test_a_table_of_similarity_has_a_row_for_each_pair_of_layers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, other = stored("a"), stored("bb", tokens=("all",))
+    found = similarity.table([one, other])
+    assert set(found["tokens"]) == {"all"}, "those that both have"
+    assert set(found["protocol"]) == {"paper"} and set(found["corpus"]) == {"c"}
+    assert set(found["n"]) == {12} and set(found["measure"]) == {"cka_debiased", "rsa"}
+    pairs = found.drop_duplicates(["model", "other_model"])
+    names = ["model", "revision", "other_model", "other_revision"]
+    assert pairs[names].to_numpy().tolist() == [
+        ["a", "of a", "a", "of a"],
+        ["a", "of a", "bb", "of bb"],
+        ["bb", "of bb", "bb", "of bb"],
+    ]
+    grams = [similarity.grams(file.values) for file in (one, other)]
+    wanted = similarity.cka_debiased(*grams)
+    cka = found[(found["other_model"] == "bb") & (found["model"] == "a")]
+    cka = cka[cka["measure"] == "cka_debiased"].pivot(index="layer", columns="other_layer")
+    np.testing.assert_allclose(cka["value"], wanted.value)
+    np.testing.assert_allclose(cka["stderr"], wanted.stderr)
+    same = found[(found["model"] == "a") & (found["other_model"] == "a")]
+    same = same[same["layer"] == same["other_layer"]]
+    assert same["value"].tolist() == pytest.approx([1.0] * 6)
+    alone = similarity.table([one], ["drop_first"])
+    assert set(alone["tokens"]) == {"drop_first"} and {p[1] for p in one.asked[-3:]} == {
+        "drop_first"
+    }
+    # Prompts without an embedding are left out, and beyond the most, the last ones.
+    other.values[1, 2, 0] = np.nan
+    monkeypatch.setattr(similarity, "MOST_PROMPTS", 7)
+    fewer = similarity.table([one, other])
+    rows = [0, 1, 3, 4, 5, 6, 7]
+    expected = similarity.rsa(*(similarity.ranked(f.values[:, rows]) for f in (one, other)))
+    rsa = fewer[(fewer["model"] != fewer["other_model"]) & (fewer["measure"] == "rsa")]
+    assert set(fewer["n"]) == {7}
+    np.testing.assert_allclose(rsa["value"], expected.value.ravel())
+    # A layer whose embeddings are all equal has no similarity.
+    one.values[1] = 1.0
+    left = similarity.table([one], ["all"])
+    assert set(left["layer"]) == set(left["other_layer"]) == {0, 2}
+    assert left.index.tolist() == list(range(len(left)))
+    one.values[0, 4:] = np.nan
+    with refused("too_few"):
+        similarity.table([one], ["all"])
+    for more in ({"corpus": "d"}, {"prompts": (1, 2)}):
+        with refused("mismatch"):
+            similarity.table([stored("a"), stored("b", **more)])
+
+
 # Tables
 
 

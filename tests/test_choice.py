@@ -27,7 +27,7 @@ from layerwise.tasks.choice import ChoiceTask
 from layerwise.tasks.evaluate import score_tasks
 from layerwise.tasks.questions import Question, Questions, read_questions
 from layerwise.tasks.results import TaskScores
-from layerwise.tasks.task import set_up, texts_of
+from layerwise.tasks.task import Vectors, set_up, texts_of
 
 FAMILIES = ("gpt_neox", "llama", "gemma2", "mamba2", "granite", "phi", "gpt2")
 
@@ -98,6 +98,52 @@ def test_a_model_that_cannot_be_asked_has_rows_with_the_reason(tmp_path: Path) -
     scores = [one for found in taken[0].scores.values() for one in found]
     assert len(scores) == 4 and all(one.main_score is None for one in scores)
     assert "next token" in str(scores[0].why)
+
+
+def test_questions_that_are_too_long_are_left_out_of_the_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows of questions change nothing; chance is that of the questions that fit."""
+    _, loaded = causal("llama", tmp_path)
+    asked = [q._replace(choices=q.choices[: 2 + n % 3]) for n, q in enumerate(questions(7))]
+    asked[3] = asked[3]._replace(question="fox " * 400)
+    monkeypatch.setattr(choice, "read_questions", lambda _: Questions(asked, []))
+    task = ChoiceTask(ChoiceEntry(questions=FileQuestions(file="q.csv"), shots=0))
+    loaded.texts.max_length = 200
+    setup = set_up(loaded, ExtractSettings(), ScoringSettings())
+    found = {}
+    for window in (128, 2):
+        monkeypatch.setattr(choice, "WINDOW", window)
+        right = np.empty((3, 4, 7, 1))
+        counts = list(task.reader.read(setup, asked, [""] * 7, right))
+        assert counts == ([7] if window == 128 else [2, 2, 2, 1])
+        found[window] = right
+    np.testing.assert_array_equal(found[2], found[128])
+    assert np.isnan(right[..., 0]).all(axis=(0, 1)).tolist() == [n == 3 for n in range(7)]
+    (unit,) = task.units(100)
+    vectors = Vectors(right[0, -1], {key: row for row, key in enumerate(unit.keys)})
+    answers = task.score(unit.selection, vectors, ScoringSettings())
+    sizes = [len(q.choices) for n, q in enumerate(asked) if n != 3]
+    assert [chance for _, chance in answers] == [1 / size for size in sizes]
+    whole = [(True, 0.5), (False, 0.25), (True, 0.25), (True, 0.5)]
+    (score,) = task.combine([whole[:1], whole[1:]], ScoringSettings())
+    assert (score.main_score, score.n_runs, score.chance) == (0.75, 4, 0.375)
+    # Wilson's interval of 3 of 4.
+    assert (score.score_low, score.score_high) == pytest.approx((0.300642, 0.954413), abs=1e-5)
+    assert [len(unit.keys) for unit in task.units(3)] == [3, 3, 1]
+
+
+def test_examples_stand_before_the_question_in_their_order() -> None:
+    shown = [Question("", "sides?", ("3", "4"), 1), Question("", "sum?", ("5", "6"), 0)]
+    asked = Question("", "product?", ("8", "9", "10"), 2)
+    text, after = choice.prompts(asked, "answer", shown)
+    assert text == (
+        "Question: sides?\nAnswer: 4\n\nQuestion: sum?\nAnswer: 5\n\nQuestion: product?\nAnswer:"
+    )
+    assert after == (" 8", " 9", " 10")
+    text, after = choice.prompts(asked, "letter", shown[:1])
+    assert text.startswith("The following are multiple choice questions (with answers).\n\nsides")
+    assert after == (" A", " B", " C")
 
 
 def test_letters_stand_as_in_mmlu() -> None:

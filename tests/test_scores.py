@@ -34,6 +34,8 @@ def test_a_mean_score_is_over_tasks_and_its_interval_over_clusters() -> None:
     leads = stats.simultaneous_ci(values - values[:, [2]], sources)
     assert table["low"].tolist() == pytest.approx((output + leads.low).clip(0, 1).tolist())
     assert table["high"].tolist() == pytest.approx((output + leads.high).clip(0, 1).tolist())
+    two = mean_scores(tidy_scores(VALUES[:2]).assign(score_low=0.1, score_high=0.9))
+    assert two[["low", "high"]].isna().all(axis=None), "two tasks have no interval, nor one's"
     best = mean_scores(tidy_scores(values[:, [0, 2, 1]]))
     assert best["output_is_best"].all()
 

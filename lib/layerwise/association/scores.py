@@ -96,7 +96,7 @@ def mean_scores(scores: pd.DataFrame, groups: Sequence[str] = ()) -> pd.DataFram
             frame = pd.DataFrame(ends, curves.layers).reindex(layers)
             frames.append(frame.assign(layer=layers, **about))
     keys = ["model", "revision", "representation", *groups, "layer"]
-    return pd.concat(frames, ignore_index=True).drop_duplicates(keys, ignore_index=True)
+    return pd.concat(frames).drop_duplicates(keys, ignore_index=True)
 
 
 def best_layers(scores: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
@@ -226,7 +226,7 @@ def _interval(scores: pd.DataFrame, curves: ScoreCurves, tasks: Tasks) -> tuple[
     for column, value in {**curves.about, "task": curves.tasks[tasks[0]]}.items():
         rows = rows[rows[column] == value]
     # The interval of a mean over subsets does not follow from theirs.
-    if rows["subset"].nunique(dropna=False) > 1:
+    if rows["subset"].nunique() > 1:
         return none, none
     ends = rows.set_index("layer")[["score_low", "score_high"]].astype(float)
     low, high = ends.reindex(curves.layers).to_numpy().T

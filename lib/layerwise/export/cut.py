@@ -350,6 +350,9 @@ def _save(
         model.save_pretrained(plain)  # type: ignore[operator]
         tokenizer.save_pretrained(plain)
         chain: list[Any] = [kind(plain, **settings)]
+    if loaded.texts.lower_case:
+        # sentence-transformers reads this setting, and does not save it by itself.
+        chain[0].config_keys = [*kind.config_keys, "do_lower_case"]
     hidden = loaded.anatomy.hidden
     if state is not None:
         # The first of the last two hidden states: the layer's, before the norm.
