@@ -171,6 +171,16 @@ def test_sections_that_fit() -> None:
     validate(config("models: [Pythia-14m], published: theirs", "PUBLISHED"))
 
 
+@pytest.mark.parametrize("lacking", ["pytorch_model.bin", "vocabulary.txt"])
+def test_a_missing_file_of_pickled_weights_is_named(lacking: str, tmp_path: Path) -> None:
+    for name in {"config.json", "pytorch_model.bin", "vocabulary.txt"} - {lacking}:
+        (tmp_path / name).write_text("{}")
+    pickled = f"{{folder: {tmp_path}, pickled: {{vocabulary: vocabulary.txt}}}}"
+    with pytest.raises(ConfigError, match=lacking) as caught:
+        validate(config("", f"models: {{a: {{source: {pickled}}}}}"))
+    assert (caught.value.code, caught.value.where) == ("missing_file", "models.a")
+
+
 def test_what_no_study_uses_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     # A model of the study's name counts as unused too.
     sections = "models: {a: TWO, s: TWO}, corpora: {w: TEXTS, v: TEXTS}, TASKS"

@@ -238,6 +238,13 @@ def _check_files(plan: Plan) -> None:
                 if not (location.gguf_file or is_file(location.folder / "config.json")):
                     problem = f"{location.folder} has no config.json; name the folder of a model."
                     raise LayerwiseError(problem)
+                if pickled := getattr(model.source, "pickled", None):
+                    for file in filter(None, (pickled.file, pickled.vocabulary)):
+                        if not is_file(location.folder / file):
+                            problem = (
+                                f"{location.folder} has no {file}; name its file in `pickled`."
+                            )
+                            raise LayerwiseError(problem)
             for adapter in model.adapters:
                 if not plan.made_files(adapter):
                     locate(adapter)
