@@ -502,7 +502,11 @@ def test_metrics_are_matched_across_models(rng: np.random.Generator) -> None:
     knows = one(table, model="all", metric="curvature", measure="match")
     assert knows["p_adjusted"] < 0.01
     assert knows["value"] > 0.8
-    assert knows["n_models"] == 7
+    counts = ["n_models", "n_layers", "n_tasks", "n_sources", "n"]
+    assert knows[counts].tolist() == [7, 10, 5, 5, 100]
+    about = ["revision", "corpus", "tokens", "pooling", "task_type", "sign", "reason"]
+    assert knows[about].tolist() == ["all", "wikipedia", "all", "mean", "all", 1, ""]
+    assert "baseline" not in set(table.loc[table["model"] == "all", "protocol"])
     lidar = one(table, model="all", metric="lidar", measure="match")
     assert lidar["p_adjusted"] > 0.05
     assert lidar["p_adjusted"] >= lidar["p"]
@@ -510,6 +514,29 @@ def test_metrics_are_matched_across_models(rng: np.random.Generator) -> None:
     row = one(few, model="all", metric="curvature", measure="match")
     assert pd.isna(row["p_adjusted"])
     assert row["reason"] == "4 models: a test over models takes 6"
+
+
+def test_a_match_is_the_mean_correlation_without_the_mean_over_models(
+    rng: np.random.Generator,
+) -> None:
+    """By hand, of three models with the same layers."""
+    metrics, scores = of_models(3, rng, knows=False)
+    table = associate(metrics, scores)
+
+    def apart(curves: np.ndarray) -> np.ndarray:
+        for axis in (1, 0):
+            curves = curves - curves.mean(axis=axis, keepdims=True)
+            curves = curves / np.linalg.norm(curves, axis=1, keepdims=True)
+        return curves
+
+    mean = scores.groupby(["model", "layer"])["main_score"].mean().unstack().to_numpy()
+    for name in ("curvature", "lidar"):
+        values = metrics[metrics["metric"] == name].pivot(
+            index="model", columns="layer", values="value"
+        )
+        expected = (apart(values.to_numpy()) * apart(mean)).sum() / 3
+        row = one(table, model="all", metric=name, measure="match")
+        assert row["value"] == pytest.approx(expected) and row["sign"] == np.sign(expected)
 
 
 def test_the_prompts_of_a_match_are_the_fewest_of_any_model(rng: np.random.Generator) -> None:

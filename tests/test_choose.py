@@ -35,6 +35,7 @@ from layerwise.section import parse
 from layerwise.tasks import labelled, measures, probes, several
 from layerwise.tasks.results import Score
 from layerwise.tasks.task import Combination, combined, normalized
+from layerwise.vocabulary import COMBINES
 
 
 @pytest.fixture(scope="module")
@@ -551,6 +552,17 @@ def test_several_layers_know_together_what_none_knows_alone() -> None:
     assert table.loc["last 2, concatenated", "layers"] == "3 4"
     assert table.loc[["output", "last 2, concatenated"], "score"].max() < 0.6
     assert table.loc["selected 2, averaged", "score"] < 0.85
+    names = [f"{which} 2, {how}" for which in ("last", "selected") for how in COMBINES.values()]
+    assert compared.table["used"].tolist() == ["output", "best layer", *names]
+    for name, against in (("difference", "output"), ("gain", "best layer")):
+        lead = table["score"] - table.loc[against, "score"]
+        np.testing.assert_allclose(table[name], lead, atol=1e-12)
+        assert (table[f"{name}_low"] <= lead + 1e-12).all()
+        assert (lead <= table[f"{name}_high"] + 1e-12).all()
+    assert (table["low"] < table["score"]).all() and (table["score"] < table["high"]).all()
+    assert table.loc["output", "layers"] == "4" and table.loc["best layer", "layers"][0] in "12"
+    gain = 100 * found["gain"]
+    assert f"{gain:+.1f} points against the best layer (" in said
     assert "the selected 2, concatenated, score best" in said and said.endswith("is significant.")
     numbers = labelled.Labels("regression", [groups], one + other, groups)
     found = compare_several(numbers, layers, 2).table.set_index("used")["score"]

@@ -275,3 +275,70 @@ def test_rerankings_have_mtebs_score(name: str, folders: dict[str, str], tmp_pat
         ]
         ours, theirs = (scores["test", "default"][0]["main_score"] for scores in both)
         assert ours == pytest.approx(theirs, abs=1.1e-5) and 0 < ours < 1
+
+
+def test_candidates_that_mteb_left_out_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are there stay; a reranking without any would rank all documents."""
+    asked: list[Any] = []
+
+    def load_dataset(*given: Any, **options: Any) -> dict[str, list[Any]]:
+        asked.append((given, options))
+        return {"query-id": [1, "q2"], "corpus-ids": [[7, 8], ["9"]]}
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    there = {"q": ["d"]}
+    splits = {"test": {"top_ranked": None}, "dev": {"top_ranked": there}}
+    for kind, n_asked in (("STS", 0), ("Reranking", 1)):
+        task: Any = SimpleNamespace(
+            metadata=SimpleNamespace(type=kind, dataset={"path": "me/ranked", "revision": "abc"}),
+            dataset={"default": {split: dict(data) for split, data in splits.items()}},
+            load_data=lambda: None,
+        )
+        assert catalog.load(task) is task and len(asked) == n_asked
+    assert asked == [(("me/ranked", "top_ranked"), {"split": "test", "revision": "abc"})]
+    assert task.dataset["default"]["test"]["top_ranked"] == {"1": ["7", "8"], "q2": ["9"]}
+    assert task.dataset["default"]["dev"]["top_ranked"] is there
+
+
+def test_the_size_of_a_task_is_counted_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From statistics of two splits, of which the test rows and the drawn training rows count."""
+    subset = {
+        "num_samples": 90,
+        "text_statistics": {"unique_texts": 80, "average_text_length": 45.0},
+        "label_statistics": {"labels": {"a": {"count": 8}, "b": {"count": 100}}},
+    }
+    train = {**subset, "text_statistics": {"unique_texts": 108, "average_text_length": 9.0}}
+    ranked = {
+        "num_samples": 50,
+        "queries_text_statistics": {"unique_texts": 40, "average_text_length": 9.0},
+        "documents_text_statistics": {"unique_texts": 200, "average_text_length": 18.0},
+        "top_ranked_statistics": {"num_top_ranked": 1000},
+    }
+    pairs = {
+        "num_samples": 30,
+        "text1_statistics": {"unique_texts": 20, "average_text_length": 9.0},
+        "text2_statistics": {"unique_texts": 25, "average_text_length": 18.0},
+    }
+    named = {
+        "Banking77Classification": {"test": subset, "train": train},
+        "AskUbuntuDupQuestions": {"test": ranked},
+        "STS12": {"test": {"hf_subset_descriptive_stats": {"default": pairs, "other": subset}}},
+        "STS13": {},
+    }
+    monkeypatch.setattr(catalog, "_statistics", named.get)
+    catalog.size_of.cache_clear()
+    sizes = {name: catalog.size_of(name) for name in named}
+    catalog.size_of.cache_clear()
+    assert sizes["STS13"] is None
+    # Tokens: a character is 1 / 4.5 of one, and each text has two more.
+    assert sizes["STS12"] == pytest.approx((45, (20 * 9 + 25 * 18) / 4.5 + 90, 30 * 3e-5))
+    tokens = (40 * 9 + 200 * 18) / 4.5 + 2 * 240
+    seconds = 40 * 2e-5 + 1000 * 1.35e-7
+    assert sizes["AskUbuntuDupQuestions"] == pytest.approx((240, tokens, seconds))
+    task = catalog.get_task("Banking77Classification")
+    n, most = task.n_experiments, task.samples_per_label
+    shares = [min(most / 8, 1), most / 100]
+    drawn = 8 * (1 - (1 - shares[0]) ** n) + 100 * (1 - (1 - shares[1]) ** n)
+    texts = 80 + drawn
+    expected = (texts, (80 * 45 + 9 * drawn) / 4.5 + 2 * texts, 1e-3 * n * (min(most, 8) + most))
+    assert sizes["Banking77Classification"] == pytest.approx(expected)
