@@ -105,6 +105,11 @@ studies/a | {kind: curves, models: m} | wrong_type | studies.a.models
 studies/a | {kind: curves, revisions: first} | unknown_value | studies.a.revisions
 studies/a | {kind: curves, metrics: [{metric: x, alfa: 2}]} | unknown_key | studies.a.metrics[0]
 results | "a\nb" | control_character
+models/minilm-l6/revisions | [main, 2024-01-01] | wrong_type | models.minilm-l6.revisions[1]
+models/minilm-l6/revisions | [main, "a\nb"] | control_character | models.minilm-l6.revisions[1]
+models/minilm-l6/adapters | [{hub: a}, {"a\nb": b}] | control_character | models.minilm-l6.adapters[1]
+models/minilm-l6/adapters | [{hub: a}, {hub: 2024-01-01}] | wrong_type | models.minilm-l6.adapters[1].hub
+models/minilm-l6/adapters | [{hub: a}, {2: b}] | wrong_type | models.minilm-l6.adapters[1]
 results | "" | bad_name
 """
 
@@ -139,6 +144,13 @@ def test_words(row: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Config.of(change(path, yaml.safe_load(value)))
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("document", ["{2024-01-01: a}", '{"a\\nb": 1}', "[]"])
+def test_a_mistake_of_the_whole_config_says_so(document: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(Config, yaml.safe_load(document))
+    assert caught.value.where == "the config"
 
 
 def test_the_file_is_named(tmp_path: Path) -> None:

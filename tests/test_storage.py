@@ -198,9 +198,10 @@ def test_files_of_the_user_are_all_found(tmp_path: Path, monkeypatch: pytest.Mon
         "published": {"theirs": {"scores": "theirs", "metrics": "theirs"}},
         "studies": {"law": {"kind": "power_law"}},
     }
-    found = [path for _, path in local_files(Config.of(given))]
+    where = {path: key for key, path in local_files(Config.of(given))}
     expected = {"own", "adapter", "old", "states.h5", "mine.txt", "quotes", "topic.csv", "theirs"}
-    assert set(found) == expected
+    assert where.keys() == expected
+    assert where["adapter"].endswith(".adapters[0].folder")
 
 
 def test_activations_of_another_config_are_refused() -> None:

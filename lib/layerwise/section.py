@@ -205,27 +205,34 @@ def parse(kind: type[S], document: Any, where: str = "") -> S:
 _TEXTS = re.compile(r"\.template$|\bprompts\.[^.]*$")
 
 
+def item_path(where: str, key: str | int) -> str:
+    """The path of an item of a mapping or list, such as ``models.a.revisions[2]``."""
+    if isinstance(key, int):
+        return f"{where}[{key}]"
+    return f"{where}.{key}" if where else key
+
+
 def _plain(value: Any, where: str) -> Any:
     """The value with tuples for lists; refuses other types than JSON's and control characters."""
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
                 problem = f"the key {key!r} is not text; put it in quotes."
-                raise ConfigError(where, problem, code="wrong_type")
+                raise ConfigError(where or "the config", problem, code="wrong_type")
             _plain(key, where)
-        return {key: _plain(v, f"{where}.{key}" if where else key) for key, v in value.items()}
+        return {key: _plain(item, item_path(where, key)) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return tuple(_plain(v, where) for v in value)
+        return tuple(_plain(item, item_path(where, i)) for i, item in enumerate(value))
     if isinstance(value, str):
         allowed = "\n\t" if _TEXTS.search(where) else ""
         for c in value:
             if c not in allowed and unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp"):
                 character = f"the control character U+{ord(c):04X}"
                 problem = f"{value[:60]!a} contains {character}; remove it."
-                raise ConfigError(where, problem, code="control_character")
+                raise ConfigError(where or "the config", problem, code="control_character")
     elif not (value is None or isinstance(value, bool | int | float)):
         problem = f"{value!r} is a {type(value).__name__}; put it in quotes."
-        raise ConfigError(where, problem, code="wrong_type")
+        raise ConfigError(where or "the config", problem, code="wrong_type")
     return value
 
 
@@ -234,12 +241,13 @@ def _explain(error: ValidationError, document: Any, where: str) -> ConfigError:
     mistakes = [(_path(mistake, document), mistake) for mistake in error.errors(include_url=False)]
     first = mistakes[0][0]
     # Of `text | list`, a list with a wrong item fails twice: the item is blamed, not the list.
-    longest = max((path for path, _ in mistakes if path[: len(first)] == first), key=len)
-    # Of a union's members, the one with the right type failed for a better reason.
-    reasons = [mistake for path, mistake in mistakes if path == longest]
+    deepest = max((path for path, _ in mistakes if path[: len(first)] == first), key=len)
+    reasons = [mistake for path, mistake in mistakes if path == deepest]
+    # Of a union's members, the one with the right type failed for a better reason: False sorts
+    # before True.
     problem, code = _sentence(min(reasons, key=lambda reason: reason["type"].endswith("_type")))
-    for key in longest:
-        where += f"[{key}]" if isinstance(key, int) else ("." if where else "") + str(key)
+    for key in deepest:
+        where = item_path(where, key)
     return ConfigError(where or "the config", f"{problem}.", code=code)
 
 

@@ -26,7 +26,7 @@ from layerwise.io import tables
 from layerwise.io.files import write_text
 from layerwise.names import PATHS, encode, path_of
 from layerwise.run.keys import Keys
-from layerwise.section import Section
+from layerwise.section import Section, item_path
 
 OF_STUDY = {"associations", "selections", "similarities"}
 """Tables that are made for one study."""
@@ -368,14 +368,16 @@ FILES = ("file", "folder", "states", "labels", "scores", "metrics")
 def paths_of(entry: Section, where: str = "") -> Iterator[tuple[str, str]]:
     """The files and folders that an entry of the config names: the keys, and the paths."""
     for key, value in entry:
+        path = item_path(where, key)
         # A list has items of one kind; that of revisions may be long.
-        items = value if isinstance(value, tuple) else (value,)
+        if isinstance(value, tuple) and value and isinstance(value[0], Section):
+            for i, item in enumerate(value):
+                yield from paths_of(item, item_path(path, i))
         # The file of a pickled model is inside its folder.
-        if items and isinstance(items[0], Section) and key != "pickled":
-            for item in items:
-                yield from paths_of(item, f"{where}.{key}")
+        if isinstance(value, Section) and key != "pickled":
+            yield from paths_of(value, path)
         if key in FILES and isinstance(value, str):
-            yield f"{where}.{key}", value
+            yield path, value
 
 
 def read_record(path: Path) -> dict[str, Any]:
