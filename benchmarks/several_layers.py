@@ -150,7 +150,7 @@ def main() -> None:
         data, _ = inputs.read_labels(task, options.rows)
         data = inputs.with_copies_together(data)
         with open_model(options.model, max_length=128) as loaded:
-            tokens = "drop_first" if loaded.is_causal() else "all"
+            tokens = "drop_first" if loaded.is_causal else "all"
             scores: Any = score_labels(loaded, data, tokens, keep_vectors=True)
         table = gains(data, [score.columns for score in scores], options.layers)
         sys.stdout.write(f"\n{name}, {len(data.labels)} rows\n{table.round(3).to_string()}\n")

@@ -66,7 +66,7 @@ def test_no_value_depends_on_the_batch(loaded: LoadedModel, family: str) -> None
         for number, expected in enumerate(states):
             assert np.isfinite(expected).all()
             assert_near(batched[where][number], expected, (where, number))
-    assert not loaded.is_causal()
+    assert not loaded.is_causal
     with torch.inference_mode():
         other = passed(loaded, RECORDINGS[1:2])[3, "block"][0]
     assert_near(other, alone[3, "block"][1], "alone in its corpus")

@@ -51,7 +51,7 @@ def test_anatomy(loaded: LoadedModel, family: str) -> None:
     # ImageGPT's start token takes the place of the last pixel.
     assert loaded.max_length == (PATCHES if family == "imagegpt" else PATCHES + prefix)
     assert loaded.anatomy.has_class == (family not in WITHOUT_CLASS)
-    assert loaded.is_causal() == (family == "imagegpt")
+    assert loaded.is_causal == (family == "imagegpt")
     # BEiT has mean pooling, its configuration's default, and an Identity for a norm.
     norm = loaded.anatomy.final_norm
     assert (norm is None) == (family in {"beit", "clip", "clip_vision_model"})

@@ -673,4 +673,4 @@ def test_an_encoder_is_not_causal_in_half_precision_either(
 ) -> None:
     bert = tiny.save("bert", tmp_path / "bert")
     found = [load("m", tiny.entry(f), "main", device="cpu", dtype=dtype) for f in (llama, bert)]
-    assert [one.is_causal() for one in found] == [True, False]
+    assert [one.is_causal for one in found] == [True, False]

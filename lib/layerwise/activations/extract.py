@@ -372,10 +372,9 @@ def _token_states(
 
 
 def _causal(loaded: LoadedModel, what: str) -> bool:
-    is_causal = loaded.is_causal()
-    if not is_causal:
+    if not loaded.is_causal:
         log.info("%s is not causal; its file has no %s", loaded.name, what)
-    return is_causal
+    return loaded.is_causal
 
 
 def _sublayers(loaded: LoadedModel, asked: Sequence[str]) -> tuple[str, ...]:

@@ -139,7 +139,7 @@ def choose(
                 f"got {layers}.",
                 code="out_of_range",
             )
-        tokens = tokens or ("drop_first" if loaded.is_causal() else "all")
+        tokens = tokens or ("drop_first" if loaded.is_causal else "all")
         if not isinstance(data, Labels):
             return choose_by_evidence(loaded, tokens)
         scores: Any = score_labels(

@@ -30,7 +30,7 @@ def kind_of_model(loaded: LoadedModel) -> str:
         return published.VISION if isinstance(loaded.reader, Images) else AUDIO
     if loaded.embedder.is_saved:
         return published.EMBEDDING
-    if not loaded.is_causal():
+    if not loaded.is_causal:
         return published.ENCODER
     return CHAT if loaded.texts.tokenizer.chat_template else published.DECODER
 

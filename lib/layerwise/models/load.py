@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any
 
@@ -22,7 +23,7 @@ from layerwise.models.hooks import on
 from layerwise.models.media import Images, LazyPrompt, Recordings, tower
 from layerwise.models.probe import causal, find_layers
 from layerwise.models.processors import processor_of, reader_of
-from layerwise.models.source import locate, quiet, why
+from layerwise.models.source import Location, locate, quiet, why
 from layerwise.models.states import Given, States
 from layerwise.models.texts import Texts
 
@@ -176,6 +177,7 @@ class LoadedModel:
         """Inputs of a batch, on the model's device."""
         return on(self.device, self.reader.inputs(prompts))
 
+    @cached_property
     def is_causal(self) -> bool:
         """True if no state depends on later tokens, tested with two short prompts."""
         if isinstance(self.reader, States):
@@ -247,11 +249,9 @@ def load(
         If the model is missing, its weights do not fit its config, or its layers cannot be
         read.
     """
-    from transformers import AutoModel
-
     claim = devices.pick(device, spread=model.device_map is not None)
-    who = f"Model {name!r} at {revision!r}"
-    whole, processor, info = read(who, model, revision, AutoModel, dtype)
+    who, location = f"Model {name!r} at {revision!r}", locate(model.source, revision)
+    whole, processor, info = _read(who, model, location, dtype)
     for adapter in model.adapters:
         saved.merge(whole, adapter)
     network = body(whole)
@@ -261,7 +261,6 @@ def load(
         attend_both_ways(network)
     network.eval().requires_grad_(False)
     sha256 = saved.weights_hash(network)
-    location = locate(model.source, revision)
     if model.device_map is None:
         try:
             network.to(claim.device)
@@ -280,32 +279,14 @@ def load(
     )
 
 
-def read(
-    who: str, model: Model, revision: str, architecture: Any, dtype: str
-) -> tuple[Any, Any, Any]:
-    """Read a network, and its tokenizer or processor, from their files.
+def _read(who: str, model: Model, location: Location, dtype: str) -> tuple[Any, Any, Any]:
+    """Read a network and its tokenizer or processor from their files.
 
-    Parameters
-    ----------
-    who : str
-        The model, for messages.
-    architecture
-        The class of transformers that reads the network, such as ``AutoModel``.
-
-    Returns
-    -------
-    network, reader, info
-        `info` says which weights were missing or left over.
-
-    Raises
-    ------
-    LayerwiseError
-        If one of them cannot be read.
+    The third result says which weights were missing or left over.
     """
     quiet()
-    from transformers import AutoConfig
+    from transformers import AutoConfig, AutoModel
 
-    location = locate(model.source, revision)
     log.info("%s: loading from %s", who, location.name)
     common = {"trust_remote_code": model.trust_remote_code, **location.options()}
     placed = {} if model.device_map is None else {"device_map": model.device_map}
@@ -317,7 +298,7 @@ def read(
         config._attn_implementation = config._experts_implementation = None
         processor = processor_of(location.name, config, model.preprocess, **common)
         # Shapes that do not fit are reported with the other weights.
-        network, info = architecture.from_pretrained(
+        network, info = AutoModel.from_pretrained(
             location.name,
             config=config,
             dtype=DTYPES[dtype],
@@ -395,7 +376,7 @@ def prepare(
     loaded = LoadedModel(
         name, revision, network, reader, anatomy, entry=entry, embedder=embedder, **facts
     )
-    if entry.bidirectional and loaded.is_causal():
+    if entry.bidirectional and loaded.is_causal:
         raise LayerwiseError(
             f"{type(network).__name__} has no attention that can be made bidirectional; leave out "
             "bidirectional: true for this model.",

@@ -200,7 +200,7 @@ def lens_of(loaded: LoadedModel) -> Lens:
         If the model takes images, sees later tokens, has no unembedding in its files, or hands out
         other states than its last block's (after its final norm).
     """
-    if loaded.reader.takes != "text" or not loaded.is_causal():
+    if loaded.reader.takes != "text" or not loaded.is_causal:
         raise NoAnswersError(f"{loaded.name} predicts no next token.")
     norm = loaded.anatomy.final_norm
     if not loaded.anatomy.output or (norm is None and not _hands_out_last(loaded)):
