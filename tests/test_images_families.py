@@ -57,6 +57,15 @@ def test_anatomy(loaded: LoadedModel, family: str) -> None:
     assert (norm is None) == (family in {"beit", "clip", "clip_vision_model"})
 
 
+def test_as_many_tokens_as_images_are_not_taken_for_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(tiny_images.IMAGE, "patch_size", tiny_images.SIZE)
+    folder = tiny_images.save("deit", tmp_path / "m")  # of two tokens and one patch
+    loaded = load("deit", tiny.entry(folder), "main", device="cpu")
+    assert loaded.anatomy.layout.order == (0, 1, 2)
+
+
 def test_layers_are_transformers_own_hidden_states(loaded: LoadedModel, family: str) -> None:
     ours = passed(loaded, budget=64)
     image = PICTURES[2].pixels()

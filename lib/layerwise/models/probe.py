@@ -102,7 +102,7 @@ def find_layers(name: str, model: nn.Module, reader: Texts | Images | Recordings
             if inputs.padded and inputs.alone:
                 padded, alone = hooks.on(device, inputs.padded), hooks.on(device, inputs.alone)
                 equal_lengths |= depends_on_batch(name, model, anatomy, states, padded, alone)
-    # Of each inputs the layers are proved; those of the last are taken.
+    # The layers are proved for every input; the anatomy is that of the last.
     return reader.fit(replace(anatomy, equal_lengths=equal_lengths), states[0].shape[1])
 
 
@@ -290,6 +290,7 @@ def _proved_anatomy(
     received = [call.input for call in candidate.entries] + [candidate.exits[-1].output]
     batch, n_tokens = len(next(iter(inputs.values()))), hooks.token_count(inputs)
     layout = _layout(stack, received, batch, n_tokens)
+    # None is refused by `_layout`; the test is for mypy.
     states = [layout.states(tensor, n_tokens) for tensor in received if tensor is not None]
     blocks = tuple(call.module for call in candidate.entries)
     if candidate.must_chain and not all(
@@ -342,8 +343,11 @@ def _layout(
     if len(shapes) == 1 and len(shape) in (3, 4) and first is not None:
         length = n_tokens or shape[1]
         is_usual = shape[0] == batch and shape[1] >= length
-        if shape[2:] == (stack.hidden,) and (shape[:2] == (length, batch) or is_usual):
-            return Layout((0, 1, 2) if is_usual and shape[:2] != (length, batch) else (1, 0, 2))
+        # Time first: of texts alone, of which the probe has fewer than each has tokens.
+        if shape == (n_tokens, batch, stack.hidden):
+            return Layout((1, 0, 2))
+        if shape[2:] == (stack.hidden,) and is_usual:
+            return Layout()
         if len(shape) == 4 and shape[3] == stack.hidden:
             if is_usual:
                 return Layout((0, 1, 2, 3), shape[2])
@@ -390,7 +394,7 @@ def _final_modules(
         return _same(before[:, : after.shape[1]], after)
 
     chains = [[call] for call in outside if is_same(call.output, output)]
-    for _ in range(1 if _same(states, output) else MOST_ENDS):
+    for _ in range(MOST_ENDS):
         for chain in chains:
             if is_same(chain[0].input, states) or is_same(chain[0].input, raw_states):
                 modules = [call.module for call in chain]
