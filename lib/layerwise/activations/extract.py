@@ -88,7 +88,7 @@ def extract(
             for tokens, prompt in zip(ids, prompts, strict=True)
         ]
         attributes = {**attributes, "perturb": perturb.model_dump_json()}
-    n, n_layers, hidden = len(prompts), loaded.anatomy.n_layers, loaded.anatomy.hidden
+    n = len(prompts)
     attention = None
     if settings.attention and _causal(loaded, "attention to the first token"):
         attention = FirstTokenAttention(loaded, n)
@@ -97,10 +97,10 @@ def extract(
     labels: dict[str, Sequence[Any]] = {
         "protocol": settings.protocols,
         "tokens": settings.tokens,
-        "layer": range(n_layers),
+        "layer": range(loaded.anatomy.n_layers),
         "view": range(len(views)),
         "prompt": prompts,
-        "hidden": range(hidden),
+        "hidden": range(loaded.anatomy.hidden),
         "rank": range(rank),
     }
     if reduction.needs.dimensions:
@@ -122,12 +122,7 @@ def extract(
         **loaded.facts(),
         **attributes,
     }
-    variants = len(settings.protocols) * len(settings.tokens) * n_layers * (1 + len(sublayers))
-    of_prompt = variants * 4 * (hidden + rank)
-    if token_states is not None:
-        of_prompt += len(token_states.layers) * rank * hidden * 4
-    size = min(n, forward.WINDOW_BYTES[loaded.device.type] // max(1, of_prompt))
-    size = max(32 if token_states is None else 8, size)
+    size = _window_size(labels, 1 + len(sublayers), token_states, loaded.device.type)
     total_cut = 0
     written: Future[None] | None = None
     with (
@@ -140,7 +135,7 @@ def extract(
         for view in range(len(views)):
             if view > 0:
                 ids, n_cut = next(coming)
-            total_cut += sum(n > 0 for n in n_cut)
+            total_cut += sum(cut > 0 for cut in n_cut)
             watched = attention if view == 0 else None
             with watched or nullcontext():
                 for rows in forward.windows(n, size):
@@ -173,6 +168,21 @@ def extract(
             loaded.name,
             loaded.max_length,
         )
+
+
+def _window_size(
+    labels: store.Labels, n_groups: int, token_states: store.TokenStates | None, device: str
+) -> int:
+    """The number of prompts whose results fill `forward.WINDOW_BYTES`, or at least a few."""
+    sizes = {dim: len(values) for dim, values in labels.items()}
+    smallest, hidden, rank = 32, sizes["hidden"], sizes["rank"]
+    # Embeddings and spectra.
+    values = sizes["protocol"] * sizes["tokens"] * sizes["layer"] * n_groups * (hidden + rank)
+    if token_states is not None:
+        smallest = 8
+        values += len(token_states.layers) * rank * hidden
+    of_prompt = 4 * values  # bytes of float32
+    return max(smallest, forward.WINDOW_BYTES[device] // max(1, of_prompt))
 
 
 class Reduction:
@@ -224,16 +234,19 @@ class Reduction:
         if sublayer not in (BLOCK, OUTPUT):
             return {"residual": replace(needs, prefixes=False)}
         is_last = layer == self.loaded.anatomy.n_layers - 1
-        # Only the last layer has an output of its own; layers before it are read as the stream.
-        instead = {} if is_last else {OUTPUT: "residual"}
-        main = instead.get(self.main_readout, self.main_readout)
-        # `main` is read where no protocol is of it, too: of its states is what protocols share.
-        protocols: dict[str, list[Protocol]] = {main: []}
+
+        def read_as(readout: str) -> str:
+            """The readout, or the stream where a layer has no output: all but the last."""
+            return "residual" if readout == OUTPUT and not is_last else readout
+
+        main = read_as(self.main_readout)
+        # It is read even if no protocol uses it: what protocols share comes from its states.
+        protocols_of: dict[str, list[Protocol]] = {main: []}
         for protocol, readout in self.readout_of.items():
-            protocols.setdefault(instead.get(readout, readout), []).append(protocol)
+            protocols_of.setdefault(read_as(readout), []).append(protocol)
         return {
-            readout: replace(needs, protocols=names, shared=readout == main)
-            for readout, names in protocols.items()
+            readout: replace(needs, protocols=protocols, shared=readout == main)
+            for readout, protocols in protocols_of.items()
             # 'output' hands over its own readout, 'block' all others.
             if (readout == OUTPUT) == (sublayer == OUTPUT)
         }

@@ -199,7 +199,8 @@ class Reduced:
         """Add curvature and spectrum as the paper has them, of the states."""
         states, lengths = grams.selected[tokens].states, grams.selected[tokens].lengths
         target = Target(self.arrays["spectrum"][at], lengths)
-        if states.shape[1] > states.shape[2]:
+        n_tokens, hidden = states.shape[1:]
+        if n_tokens > hidden:
             products = eigen.token_products(states)
             # The matrix of features has the same non-zero spectrum for less.
             self.pending_spectra.append(
@@ -225,23 +226,23 @@ class Reduced:
         Its matrix is that of features for prompts with more tokens than features. Entries below 0
         are set to 0, so that there may be negative eigenvalues.
         """
-        packed, spectrum = grams.selected[tokens], self.arrays["spectrum"][at]
-        width, hidden = packed.states.shape[1:]
-        rows, scale, rounding = unit_gram(grams.of(tokens), packed)
+        selection, spectrum = grams.selected[tokens], self.arrays["spectrum"][at]
+        n_tokens, hidden = selection.states.shape[1:]
+        rows, scale, rounding = unit_gram(grams.of(tokens), selection)
         # Copies, since the matrix is clamped in place.
         products = [diagonal.clone() for diagonal in eigen.diagonals(rows)]
         curvature = self.arrays["curvature"][at]
         self.pending_curvature.append(
-            PendingCurvature(products, packed.lengths, curvature, rounding)
+            PendingCurvature(products, selection.lengths, curvature, rounding)
         )
         matrices = rows.clamp_(min=0)
-        if width > hidden:
-            unit = (packed.states - packed.mean[:, None]).double() * scale[:, :, None]
+        if n_tokens > hidden:
+            unit = (selection.states - selection.mean[:, None]).double() * scale[:, :, None]
             features = eigen.gram(unit.transpose(1, 2)).clamp_(min=0)
             # Of shorter prompts, all that is not zero is in this corner.
             corner = rows[:, :hidden, :hidden]
-            matrices = torch.where(packed.lengths[:, None, None] > hidden, features, corner)
-        target = Target(spectrum, packed.lengths.clamp(max=hidden), signed=True)
+            matrices = torch.where(selection.lengths[:, None, None] > hidden, features, corner)
+        target = Target(spectrum, selection.lengths.clamp(max=hidden), signed=True)
         self.pending_spectra.append(PendingSpectra(matrices, [target]))
 
     def _add_prefixes(self, grams: Grams, packed: Packed) -> None:
@@ -416,7 +417,7 @@ class Window:
         rows : sequence of int
             The batch's prompts, by their number in the window.
         protocols : sequence of int
-            Numbers in the file of the protocols on the first axis of arrays with a protocol.
+            For arrays with a protocol axis: the file's number of each protocol on it.
         arrays : mapping of arrays
             The last axis of spectra and norms may be shorter than the file's.
         """
@@ -430,6 +431,8 @@ class Window:
             if dims[0] != "protocol":
                 window[tuple(index)] = values
                 continue
+            # Protocol by protocol: a list index apart from those of layer and prompt would move
+            # numpy's axes.
             for protocol, of_protocol in zip(protocols, values, strict=True):
                 window[protocol][tuple(index[1:])] = of_protocol
 
