@@ -400,6 +400,17 @@ def test_few_models_share_one_axis_and_many_have_a_panel_each() -> None:
     assert len(draw(three, {"scores": scores}).figure.axes) == 2
 
 
+def test_normalizations_are_in_the_order_of_the_study() -> None:
+    table = pd.DataFrame({"normalization": ["raw", "maxEntropy", "logN"]})
+    orders = {
+        ("logN", "raw", "maxEntropy"): ["logN", "raw", "maxEntropy"],
+        None: ["raw", "logN", "maxEntropy"],
+    }
+    for listed, order in orders.items():
+        study = Study(kind="curves", normalization=listed)
+        assert select.Data(study, {}).values(table, "normalization") == order
+
+
 def test_the_legend_tells_final_norm_and_residual_stream() -> None:
     stream = tidy_scores(SCORES).assign(readout="residual")
     scores = pd.concat([stream, stream.assign(readout="final_norm")])

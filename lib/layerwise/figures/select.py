@@ -245,7 +245,10 @@ class Data:
             raise self.study.ambiguity(mixed[0], values)
 
     def values(self, table: pd.DataFrame, dimension: str) -> list[str]:
-        """Values of a dimension in the order of the study, of the config, or their own."""
+        """Values of a dimension in the order in which the study lists them, else of the config.
+
+        Checkpoints, alphas and labels that perturbations give prompts have an order of their own.
+        """
         study = self.study
         present = [str(value) for value in table[dimension].unique()]
         if dimension == "revision":
@@ -263,7 +266,7 @@ class Data:
             "tokens": tokens,
             "representation": [representation(t, p) for p in poolings for t in tokens],
             "sublayer": study.sublayers or list(SUBLAYERS),
-            "normalization": ["raw"],
+            "normalization": several(study.normalization) or ["raw"],
         }
         named = several(getattr(study, NAMES.get(dimension, dimension)))
         return in_order(present, orders.get(dimension, named))
@@ -396,7 +399,7 @@ def score_change(curves: ScoreCurves, base: ScoreCurves) -> pd.DataFrame:
 
 
 def at_checkpoints(frame: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the models and checkpoints that a table has."""
+    """The rows of `frame` at the models and checkpoints of `shown`."""
     return frame.merge(shown[POINT[:2]].drop_duplicates())
 
 
