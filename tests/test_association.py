@@ -265,7 +265,7 @@ def test_the_deepest_layer_with_scores_is_not_the_last() -> None:
     np.testing.assert_array_equal(whole.output, whole.values[:, 4])
     assert list(whole.candidates([0, 1])[0]) == [0, 1, 2, 3, 4, 4]
     cut = score_curves(table[(table["layer"] < 4) | (table["task"] == "task0")])[0]
-    assert (cut.last_layer, cut.layers[-1], cut.left_out) == (4, 3, (4,))
+    assert (cut.last_layer, cut.layers[-1], cut.layers_left_out) == (4, 3, (4,))
     assert np.isfinite(cut.output).tolist() == [True, False]
     assert list(cut.candidates([0, 1])[0]) == [0, 1, 2, 3]
     assert list(cut.candidates([0])[0]) == [0, 1, 2, 3, 4]
@@ -276,7 +276,7 @@ def test_layers_and_tasks_without_a_score_are_left_out() -> None:
     bad = (table["layer"] == 0) & (table["task"] != "task2")
     table.loc[bad, "main_score"], table.loc[bad, "why"] = np.nan, "its embeddings are all alike"
     curves = score_curves(table)[0]
-    assert (list(curves.layers), curves.left_out) == ([1, 2, 3, 4], (0,))
+    assert (list(curves.layers), curves.layers_left_out) == ([1, 2, 3, 4], (0,))
     never = table["task"] == "task1"
     table.loc[never, "main_score"], table.loc[never, "why"] = np.nan, "its labels are all alike"
     curves = score_curves(table)[0]

@@ -77,7 +77,7 @@ class ScoreCurves:
         The scores of the model's own output; NaN where it has none.
     output_from : str
         ``output``, or `FROM_LAST` if layer L of these curves is used instead.
-    left_out : tuple of int
+    layers_left_out : tuple of int
         Layers at which some of the tasks has no score.
     tasks_left_out : tuple of str
         Tasks without a score at some of the layers.
@@ -95,7 +95,7 @@ class ScoreCurves:
     values: Floats
     output: Floats
     output_from: str = FROM_LAST
-    left_out: tuple[int, ...] = ()
+    layers_left_out: tuple[int, ...] = ()
     tasks_left_out: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -104,7 +104,7 @@ class ScoreCurves:
     @property
     def omitted(self) -> str:
         """Tasks and layers that are left out since scores are missing; empty for none."""
-        tasks, layers = self.tasks_left_out, self.left_out
+        tasks, layers = self.tasks_left_out, self.layers_left_out
         many = f"{len(tasks)} of {len(self.tasks) + len(tasks)} tasks"
         parts = [", ".join(tasks) if len(tasks) < FEW_TASKS else many] if tasks else []
         parts += [f"{len(layers)} of {len(self.layers) + len(layers)} layers"] if layers else []
@@ -221,8 +221,9 @@ def with_output(scores: pd.DataFrame) -> pd.DataFrame:
 def name_readouts(table: pd.DataFrame) -> pd.DataFrame:
     """Scores with the readout as part of the pooling, where there are several.
 
-    The pooling ``mean`` of the residual stream becomes ``mean, residual``. Values after the norm
-    at the last layer alone are the output of residual curves: ``mean, final_norm``.
+    The pooling ``mean`` of the residual stream becomes ``mean, residual``. Where values after the
+    norm are those of the last layer alone, they are the output of the residual curves, which stay
+    ``mean``; their own rows stay as well, as ``mean, final_norm``: a curve of one layer.
     """
     if table["readout"].nunique() < 2:
         return table
@@ -277,8 +278,9 @@ def _of_one_model(
     whole = table.loc[keep_tasks, keep_layers]
     names = whole.index.get_level_values("task")
     output = rows.groupby(subset)["output_score"].first().astype(float)
-    output = output.groupby(level=TASK).agg(lambda score: score.mean(skipna=False))
+    output = output.groupby(level=TASK).mean(skipna=False)
     of_tasks = rows[rows["task"].isin(names)]
+    # Not the deepest layer of `whole`: a table may lack layer L.
     deepest = rows.iloc[int(rows["layer"].to_numpy().argmax())]
     depth = float(deepest["depth"])
     curves = ScoreCurves(
@@ -294,7 +296,7 @@ def _of_one_model(
         values=whole.to_numpy(),
         output=np.asarray(output.loc[whole.index]),
         output_from=FROM_LAST if (of_tasks["output_from"] == FROM_LAST).any() else FROM_OUTPUT,
-        left_out=tuple(map(int, table.columns[~keep_layers])),
+        layers_left_out=tuple(map(int, table.columns[~keep_layers])),
         tasks_left_out=tuple(table.index[~keep_tasks].get_level_values("task")),
     )
     if curves.omitted:
@@ -307,8 +309,8 @@ def most_complete(scored: Flags) -> tuple[Flags, Flags]:
 
     Candidates are the tasks with most scores and the layers that they share, for each number of
     tasks, and likewise for layers. The one is taken that keeps most: the smaller of its shares of
-    tasks and of layers is largest. The last layer, which the others are compared with, stays if
-    most tasks have it.
+    tasks and of layers is largest; of equal shares, the one with more tasks. The last layer, which
+    the others are compared with, stays if most tasks have it.
 
     Parameters
     ----------

@@ -79,7 +79,7 @@ def mean_scores(scores: pd.DataFrame, groups: Sequence[str] = ()) -> pd.DataFram
             low, high = _interval(scores, curves, tasks)
             _, candidates = curves.candidates(tasks)
             best = candidates[:, candidates.mean(axis=0).argmax()]
-            layers = np.array(sorted([*curves.layers, *curves.left_out]))
+            layers = np.array(sorted([*curves.layers, *curves.layers_left_out]))
             ends = {"value": values.mean(axis=0), "low": low, "high": high}
             about = {
                 **curves.about,

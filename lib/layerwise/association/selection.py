@@ -165,40 +165,46 @@ def select_by_metrics(
     isotropy = is_plain(variants) & (variants["metric"] == "participation_ratio")
     variants = variants.assign(direction=variants["metric"].map(directions))
     isotropic = variants[isotropy].assign(metric=LOES, direction=1, alpha=np.nan)
+    # LOES reads the rows of participation_ratio, so both have one index.
     rules = pd.concat([variants[variants["direction"].notna()], isotropic])
     has_values: curves.Flags = np.logical_or.reduce(np.isfinite(values), axis=1)
     rules = rules.loc[has_values[rules.index]]
     # Each rule's row among the metrics, and the end of the metric that is better.
     rows, ends = rules.index.to_numpy(), rules["direction"].to_numpy(dtype=float)
-    good = np.where(np.isfinite(values[rows]), ends[:, None] * values[rows], -np.inf)
+    goodness = np.where(np.isfinite(values[rows]), ends[:, None] * values[rows], -np.inf)
     rules = rules.reset_index(drop=True).assign(
         direction=rules["direction"].where(rules["metric"] != LOES).to_numpy(),
-        layer=layers[good.argmax(axis=1)],
+        layer=layers[goodness.argmax(axis=1)],
         unreliable=[
             why_unreliable(curve, end * samples[row], metrics.n[row])
-            for curve, end, row in zip(good, ends, rows, strict=True)
+            for curve, end, row in zip(goodness, ends, rows, strict=True)
         ],
     )
-    flat = {
-        key
-        for key, curve, n in zip(_keys(variants), values, metrics.n, strict=True)
-        if key[-1] == "raw" and at_chance(key[1], curve, n, key[2])
+    near_chance = {
+        variant
+        for variant, curve, n in zip(_keys(variants), values, metrics.n, strict=True)
+        if variant.normalization == "raw" and at_chance(variant.metric, curve, n, variant.protocol)
     }
-    uninformative = [(*key[:-1], "raw") in flat for key in _keys(rules)]
+    # A variant is as near chance as the raw metric.
+    uninformative = [v._replace(normalization="raw") in near_chance for v in _keys(rules)]
     rules.loc[uninformative, ["layer", "unreliable"]] = np.nan, AT_CHANCE
+    consensus = pd.DataFrame(_consensus(rules, goodness, layers))
+    return pd.concat([rules, consensus], ignore_index=True)
+
+
+def _consensus(rules: pd.DataFrame, goodness: Floats, layers: Layers) -> Iterator[dict[Any, Any]]:
+    """The layer of the best mean rank over `CONSENSUS_OF`, for each corpus and protocol."""
     agree = is_plain(rules) & rules["metric"].isin(CONSENSUS_OF) & (rules["unreliable"] == "")
-    consensus = []
-    for (corpus, protocol), metrics_of in rules[agree].groupby(["corpus", "protocol"]):
-        if len(metrics_of) > 1:
-            best = layers[rankdata(good[metrics_of.index], axis=1).mean(axis=0).argmax()]
-            consensus.append(_rule(CONSENSUS, best, str(corpus), str(protocol)))
-    return pd.concat([rules, pd.DataFrame(consensus)], ignore_index=True)
+    for (corpus, protocol), members in rules[agree].groupby(["corpus", "protocol"]):
+        if len(members) > 1:
+            ranks = rankdata(goodness[members.index], axis=1).mean(axis=0)
+            yield _rule(CONSENSUS, layers[ranks.argmax()], str(corpus), str(protocol))
 
 
-def _keys(variants: pd.DataFrame) -> list[tuple[Any, ...]]:
-    """Corpus, metric, protocol, alpha and normalisation of each row."""
+def _keys(variants: pd.DataFrame) -> list[Any]:
+    """Each row's `curves.CURVE_KEYS`, as a named tuple."""
     keys = variants[curves.CURVE_KEYS].fillna({"alpha": curves.NO_ALPHA})
-    return list(keys.itertuples(index=False, name=None))
+    return list(keys.itertuples(index=False))
 
 
 def _rule(
@@ -287,11 +293,12 @@ def _scored_rules(
     `columns` has what a rule selects: for each task a column of `values`, a layer or the output.
     """
     (layers, values), sources = model.candidates(tasks), model.sources[tasks]
-    best, elsewhere = best_of(model, group, tasks), best_elsewhere(values, sources)
+    about_best, elsewhere = best_of(model, group, tasks), best_elsewhere(values, sources)
     gains = values - model.output[tasks, None]
     has_output = np.isfinite(gains).all()
 
     def column_of(layer: int) -> Columns:
+        """The column of a layer; of layer L, the first: the output stands last."""
         return np.full(len(values), (layers == layer).argmax())
 
     @cache
@@ -303,11 +310,11 @@ def _scored_rules(
     middle = int(model.layers[np.abs(model.layers - model.last_layer // 2).argmin()])
     selects = rules["layer"].notna()
     for rule in rules[~selects].to_dict("records"):
-        yield {**best, **rule}
+        yield {**about_best, **rule}
     selections = [(rule, column_of(rule["layer"])) for rule in rules[selects].to_dict("records")]
     selections.append((_rule(MIDDLE, middle), column_of(middle)))
     highest = np.full(len(values), values.mean(axis=0).argmax())
-    selections.append((_rule(ORACLE, best["best_layer"]), highest))
+    selections.append((_rule(ORACLE, about_best["best_layer"]), highest))
     if elsewhere is not None:
         selections.append((_rule(OTHER_TASKS, np.nan), elsewhere))
     if has_output:
@@ -317,20 +324,20 @@ def _scored_rules(
         selected = at_columns(values, columns)
         gain = stats.mean_ci(at_columns(gains, columns), sources)
         if rule["metric"] in BY_SCORES and has_output:
-            all_gains = stats.simultaneous_ci(gains, sources, seed=seed)
-            ends = all_gains.low[columns].mean(), all_gains.high[columns].mean()
-            gain = gain._replace(low=ends[0], high=ends[1])
-        # Of each candidate's lead over the rule; the regret is the largest of these leads.
+            joint = stats.simultaneous_ci(gains, sources, seed=seed)
+            gain = gain._replace(low=joint.low[columns].mean(), high=joint.high[columns].mean())
+        # The regret is a maximum, the largest of the candidates' leads over the rule. As their
+        # intervals hold together, it lies between the largest lower and the largest upper end.
         low_leads = np.mean([leads_over(column).low for column in columns], axis=0)
         high_leads = np.mean([leads_over(column).high for column in columns], axis=0)
         # No lead is larger than the distance from the rule's score to 1, the highest score.
         room = 1 - stats.mean_ci(selected, sources).low
         yield {
-            **best,
+            **about_best,
             **rule,
             "depth": rule["layer"] / max(model.last_layer, 1),
             "score": selected.mean(),
-            "regret": best["best_score"] - selected.mean(),
+            "regret": about_best["best_score"] - selected.mean(),
             "regret_low": np.maximum(0.0, low_leads.max()),
             "regret_high": np.minimum(high_leads.max(), room),
             "nested_regret": (at_columns(values, elsewhere) - selected).mean(),
@@ -359,6 +366,8 @@ def _rules_over_models(table: pd.DataFrame, order: Order) -> Iterator[pd.DataFra
         of_models = rules[reliable].drop_duplicates("model").set_index("model", drop=False)
         rows = of_models.loc[regrets.columns]
         lost = regret_of_rule_of_others(regrets.to_numpy(dtype=float))
+        # score + nested_regret is the score of the best layer of the other tasks, and best_score -
+        # lost the rule's.
         yield rows.drop(columns=["alpha", "direction", "layer", "depth", *ends]).assign(
             metric=NESTED,
             unreliable="",
