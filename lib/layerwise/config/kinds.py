@@ -39,7 +39,19 @@ DIMENSIONS = (
     "alpha",
     "normalization",
 )
-# Dimensions whose values determine those of others.
+# Keys of a study that name the values of a dimension, where they have other names than it.
+_KEYS = {
+    "model": "models",
+    "revision": "revisions",
+    "corpus": "corpora",
+    "sublayer": "sublayers",
+    "y": "metrics",
+    "representation": "tokens",
+    "task": "tasks",
+    "task_type": "task_types",
+}
+# Dimensions whose values determine those of others, and the other way round: a figure that shows
+# tokens and pooling shows the representation.
 DETERMINES = {"representation": ("tokens", "pooling"), "task": ("task_type",), "corpus": LABELS}
 POOLED = ("task", "task_type")  # the mean over tasks is what "the score" means
 
@@ -68,7 +80,7 @@ class Kind:
     name : str
         Name of the kind, as `kind` of a study.
     preset_of : str
-        The kind that draws it, if it differs from that in its declaration alone.
+        The kind whose functions draw it. Nothing is inherited: the declaration is whole.
     about : str
         One line for the docs and the schema.
     title : str
@@ -136,6 +148,11 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
+def key_of(dimension: str) -> str:
+    """The key of a study that names the values of a dimension."""
+    return _KEYS.get(dimension, dimension)
+
+
 def placed(roles: Roles) -> list[str]:
     """The dimensions that have a role."""
     return [dimension for dimensions in roles.values() for dimension in dimensions]
@@ -155,18 +172,3 @@ def without_role(values: Mapping[str, int], roles: Roles) -> list[str]:
         elif shown.issuperset(determined):
             shown.add(whole)
     return [d for d, n in values.items() if n > 1 and d not in shown and d not in POOLED]
-
-
-# Key of a study that names the values of a dimension.
-NAMES = {
-    "model": "models",
-    "revision": "revisions",
-    "corpus": "corpora",
-    "tokens": "tokens",
-    "sublayer": "sublayers",
-    "y": "metrics",
-    "representation": "tokens",
-    "task": "tasks",
-    "task_type": "task_types",
-    "pooling": "pooling",
-}

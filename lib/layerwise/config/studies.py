@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from layerwise.config.kinds import DETERMINES, KINDS, MOST_COLOURS, NAMES, ROLES, Kind, placed
+from layerwise.config.kinds import DETERMINES, KINDS, MOST_COLOURS, ROLES, Kind, key_of, placed
 from layerwise.config.settings import Measure, Over
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.section import Alpha, Name, Section, SomeOf
@@ -123,7 +123,7 @@ class Study(Section):
         return self.y or (self.published and self.declaration.published) or self.declaration.reads
 
     @property
-    def roles(self) -> dict[str, tuple[str, ...]]:
+    def assigned_roles(self) -> dict[str, tuple[str, ...]]:
         """The roles that the study assigns, each with its dimensions."""
         assigned = {role: several(getattr(self, role)) for role in ROLES}
         return {role: dimensions for role, dimensions in assigned.items() if dimensions}
@@ -132,7 +132,7 @@ class Study(Section):
     def _takes_roles(self) -> Self:
         """Refuse a role that the kind lacks, and scores and metrics on one axis."""
         takes = self.declaration.takes
-        for role, dimensions in self.roles.items():
+        for role, dimensions in self.assigned_roles.items():
             problem = ""
             if role not in takes:
                 problem = f"cannot choose its {role}; it takes {', '.join(takes) or 'no roles'}"
@@ -164,7 +164,7 @@ class Study(Section):
         LayerwiseError
             If there is no role for several checkpoints.
         """
-        kind, assigned = self.declaration, set(placed(self.roles))
+        kind, assigned = self.declaration, set(placed(self.assigned_roles))
         if assigned.issuperset(DETERMINES["representation"]):
             assigned.add("representation")
         default = kind.roles
@@ -183,13 +183,14 @@ class Study(Section):
                     f"{', '.join(others)}.",
                     code="ambiguous",
                 )
-        elif kind.roles_of_many_models and (n_models > MOST_COLOURS or "colour" in self.roles):
+        elif kind.roles_of_many_models and (n_models > MOST_COLOURS or self.colour):
+            # The models need panels, as the colours are too few or the study's own.
             default = kind.roles_of_many_models
         rest = {
             role: tuple(d for d in dimensions if d not in assigned)
             for role, dimensions in default.items()
         }
-        return rest | self.roles
+        return rest | self.assigned_roles
 
     def ambiguity(self, dimension: str, values: object) -> LayerwiseError:
         """The error for a dimension with several values and no role, to be raised."""
@@ -197,16 +198,14 @@ class Study(Section):
         hint = f", or give {dimension} a role ({', '.join(takes)})" if takes else ""
         return LayerwiseError(
             f"A study of kind {self.kind} would average over several values of {dimension}: "
-            f"{values}; name one under `{NAMES.get(dimension, dimension)}`{hint}.",
+            f"{values}; name one under `{key_of(dimension)}`{hint}.",
             code="ambiguous",
         )
 
     @property
     def metric_choices(self) -> tuple[MetricChoice, ...] | None:
         """The metrics shown, one for each protocol, alpha and normalisation; None for all."""
-        names: Sequence[str | MetricChoice] | None = self.metrics
-        if names is None:
-            names = self.declaration.metrics
+        names = self.declaration.metrics if self.metrics is None else self.metrics
         return None if names is None else self.variants(names)
 
     def variants(self, names: Iterable[str | MetricChoice]) -> tuple[MetricChoice, ...]:

@@ -37,7 +37,7 @@ from layerwise.association.curves import (
 from layerwise.association.scores import mean_scores, representation, with_representation
 from layerwise.association.selection import CONSENSUS, NESTED
 from layerwise.association.table import ALL_MODELS
-from layerwise.config.kinds import DIMENSIONS, NAMES, POOLED, Roles, placed, without_role
+from layerwise.config.kinds import DIMENSIONS, POOLED, Roles, key_of, placed, without_role
 from layerwise.config.settings import OWN_TEXTS
 from layerwise.config.studies import VARIANT, MetricChoice, Study, of_usual, several
 from layerwise.errors import LayerwiseError, check_name
@@ -132,7 +132,7 @@ class Data:
     def rows(self, table: pd.DataFrame, *dimensions: str) -> pd.DataFrame:
         """The rows with the values that the study names, if it names any, of some dimensions."""
         for dimension in dimensions:
-            wanted = several(getattr(self.study, NAMES[dimension]))
+            wanted = several(getattr(self.study, key_of(dimension)))
             table = only(table, dimension, wanted) if wanted else table
         return table
 
@@ -268,7 +268,7 @@ class Data:
             "sublayer": study.sublayers or list(SUBLAYERS),
             "normalization": several(study.normalization) or ["raw"],
         }
-        named = several(getattr(study, NAMES.get(dimension, dimension)))
+        named = several(getattr(study, key_of(dimension)))
         return in_order(present, orders.get(dimension, named))
 
     def sort(self, table: pd.DataFrame) -> pd.DataFrame:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from layerwise.config import Config
-from layerwise.config.kinds import DIMENSIONS, NAMES, placed, without_role
+from layerwise.config.kinds import DIMENSIONS, key_of, placed, without_role
 from layerwise.config.settings import OWN_TEXTS
 from layerwise.config.studies import VARIANT, Study, several
 from layerwise.config.tasks import ChoiceEntry
@@ -48,7 +48,7 @@ def check_study(planned: PlannedStudy) -> None:
             named = [*values.get(dimension, ())]
             if dimension in VARIANT:
                 named += filter(None, (getattr(c, dimension) for c in study.metric_choices or ()))
-            require_known(f"{where}.{NAMES.get(dimension, dimension)}", named, choices)
+            require_known(f"{where}.{key_of(dimension)}", named, choices)
         _raise_first(_metric_problems(planned, tables, values), where)
         values |= {d: values[d] or offered[d] for d in ("tokens", "sublayer") if d in values}
         values["model"] = planned.models
@@ -58,7 +58,7 @@ def check_study(planned: PlannedStudy) -> None:
         if study.declaration.needs_checkpoints:
             values["model"] = tuple(_with_checkpoints(planned))
         _raise_first(_number_problems(planned, values), where)
-    for role, dimensions in study.roles.items():
+    for role, dimensions in study.assigned_roles.items():
         labels = LABELS if study.published else _union(config.labels().values())
         known_dimensions = [*DIMENSIONS, *labels]
         require_known(f"{where}.{role}", dimensions, known_dimensions)
@@ -205,7 +205,7 @@ def _number_problems(planned: PlannedStudy, values: Values) -> Iterator[Problem]
     for dimension in kind.compares:
         lacks_all = dimension == "tokens" and "all" not in values[dimension]
         if len(values[dimension]) < 2 or lacks_all:
-            key = NAMES[dimension]
+            key = key_of(dimension)
             problem = f"{study.kind} compares {key}; name several under extract.{key}"
             yield key, problem + (", with `all` among them." if lacks_all else "."), "too_few"
     for key in kind.single:
