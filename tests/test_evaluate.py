@@ -327,11 +327,14 @@ class Unreadable(LabelledTask):
         raise NoScoreError("no readout of this model")
 
 
-def test_a_task_that_cannot_be_recorded_does_not_stop_the_others(run: Any, tmp_path: Path) -> None:
+def test_a_task_that_cannot_be_recorded_does_not_stop_the_others(
+    run: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     entry = own_task(tmp_path).entry
     with refused("unsupported") as caught:
         run({"unreadable": Unreadable(entry), "own": LabelledTask(entry)})
     assert str(caught.value) == "no readout of this model"
+    assert not any("no readout" in message for message in caplog.messages), "said twice"
     assert [p.stem for p in (tmp_path / "main").iterdir()] == ["own"]
 
 

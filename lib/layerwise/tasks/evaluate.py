@@ -55,6 +55,10 @@ from layerwise.tasks.task import (
 
 log = logging.getLogger(__name__)
 
+# Tasks whose data are read at one time, that of the task that is embedded among them:
+# MindSmallReranking takes minutes.
+AHEAD = 16
+
 
 def evaluate(
     load: Callable[[], LoadedModel],
@@ -155,9 +159,6 @@ def score_tasks(
         raise LayerwiseError(f"{first}{more}", code=first.code) from first
 
 
-# Tasks whose data are read while those before are embedded: MindSmallReranking takes minutes.
-AHEAD = 16
-
 # Scores of layers on a unit, and the number of fits that did not converge.
 UnitScores = tuple[dict[Cell, Any], int]
 
@@ -243,7 +244,7 @@ class _Run:
             recorded = self._record(name, task)
             try:
                 for unit in recorded.units:
-                    if name not in self.failures:
+                    if name not in self.failures:  # an earlier unit may have failed
                         self._submit(unit, self._embed(recorded, unit))
             except NoScoreError as error:  # of `task.read`
                 no_score = [Score(None, why=str(error))]
@@ -267,12 +268,8 @@ class _Run:
     def _most(self, task: Task) -> int:
         """Inputs of a unit: half of the limit, so that the next unit fits beside it."""
         n_vectors = len(task.representations(self.setup)) * self.setup.loaded.anatomy.n_layers
-        return max(1, int(self._limit / (4 * n_vectors * task.width(self.setup))) // 2)
-
-    @property
-    def _limit(self) -> float:
-        """Bytes that vectors may take on the scratch disk."""
-        return self.setup.scoring.waiting_gb * 1e9
+        of_input = 4 * n_vectors * task.width(self.setup)  # 4 bytes a number
+        return max(1, int(self.setup.scoring.waiting_gb * 1e9 / of_input) // 2)
 
     def _embed(self, recorded: _Recorded, unit: Unit) -> _Embedded:
         """Write the vectors of a unit to a file."""
@@ -281,6 +278,7 @@ class _Run:
         shape = len(recorded.representations), loaded.anatomy.n_layers, len(inputs)
         path = self.scratch / f"{self.n_files}.npy"
         self.n_files += 1
+        # Before `last`: making room may drop the unit that vectors would be copied from.
         self._make_room(4 * math.prod(shape) * task.width(self.setup))
         into = allocate(path, (*shape, task.width(self.setup)))
         last = self.embedded[-1] if self.embedded else None
@@ -307,7 +305,7 @@ class _Run:
     def _make_room(self, n_bytes: int) -> None:
         """Wait for the oldest units, and drop their vectors, until so many bytes fit."""
         n_bytes += sum(embedded.path.stat().st_size for embedded in self.embedded)
-        while self.embedded and n_bytes > self._limit:
+        while self.embedded and n_bytes > self.setup.scoring.waiting_gb * 1e9:
             self._take_scores(self.embedded[0])
             oldest = self.embedded.pop(0)
             n_bytes -= oldest.path.stat().st_size
@@ -377,7 +375,7 @@ class _Run:
             )
             failure.__cause__ = error
             error = failure
-        log.error("%s: %s", name, error)
+        log.error("%s: %s", name, error if self.failures else "failed; the error comes at the end")
         self.failures.setdefault(name, error)
 
 
