@@ -123,13 +123,13 @@ def rerun_if_stale(stage, *paths, within="", made_from_it="", **given):
     key. A job's `params.key` is compared with Snakemake's records alone."""
 
     def force(wildcards):
-        # From here on keys decide, not times.
         if workflow.is_main_process:
+            # Keys decide, not times. CONFIG.recipes is keyed by folder.
             STORAGE.let_keys_decide(CONFIG.results, *CONFIG.recipes)
             wanted = key(stage, **given)(wildcards)
             for path in paths:
-                output, reader = (result(p, wildcards) for p in (path, made_from_it))
-                STORAGE.force_if_other_key(stage, output, wanted, within, reader)
+                output, made = (result(p, wildcards) for p in (path, made_from_it))
+                STORAGE.force_if_other_key(stage, output, wanted, within, made)
         return []
 
     return force

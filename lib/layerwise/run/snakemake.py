@@ -114,7 +114,7 @@ def claim(results: Path) -> str:
 
 
 class Storage:
-    """The place of a run's results.
+    """Where a run's results are, which of them are stale, and what Snakemake is told of both.
 
     Parameters
     ----------
@@ -186,16 +186,16 @@ class Storage:
             A smaller file made from the output, whose `input` is the output's key; read where the
             output is too large to be fetched from a storage.
         """
+        # No versions here: of large files in a storage only the key is compared.
         if made_from_it and self.is_remote:
             facts = self.facts(made_from_it)
             facts = facts and {"key": facts.get("input")}
         else:
             facts = self.facts(f"{output}/{within}" if within else output)
         if within and self.is_remote:
-            # Snakemake must not ask itself: its plugin for S3 takes a folder that was not there
-            # for absent from then on.
-            exists = facts is not None
-            self._workflow.iocache.exists_in_storage[self.local(output)] = exists
+            # Tell Snakemake whether the folder exists before it looks: its plugin for S3 remembers
+            # an absent folder as absent.
+            self._workflow.iocache.exists_in_storage[self.local(output)] = facts is not None
         if facts is None:  # an absent output is made anyway
             return
         if facts.get("key") != key:
@@ -241,10 +241,11 @@ class Storage:
         from snakemake_interface_storage_plugins.io import Mtime
 
         if not self._keys_decide:
-            now = Mtime(local=time.time() - 1)
+            # A second ago, so that what this run makes is newer, however coarse the file times.
+            before = Mtime(local=time.time() - 1)
             for parent, inner, files in chain.from_iterable(map(os.walk, folders)):
                 paths = (f"{parent}/{name}" for name in (*inner, *files))
-                self._workflow.iocache.mtime.update(dict.fromkeys(paths, now))
+                self._workflow.iocache.mtime.update(dict.fromkeys(paths, before))
             self._keys_decide = True
 
     def check(self, config: Config, workflow_folder: str) -> None:
