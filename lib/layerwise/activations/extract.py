@@ -161,13 +161,8 @@ def extract(
             store.add_scale(file, "head", np.arange(values.shape[-1]))
             store.ATTENTION.add_to(file, "first_token_attention")[...] = values
     if total_cut:
-        log.warning(
-            "%d of %d texts are longer than %s takes (%d tokens) and were cut",
-            total_cut,
-            n * len(views),
-            loaded.name,
-            loaded.max_length,
-        )
+        text = "%d of %d texts are longer than %s takes (%d tokens) and were cut"
+        log.warning(text, total_cut, n * len(views), loaded.name, loaded.max_length)
 
 
 def _window_size(
@@ -215,11 +210,10 @@ class Reduction:
         readouts = {"paper": settings.readout, "reference": OUTPUT if has_output else "residual"}
         self.readout_of = {protocol: readouts[protocol] for protocol in settings.protocols}
         self.with_output = OUTPUT in (self.main_readout, *self.readout_of.values())
-        prefixes = settings.prefixes and _causal(loaded, "prefixes")
         self.needs = Needs(
             protocols=settings.protocols,
             tokens=settings.tokens,
-            prefixes=prefixes,
+            prefixes=settings.prefixes and _causal(loaded, "prefixes"),
             sink_ratio=settings.sink_ratio,
             dimensions=min(LARGEST, loaded.anatomy.hidden) if settings.dimensions else 0,
         )

@@ -124,7 +124,6 @@ def probe(
         not its output.
     """
     who, stack = f"{name} ({type(model).__name__})", dissect(model)
-    what = next(iter(inputs))
     try:
         calls, output = _recorded(model, stack, inputs)
     except (MemoryError, torch.OutOfMemoryError):
@@ -132,7 +131,7 @@ def probe(
     except Exception as error:  # unusual models fail in many ways
         detail = " ".join(str(error).split())[:200]
         raise unsupported(
-            f"{who} does not run on {what} alone ({type(error).__name__}: {detail})"
+            f"{who} does not run on {next(iter(inputs))} alone ({type(error).__name__}: {detail})"
         ) from error
     problems = []
     for candidate in _candidates(stack, calls):
