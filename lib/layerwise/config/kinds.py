@@ -6,8 +6,8 @@ matplotlib. `layerwise.figures.kinds` has the functions that draw them.
 A *role* is a way in which a figure shows the values of a dimension: ``row`` and ``column`` of
 panels, ``colour`` and ``dashes`` of lines, which a study may give other dimensions if its kind
 ``takes`` them. ``x_axis`` and ``y_axis`` are fixed by the kind; the dimension ``y`` is what is
-drawn, a score or a metric. A dimension without a role must have one value: a figure averages over
-tasks only.
+drawn, a score or a metric (a study's key ``y`` names the tables that these are read from). A
+dimension without a role must have one value: a figure averages over tasks only.
 """
 
 from __future__ import annotations
