@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,80 @@ def tiny_plan(tmp_path: Path, **sections: Any) -> Plan:
     (tmp_path / "config.json").write_text('{"num_hidden_layers": 24, "hidden_size": 1024}')
     source = {"folder": str(tmp_path)}
     return plan({"m-410m": {"source": source}}, results=str(tmp_path / "r"), **sections)
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_the_size_of_a_run_by_hand(keeps: bool, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"num_hidden_layers": 24, "hidden_size": 1024}')
+    models = {
+        "local-410m": {"source": {"folder": str(tmp_path)}},
+        "hub-50b": {
+            "source": {"hub": "x/hub-50b"},
+            "revisions": ["step1", "step2"],
+            "dtype": "bfloat16",
+            "device_map": "auto",
+        },
+    }
+    corpora = {"c": CORPUS, "d": CORPUS | {"views": {"n": 0}}}
+    studies = {"s": {"kind": "metrics_by_depth", "revisions": "all", "colour": "corpus"}}
+    extract = {"tokens": ["all", "drop_first"], "protocols": ["paper"], "keep_activations": keeps}
+    metrics = {"metrics": ["prompt_entropy"]}
+    sections = {"corpora": corpora, "studies": studies, "extract": extract, "metrics": metrics}
+    asked = Requests(plan(models, results=str(tmp_path / "r"), **sections))
+    table = asked.table(30)
+    local, hub, both = (table.loc[name] for name in ("local-410m", "hub-50b", "all"))
+    assert (local["checkpoints"], hub["checkpoints"], both["checkpoints"]) == (1, 2, 3)
+    assert (local["GB of weights"], hub["GB of weights"]) == pytest.approx((1.64, 100))
+    # 1.2 times 100 GB are on two GPUs of 80 GB; those of jobs do not add up.
+    assert (local["GPUs"], hub["GPUs"], both["GPUs"], both["GB of weights"]) == (1, 2, 2, 100)
+    assert (local["GB to download"], hub["GB to download"]) == (0, 2 * 100)
+    # Three times the tokens of 100 prompts with 2 views, and of 100 without.
+    tokens = 3 * (300 + 100) * 256
+    hours = [n * 2 * p * tokens / 30e12 / 3600 for n, p in ((1, 410e6), (2 * 2, 50e9))]
+    assert (local["GPU hours"], hub["GPU hours"]) == pytest.approx(hours)
+    assert both["GPU hours"] == pytest.approx(sum(hours))
+    # 25 layers of 1,024 float32 in two token selections.
+    files = [(1 + 25 * rows * 2 * 4 * 1024 // 1_000_000) / 1e3 for rows in (300, 100)]
+    assert local["GB of activations"] == pytest.approx(sum(files) if keeps else max(files))
+    sizes = [asked.extract_mb("hub-50b", corpus) / 1e3 for corpus in "cd"]
+    assert hub["GB of activations"] == pytest.approx(2 * sum(sizes) if keeps else max(sizes))
+    assert both["core hours of scoring"] == 0
+
+
+def test_memory_minutes_and_disk_of_a_job_by_hand(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"num_hidden_layers": 24, "hidden_size": 1024}')
+    model = {"m-410m": {"source": {"folder": str(tmp_path)}, "dtype": "float16"}}
+    given = {"results": str(tmp_path / "r"), "extract": {"threads": 4}, "scoring": {"threads": 2}}
+    asked = Requests(plan(model, **given))
+    one = 5000 + int(1.25 * 0.82 * 1e3)  # libraries, and weights that are there twice in part
+    assert [asked.memory_mb("m-410m", attempt) for attempt in (1, 2)] == [one, 2 * one]
+    assert asked.scoring_mb("m-410m", "main", threads=4) == one + 3000
+    assert asked.scoring_mb("m-410m", "main", 2, threads=9) == 2 * (one + 10_000)
+    assert asked.scratch_mb("m-410m", "main") == int(1000 * 3e-4 * 25 * 1024)
+    # Five minutes to start, and one begun for weights and passes.
+    assert [asked.extract_minutes("m-410m", "c", attempt) for attempt in (1, 2)] == [6, 12]
+    assert asked.extract_priority("m-410m", "c") == 16 - 1 / 7
+    on_cpu = Requests(plan(model, **given | {"extract": {"device": "cpu"}}))
+    seconds = 2 * 410e6 * 3 * 300 * 256 / 5e10
+    minutes = 5 + math.ceil(0.82 / 12 + seconds / 60)  # 12 GB are loaded in a minute
+    assert on_cpu.extract_minutes("m-410m", "c") == minutes
+    assert on_cpu.extract_minutes("m-410m", "c", attempt=9) == LONGEST < 9 * minutes
+    assert (on_cpu.gpus("m-410m"), on_cpu.evaluate_gpus("m-410m", "main")) == (0, 0)
+
+
+def test_parts_take_about_equally_long() -> None:
+    tasks = ["STS12", "ArxivClusteringS2S", "BIOSSES", "MindSmallReranking"]
+    model = {"m": {"source": {"hub": "x/m-1b"}}}
+    asked = Requests(plan(model, tasks=tasks, scoring={"parts": 2}))
+    longest, others = asked.parts("m", "main")
+    size = {name: asked.task_size(name).tokens for name in tasks}
+    assert longest == [max(tasks, key=lambda name: asked._task_minutes("m")[name])]
+    assert sorted([*longest, *others]) == sorted(tasks) and len(size) == 4
+    assert asked.due("m", "main") == [] and asked.due("m", "main", "1") == others
+    assert (asked.evaluate_gpus("m", "main"), asked.evaluate_gpus("m", "main", "1")) == (0, 1)
+    assert asked.scoring_mb("m", "main") == 4000
+    many = Requests(plan(model, tasks=tasks[:1], scoring={"parts": 5}))
+    assert many.parts("m", "main") == [["STS12"]]
 
 
 def test_core_hours_of_scoring_by_hand(tmp_path: Path) -> None:

@@ -323,9 +323,9 @@ class Requests:
             row["GB of activations"] = written + sum(files) if keeps else max([written, *files])
         table = pd.DataFrame.from_dict(rows, orient="index")
         if rows:
+            most = table[["GPUs", "GB of weights"]].max()  # of a job: models do not run at once
             table.loc["all"] = table.sum()
-            # Activations that are not kept are those of the jobs that run at once.
-            table.loc["all", ["GPUs", "GB of weights"]] = table[["GPUs", "GB of weights"]].max()
+            table.loc["all", most.index] = most
         return table
 
     def _due_corpora(self, model: str, revision: str) -> list[str]:
