@@ -363,6 +363,21 @@ class TestAnalyse:
         np.testing.assert_allclose(pd.read_json(tmp_path / "told.json")["score"], short)
         assert short.tolist() != scores
 
+    def test_all_metrics_that_the_inputs_allow(self, llama: tuple[Any, Any]) -> None:
+        from layerwise.metrics.registry import all_metrics
+
+        views = [tiny.texts(8, seed=s) for s in (1, 2)]
+        for n_views in (0, 2):
+            table = lw.analyse(llama[0], TEXTS[:8], llama[1], views=views[:n_views])
+            allowed = {
+                name
+                for name, metric in all_metrics().items()
+                if metric.min_views <= n_views and "attention" not in metric.inputs
+            }
+            assert set(table["metric"]) == allowed
+        assert set(table["tokens"]) == {"all"} and set(table["protocol"]) == {"paper"}
+        assert set(table["normalization"]) == {"raw"} and set(table["alpha"].dropna()) == {1.0}
+
     def test_views_make_metrics_of_views(self, llama: tuple[Any, Any]) -> None:
         views = [tiny.texts(24, seed=s) for s in (1, 2)]
         table = lw.analyse(llama[0], TEXTS, llama[1], "infonce", views=views)

@@ -323,3 +323,33 @@ def test_the_score_of_a_task_with_two_subsets_is_their_mean() -> None:
     assert table["layer"].tolist() == [0, 1]
     assert table["first"].tolist() == pytest.approx([60, 60])
     assert table["difference"].tolist() == pytest.approx([15, 0])
+
+
+def test_differences_are_described_in_points() -> None:
+    rows = [("A", 0, 0.50, 0.40), ("A", 1, 0.60, 0.605), ("B", 0, 0.30, 0.30), ("B", 1, 0.2, 0.4)]
+    rows += [("C", 1, 0.9, 0.9)]
+    frame = pd.DataFrame(rows, columns=["task", "layer", "first", "second"]).assign(subset="x")
+    first, second = (
+        frame.rename(columns={name: "main_score"})[["task", "subset", "layer", "main_score"]]
+        for name in ("first", "second")
+    )
+    table = published.differences(first, second)
+    assert table["difference"].tolist() == pytest.approx([10, -0.5, 0, -20, 0])
+    assert table["second"].tolist() == pytest.approx([40, 60.5, 30, 40, 90])
+    summary, ours, theirs = published.described(table)
+    assert summary == (
+        "5 scores of 3 tasks, in percentage points: mean difference -2.10, mean absolute 6.10, "
+        "largest -20.00 (B, layer 1); 60% within 1 point."
+    )
+    # Layer 1 alone has all tasks.
+    assert ours == "Mean of all tasks, first: best layer 1 at 56.7, layer 1 at 56.7."
+    assert theirs == "Mean of all tasks, second: best layer 1 at 63.5, layer 1 at 63.5."
+    lines = published.by_task_and_layer(table).splitlines()
+    assert [line.split() for line in lines[2:]] == [
+        ["A", "10.0", "-0.5"],
+        ["B", "0.0", "-20.0"],
+        ["C", "0.0"],
+    ]
+    best = published.described(table[table["task"] != "C"])
+    assert best[1].endswith("best layer 0 at 40.0, layer 1 at 40.0.")
+    assert best[2].endswith("best layer 1 at 50.2, layer 1 at 50.2.")

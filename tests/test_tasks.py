@@ -342,3 +342,27 @@ def test_the_size_of_a_task_is_counted_by_hand(monkeypatch: pytest.MonkeyPatch) 
     texts = 80 + drawn
     expected = (texts, (80 * 45 + 9 * drawn) / 4.5 + 2 * texts, 1e-3 * n * (min(most, 8) + most))
     assert sizes["Banking77Classification"] == pytest.approx(expected)
+
+
+def test_units_of_a_task_are_one_score_for_each_split_and_subset() -> None:
+    """A clustering's score is the mean of its sets, whichever unit they are in."""
+    clustering = MtebTask("TwentyNewsgroupsClustering")
+    first = {("test", "default"): ({"main_score": 0.2, "v_measures": [0.1, 0.3]}, [0.1, 0.3])}
+    second = {("test", "default"): ({"main_score": 0.6, "v_measures": [0.6]}, [0.6])}
+    (score,) = clustering.combine([first, second], ScoringSettings(sub_scores=True))
+    assert (score.main_score, score.n_runs) == (pytest.approx(1 / 3, abs=1e-6), 3)
+    assert (score.split, score.subset) == ("test", "default")
+    assert 0.1 <= score.score_low < 1 / 3 < score.score_high <= 0.6
+    whole = json.loads(score.sub_scores)
+    assert whole["v_measures"] == [0.1, 0.3, 0.6]
+    assert whole["v_measure"] == whole["main_score"] == pytest.approx(1 / 3)
+    assert whole["v_measure_std"] == pytest.approx(np.std([0.1, 0.3, 0.6]))
+    (alone,) = clustering.combine([first], ScoringSettings())
+    assert (alone.main_score, alone.n_runs, alone.sub_scores) == (0.2, 2, None)
+    similarity = {
+        ("test", "en"): ({"main_score": 0.1234567}, []),
+        ("dev", "en"): ({"main_score": float("nan")}, []),
+    }
+    test, dev = MtebTask("STS12").combine([similarity], ScoringSettings())
+    assert (test.main_score, test.score_low, test.n_runs) == (0.123457, None, 1)
+    assert (dev.split, dev.subset, dev.main_score) == ("dev", "en", None) and dev.why
