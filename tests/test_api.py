@@ -366,9 +366,9 @@ class TestAnalyse:
     def test_all_metrics_that_the_inputs_allow(self, llama: tuple[Any, Any]) -> None:
         from layerwise.metrics.registry import all_metrics
 
-        views = [tiny.texts(8, seed=s) for s in (1, 2)]
+        views = [tiny.texts(24, seed=s) for s in (1, 2)]
         for n_views in (0, 2):
-            table = lw.analyse(llama[0], TEXTS[:8], llama[1], views=views[:n_views])
+            table = lw.analyse(llama[0], TEXTS, llama[1], views=views[:n_views])
             allowed = {
                 name
                 for name, metric in all_metrics().items()
