@@ -119,7 +119,8 @@ def planned() -> dict[str, Any]:
         with (project.folder / "workflow" / "Snakefile").open("a") as snakefile:
             snakefile.write(DUMP)
         project.snakemake("--dry-run", "--cores", "8")
-        jobs = json.loads((project.folder / "jobs.json").read_text())
+        text = (project.folder / "jobs.json").read_text()
+        jobs = json.loads(text.replace(f"{project.folder}/", ""))
         with chdir(project.folder):
             keys = Plan(Config.of(project.config)).keys
             described = dict(_described(job, keys) for job in jobs if _is_own(job))
