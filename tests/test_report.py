@@ -12,8 +12,10 @@ import pandas as pd
 import pytest
 from helpers.association_tables import tidy_scores
 from helpers.browser import NEEDS_CHROMIUM, asked
+from PIL import Image
 
 from layerwise.config import Config
+from layerwise.corpora.prompts import write_corpus
 from layerwise.figures.render import draw
 from layerwise.figures.report import as_latex, as_markdown, first_table, shown
 from layerwise.io import tables
@@ -22,6 +24,7 @@ from layerwise.run.plan import Plan
 from layerwise.run.report import render
 
 STUDY = "scores of b"
+TITLE = "The &quot;law&quot; &lt;b&gt;"
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +107,70 @@ def test_the_page_says_what_was_run_and_names_each_figure_once(page: str) -> Non
     # Nothing in it leads to another file, so that it can be sent.
     links = re.findall(r'(?:href|src)="([^"]*)"', page)
     assert all(link.startswith(("#", "data:")) for link in links)
+
+
+def test_the_tables_of_the_page_by_hand(tmp_path: Path) -> None:
+    """Sources, checkpoints and weights of models, prompts of corpora, tasks, equal weights."""
+    steps = ["step1", "step2", "step4"]
+    given = {
+        "results": str(tmp_path),
+        "models": {
+            "a b, c": {"source": {"hub": "x/a", "gguf_file": "a.gguf"}, "revisions": steps},
+            "d": {"source": {"folder": "models/d"}},
+            "unread": {"source": {"hub": "x/unread"}},
+        },
+        "corpora": {"c": {"source": {"file": "c.txt"}}, "e": {"source": {"file": "e.txt"}}},
+        "metrics": {"metrics": ["prompt_entropy"]},
+        "studies": {
+            "s": {
+                "kind": "metrics_by_depth",
+                "models": ["a b, c", "d"],
+                "corpora": ["c"],
+                "revisions": "all",
+                "title": 'The "law" <b>',
+            }
+        },
+    }
+    plan = Plan(Config.of(given))
+    for number, ((model, revision), path) in enumerate(plan.facts_tables.items()):
+        about = {"model": model, "revision": revision, "dtype": f"float{number}"}
+        rows = pd.DataFrame({"model": [model]})
+        tables.write(Path(path), rows, weights_sha256=f"{number}" * 64, **about)
+    prompts = pd.DataFrame({"prompt_id": ["0", "1", "2"], "text": "a text", "n_tokens": 2})
+    write_corpus(Path(plan.path("texts", corpus="c")), "c", prompts)
+    weights = pd.DataFrame({"model": "m", "revision": steps, "same_as": ["step2", "step1", ""]})
+    (tmp_path / "report").mkdir()
+    weights.to_csv(tmp_path / "report" / "weights.csv", index=False)
+    (tmp_path / "figures").mkdir()
+    Image.new("RGB", (1600, 900)).save(tmp_path / "figures" / "s.png")
+    (tmp_path / "figures" / "s.rst").write_text("**Title**\n\nFirst \\*sentence. Second.\n")
+    for number, seconds in enumerate((1000.4, 234.0)):
+        path = tmp_path / "benchmarks" / "extract" / f"{number}.tsv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"s\tmax_rss\n{seconds}\t5\n")
+    page = render(plan, 'key "1"')
+    headings = re.findall(r"<h2[^>]*>([^<]*)</h2>", page)
+    sections = ["Models", "Corpora", "Checkpoints with equal weights"]
+    assert headings == [*sections, "Figures", "To cite"]
+    entries = re.findall(r'<li><a href="#part(\d)">([^<]*)</a></li>', page)
+    assert entries == [(str(n), name) for n, name in enumerate([*sections, TITLE])]
+    assert re.findall(r'id="part(\d)"', page) == ["0", "1", "2", "3"]
+    cells = [unescape(cell) for cell in re.findall(r"<td[^>]*>([^<]*)</td>", page)]
+    assert cells == [
+        *("a b, c", "x/a, a.gguf", "3: step1 to step4", "2" * 12, "float2"),
+        *("d", "models/d", "main", "3" * 12, "float3"),
+        *("c", "3"),
+        *("m", "step1", "step2", "m", "step2", "step1"),
+    ]
+    labels = re.findall(r'<td data-label="([^"]*)">', page)[:5]
+    assert labels == ["Model", "Source", "Checkpoints", "Last weights (SHA-256)", "Precision"]
+    assert "Jobs that run models took 1,234 seconds." in page
+    assert (
+        '<img alt="The &quot;law&quot; &lt;b&gt;. First *sentence." width="' in page
+        and "Second." in page
+    )
+    assert "class=wide" in page and "tabindex=0" in page
+    assert "key &quot;1&quot;" in page
 
 
 def test_the_page_has_the_runs_name_a_dark_mode_and_bibtex(page: str) -> None:
