@@ -211,3 +211,69 @@ def behind_figure(kind: str) -> pd.DataFrame:
 
 
 CASES |= {f"figure.{kind}": Case(partial(behind_figure, kind), KEYS) for kind in STUDIES}
+
+
+def _copies(table: pd.DataFrame, column: str, names: list[str]) -> pd.DataFrame:
+    """A table that each of these names has, with values that differ a little."""
+    value = "value" if "value" in table else "main_score"
+    parts = [
+        table.assign(**{column: name, value: table[value] * (1 - number / 50)})
+        for number, name in enumerate(names)
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def _of_one_model(table: str) -> pd.DataFrame:
+    rows = made_up.tables()[table]
+    return rows[(rows["model"] == "encoder-20m") & (rows["tokens"] == "all")]
+
+
+# Studies whose panels, colours or legends differ from those of a kind's usual study: the kind, its
+# settings, and the tables that replace the made-up ones.
+VARIANTS: dict[str, tuple[str, dict[str, Any], Any]] = {
+    "colour_bar_of_checkpoints": (
+        "metrics_by_depth",
+        {"metrics": ("curvature",), "revisions": "all", "colour": "revision", "models": ("m",)},
+        lambda: {
+            "metrics": _copies(
+                _of_one_model("metrics").assign(model="m"),
+                "revision",
+                [f"step{2**n * 500}" for n in range(11)],
+            )
+        },
+    ),
+    "a_panel_for_each_of_many_models": (
+        "score_by_depth",
+        {"title": "Many models"},
+        lambda: {"scores": _copies(_of_one_model("scores"), "model", [f"m{n}" for n in range(7)])},
+    ),
+    "metrics_beside_each_other": (
+        "metrics_by_depth",
+        {
+            "metrics": ("curvature", "infonce", "lidar", "dime", "effective_rank"),
+            "row": "y",
+            "column": "model",
+            "dashes": "tokens",
+            "models": ("decoder-70m", "encoder-20m"),
+        },
+        dict,
+    ),
+    "similarity_of_two_models": (
+        "layer_similarity",
+        {},
+        lambda: {
+            "similarities": made_up.similarities().query(
+                "model == 'encoder-20m' and other_model == 'nano-1m' "
+                "and other_revision == 'step64' and measure == 'rsa'"
+            )
+        },
+    ),
+}
+
+
+@cache
+def varied(name: str) -> Any:
+    """The figure of one of `VARIANTS`."""
+    kind, settings, replaced = VARIANTS[name]
+    tables = {**made_up.tables(), **replaced()}
+    return draw(Study(kind=kind, **settings), tables, made_up_order())

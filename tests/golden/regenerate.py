@@ -25,6 +25,9 @@ import torch
 def main(wanted: list[str]) -> None:
     """Compute each case whose name starts with one of those wanted, and write its table."""
     torch.set_num_threads(1)
+    for name in of_tables.VARIANTS:
+        if not wanted or name.startswith(tuple(wanted)):
+            drawings.write(name, of_tables.varied(name))
     for name, case in compute.CASES.items():
         if wanted and not name.startswith(tuple(wanted)):
             continue

@@ -12,7 +12,7 @@ import jobs
 import pytest
 import tables
 import yaml
-from of_tables import STUDIES, drawn
+from of_tables import STUDIES, VARIANTS, drawn, varied
 
 from layerwise.config.kinds import KINDS
 
@@ -51,6 +51,11 @@ def test_each_kind_is_drawn(kind: str) -> None:
         box = text.get_window_extent()
         assert page.x0 - 4 <= box.x0 and box.x1 <= page.x1 + 4, text.get_text()
     drawings.check(kind, figure)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_other_roles_are_drawn(name: str) -> None:
+    drawings.check(name, varied(name))
 
 
 def test_jobs_are_planned_with_their_inputs_requests_and_commands() -> None:
