@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -363,20 +364,62 @@ class TestAnalyse:
         np.testing.assert_allclose(pd.read_json(tmp_path / "told.json")["score"], short)
         assert short.tolist() != scores
 
-    def test_all_metrics_that_the_inputs_allow(self, llama: tuple[Any, Any]) -> None:
+    def test_extracts_and_computes_as_asked(
+        self, llama: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By default all metrics that the texts allow, and without attention."""
         from layerwise.metrics.registry import all_metrics
 
+        extracted: list[Any] = []
+        computed: list[Any] = []
+
+        def compute(_: Any, chosen: Any, threads: int) -> tuple[pd.DataFrame, None]:
+            computed.append((chosen, threads))
+            return pd.DataFrame({"value": [1.0], "stderr": [0.5]}), None
+
+        monkeypatch.setattr(
+            "layerwise.activations.extract.extract", lambda _, **asked: extracted.append(asked)
+        )
+        monkeypatch.setattr("layerwise.activations.store.Activations", nullcontext)
+        monkeypatch.setattr("layerwise.metrics.table.compute", compute)
         views = [tiny.texts(24, seed=s) for s in (1, 2)]
         for n_views in (0, 2):
             table = lw.analyse(llama[0], TEXTS, llama[1], views=views[:n_views])
+            assert table["low"][0] == pytest.approx(1 - 1.96 / 2, abs=1e-4)
+            asked, (chosen, threads) = extracted.pop(), computed.pop()
             allowed = {
                 name
                 for name, metric in all_metrics().items()
                 if metric.min_views <= n_views and "attention" not in metric.inputs
             }
-            assert set(table["metric"]) == allowed
-        assert set(table["tokens"]) == {"all"} and set(table["protocol"]) == {"paper"}
-        assert set(table["normalization"]) == {"raw"} and set(table["alpha"].dropna()) == {1.0}
+            assert set(chosen.metrics) == allowed and threads == 1
+            assert asked["views"] == [TEXTS, *views[:n_views]]
+            assert asked["prompts"] == [str(n) for n in range(24)]
+            settings = asked["settings"]
+            assert (settings.tokens, settings.protocols) == (("all",), ("paper",))
+            assert not settings.attention and settings.dimensions
+            assert (chosen.alphas, chosen.normalizations) == ((1.0,), ("raw",))
+        copies = [TEXTS[0], *TEXTS]
+        options: Any = {"tokens": "drop_first", "protocols": ["paper", "reference"]}
+        lw.analyse(
+            llama[0],
+            copies,
+            llama[1],
+            "dime",
+            views=[copies[::-1]],
+            threads=3,
+            **options,
+            alphas=[1, 2],
+            normalizations="logD",
+        )
+        asked, (chosen, threads) = extracted.pop(), computed.pop()
+        assert asked["views"] == [TEXTS, [copies[::-1][0], *copies[::-1][2:]]]
+        assert asked["prompts"] == ["0", *(str(n) for n in range(2, 25))]
+        settings = asked["settings"]
+        assert (settings.tokens, settings.protocols) == (("drop_first",), ("paper", "reference"))
+        assert not settings.attention and not settings.dimensions and threads == 3
+        assert chosen.metrics == ("dime",)
+        assert (chosen.alphas, chosen.normalizations) == ((1.0, 2.0), ("logD",))
 
     def test_views_make_metrics_of_views(self, llama: tuple[Any, Any]) -> None:
         views = [tiny.texts(24, seed=s) for s in (1, 2)]
