@@ -13,14 +13,15 @@ from helpers import tiny
 from helpers.refused import refused
 
 import layerwise as lw
-from layerwise import choosing
+from layerwise import analysis, choosing
 from layerwise.analysis import labels_of
 from layerwise.association import published
 from layerwise.choosing.by_evidence import choose_by_evidence
 from layerwise.choosing.by_scores import Comparison, choose_by_scores
 from layerwise.choosing.choice import Choice, plot
 from layerwise.models.load import load
-from layerwise.tasks.results import Score
+from layerwise.tasks.evaluate import Here
+from layerwise.tasks.results import Score, TaskScores
 
 TEXTS = [f"{text} ({n})" for n, text in enumerate(tiny.texts(60))]
 LABELS = [n % 2 for n in range(60)]
@@ -294,3 +295,42 @@ def test_the_whole_table_names_its_layers() -> None:
     assert whole["layers"].tolist() == ["0", "1", "0 1"]
     assert whole["layer"].isna().tolist() == [False, False, True]
     assert whole["score"].tolist() == [0.5, 0.6, 0.7]
+
+
+def test_labels_are_scored_in_processes_where_it_pays(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+
+    def score_tasks(setup: Any, tasks: Any, write: Any, pool: Any, threads: int) -> None:
+        seen.append((setup, tasks["labels"], pool.pool, threads))
+        scores = {(layer, 0): [Score(layer / 10)] for layer in range(4)}
+        write(TaskScores("labels", "Classification", [], scores))
+
+    processes = Here()
+    asked: list[int] = []
+    monkeypatch.setattr("layerwise.tasks.evaluate.score_tasks", score_tasks)
+    monkeypatch.setattr(
+        "joblib.externals.loky.get_reusable_executor", lambda n: asked.append(n) or processes
+    )
+    loaded, data = load("m", tiny.entry(folder), "main", device="cpu"), labels_of(TEXTS, LABELS)
+    for worth, threads, in_processes in ((240, 2, True), (241, 2, False), (240, 1, False)):
+        monkeypatch.setattr(analysis, "WORTH_PROCESSES", worth)
+        scores = analysis.score_labels(
+            loaded, data, "drop_first", threads, keep_vectors=in_processes, part={"last": 2}
+        )
+        assert [score.main_score for score in scores] == [0.0, 0.1, 0.2, 0.3]
+        setup, labels, pool, n_shares = seen.pop()
+        assert (pool is processes) == in_processes == labels.keep_vectors
+        assert n_shares == 4, "a call a layer, so that layers are counted"
+        assert setup.extraction.tokens == ("drop_first",) and setup.scoring.part.last == 2
+        assert setup.scoring.poolings == (loaded.embedder.pooling,)
+        assert labels.texts == [TEXTS] and labels.labels.tolist() == LABELS
+    assert asked == [2]
+
+
+def test_texts_or_states_alone_cannot_tell_a_layer() -> None:
+    for model, texts in (("no/model", TEXTS), (np.zeros((3, 5, 4)), None)):
+        with refused("conflict") as caught:
+            lw.choose(model, texts)
+        assert ("states" in str(caught.value)) == (texts is None)
