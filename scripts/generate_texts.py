@@ -55,9 +55,10 @@ def _load(name: str, model: Any, revision: str, dtype: str) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM, GenerationConfig
 
     from layerwise.models.load import read
+    from layerwise.models.source import locate
 
-    who = f"Model {name!r} at {revision!r}"
-    network, tokenizer, info = read(who, model, revision, AutoModelForCausalLM, dtype)
+    who, location = f"Model {name!r} at {revision!r}", locate(model.source, revision)
+    network, tokenizer, info = read(who, model, location, AutoModelForCausalLM, dtype)
     unfit = [*info["missing_keys"], *(weight for weight, *_ in info["mismatched_keys"])]
     # Its own settings may sample, or punish repetitions.
     end = network.generation_config.eos_token_id

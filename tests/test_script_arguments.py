@@ -14,9 +14,11 @@ from helpers.scripts import SCRIPTS, script
 
 from layerwise.config import Config
 from layerwise.io import tables
+from layerwise.names import decode
 from layerwise.run.keys import SEQUENCE
 from layerwise.run.plan import Plan
 from layerwise.run.results import Results
+from layerwise.run.script import parser
 
 CONFIG: dict[str, Any] = {
     "models": {"m": {"source": {"hub": "o/m"}, "tokens": ["all"]}},
@@ -155,7 +157,7 @@ def test_texts_are_written_by_the_last_checkpoint(
     seen = seen_by(monkeypatch, "layerwise.models.load.read", found)
     written = seen_by(monkeypatch, "layerwise.io.tables.write")
     script("generate_texts").main(arguments)
-    assert seen[2] == written["revision"] == "step2"
+    assert seen[2].revision == written["revision"] == "step2"
 
 
 def test_a_corpus_takes_its_settings_the_files_of_its_texts_and_the_commit(
@@ -300,3 +302,22 @@ def test_metrics_that_a_table_has_stay_in_the_order_of_the_config() -> None:
     kept = module.only({"metrics": rows, "positions": rows}, ["a"])
     assert set(kept["metrics"]["metric"]) == {"a"} and kept["positions"].empty
     assert len(module.only({"positions": rows}, [SEQUENCE])["positions"]) == len(rows)
+
+
+def test_a_script_run_by_hand_needs_names_and_files_alone() -> None:
+    options = parser("About", "model", stage="extract", output="file to write")
+    by_hand = options.parse_args(["--model", "a+20b", "--output", "x.h5"])
+    assert vars(by_hand) == {
+        "model": decode("a+20b"),
+        "output": Path("x.h5"),
+        "config": Path("config.yaml"),
+        "results": None,
+        "key": "",
+        "log": None,
+        "threads": 1,
+        "stage": "extract",
+        "names": ("model",),
+    }
+    for lacking in (["--model", "a"], ["--output", "x.h5"]):
+        with pytest.raises(SystemExit):
+            options.parse_args(lacking)

@@ -249,9 +249,11 @@ def load(
         If the model is missing, its weights do not fit its config, or its layers cannot be
         read.
     """
+    from transformers import AutoModel
+
     claim = devices.pick(device, spread=model.device_map is not None)
     who, location = f"Model {name!r} at {revision!r}", locate(model.source, revision)
-    whole, processor, info = _read(who, model, location, dtype)
+    whole, processor, info = read(who, model, location, AutoModel, dtype)
     for adapter in model.adapters:
         saved.merge(whole, adapter)
     network = body(whole)
@@ -279,13 +281,16 @@ def load(
     )
 
 
-def _read(who: str, model: Model, location: Location, dtype: str) -> tuple[Any, Any, Any]:
+def read(
+    who: str, model: Model, location: Location, architecture: Any, dtype: str
+) -> tuple[Any, Any, Any]:
     """Read a network and its tokenizer or processor from their files.
 
-    The third result says which weights were missing or left over.
+    The network is of `architecture`, such as transformers' ``AutoModel``. The third result says
+    which weights were missing or left over.
     """
     quiet()
-    from transformers import AutoConfig, AutoModel
+    from transformers import AutoConfig
 
     log.info("%s: loading from %s", who, location.name)
     common = {"trust_remote_code": model.trust_remote_code, **location.options()}
@@ -298,7 +303,7 @@ def _read(who: str, model: Model, location: Location, dtype: str) -> tuple[Any, 
         config._attn_implementation = config._experts_implementation = None
         processor = processor_of(location.name, config, model.preprocess, **common)
         # Shapes that do not fit are reported with the other weights.
-        network, info = AutoModel.from_pretrained(
+        network, info = architecture.from_pretrained(
             location.name,
             config=config,
             dtype=DTYPES[dtype],
