@@ -60,6 +60,7 @@ def keys(place: str = "", value: Any = None) -> dict[str, str]:
         "figure": made.figure("s"),
         "best_layers": made.best_layers(),
         "explore": made.explore(),
+        "report": made.report(),
     }
 
 
@@ -98,7 +99,8 @@ def keys(place: str = "", value: Any = None) -> dict[str, str]:
 )
 def test_keys_follow_settings(place: str, value: Any, changed: set[str]) -> None:
     before, after = keys(), keys(place, value)
-    assert {name for name in before if before[name] != after[name]} == changed
+    of_page = {"report"} if changed & {"figure", "best_layers"} else set()
+    assert {name for name in before if before[name] != after[name]} == changed | of_page
 
 
 def test_the_place_of_a_model_in_the_config_decides_its_colour() -> None:
@@ -128,7 +130,7 @@ def test_a_perturbed_corpus_has_keys_of_its_own() -> None:
     before = keys("corpora/c", plain)
     after = keys("corpora/c", {**plain, "perturb": {"repetition": 0.5}})
     changed = {name for name in before if before[name] != after[name]}
-    assert changed == OF_TEXTS - {"corpus", "views"}
+    assert changed == OF_TEXTS - {"corpus", "views"} | {"report"}
 
 
 @pytest.mark.parametrize(
@@ -257,7 +259,22 @@ def test_directions_are_in_the_keys_of_what_uses_them(monkeypatch: pytest.Monkey
     }
     monkeypatch.setattr(registry, "all_metrics", lambda: corrected)
     after = keys()
-    assert {n for n in before if before[n] != after[n]} == {"select", "figure", "explore"}
+    changed = {n for n in before if before[n] != after[n]}
+    assert changed == {"select", "figure", "explore", "report"}
+
+
+def test_weights_are_compared_of_models_with_several_checkpoints_that_are_read() -> None:
+    def of(*steps: str, **more: Any) -> Plan:
+        models = {"m": {"source": {"hub": "o/m"}, "revisions": list(steps), **more}}
+        study = {"s": {"kind": "metrics_by_depth", "metrics": ["rankme"], "revisions": "all"}}
+        return Plan(Config.of({**CONFIG, "models": models, "studies": study}))
+
+    assert of("step1").swept == []
+    assert of("step1", "step2").swept == [("m", "step1"), ("m", "step2")]
+    two, three = of("step1", "step2").keys, of("step1", "step2", "step3").keys
+    assert two.weights() != three.weights() and two.report() != three.report()
+    assert two.weights() != of("step1", "step2", max_length=9).keys.weights()
+    assert two.weights() == of("step1", "step2").keys.weights()
 
 
 def test_similarities_are_of_the_tokens_of_the_study() -> None:
