@@ -221,6 +221,9 @@ def test_a_table_of_similarity_has_a_row_for_each_pair_of_layers(
     assert set(alone["tokens"]) == {"drop_first"} and {p[1] for p in one.asked[-3:]} == {
         "drop_first"
     }
+    released = stored("a", protocols=("reference",))
+    assert set(similarity.table([released])["protocol"]) == {"reference"}
+    assert {place[0] for place in released.asked} == {"reference"}
     # Prompts without an embedding are left out, and beyond the most, the last ones.
     other.values[1, 2, 0] = np.nan
     monkeypatch.setattr(similarity, "MOST_PROMPTS", 7)

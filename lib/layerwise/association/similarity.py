@@ -163,7 +163,7 @@ def table(files: Sequence[Activations], tokens: Sequence[str] | None = None) -> 
             )
     shared = [t for t in first.tokens if all(t in f.tokens for f in files)]
     frames = [frame for choice in tokens or shared for frame in _similarities(files, choice)]
-    similarities = pd.concat(frames, ignore_index=True)
+    similarities = pd.concat(frames)
     undefined = similarities["value"].isna()
     if undefined.any():
         log.warning("%d values are left out: a layer's embeddings are all equal", undefined.sum())
