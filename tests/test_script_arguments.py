@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 from argparse import Namespace
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,6 +12,7 @@ from unittest.mock import MagicMock
 
 import pandas as pd
 import pytest
+from conftest import ROOT
 from helpers.scripts import SCRIPTS, script
 
 from layerwise.config import Config
@@ -321,3 +324,21 @@ def test_a_script_run_by_hand_needs_names_and_files_alone() -> None:
     for lacking in (["--model", "a"], ["--output", "x.h5"]):
         with pytest.raises(SystemExit):
             options.parse_args(lacking)
+
+
+@pytest.mark.parametrize("folder", ["scripts", "benchmarks"])
+def test_names_that_are_imported_in_functions_exist(folder: str) -> None:
+    """An import inside a function fails only when the function runs."""
+    paths = [*(ROOT / folder).rglob("*.py")]
+    imports = [
+        node
+        for path in paths
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("layerwise")
+    ]
+    assert len(imports) > 10
+    for node in imports:
+        module = importlib.import_module(str(node.module))
+        for name in node.names:
+            if not hasattr(module, name.name):  # a module, or no name at all
+                importlib.import_module(f"{node.module}.{name.name}")
