@@ -72,7 +72,7 @@ def bare(loaded: LoadedModel, pixels: torch.Tensor, cut: list[list[int]]) -> flo
     start = clock()
     for batch in cut:
         inputs = {"pixel_values": pixels[batch].to(loaded.device)}
-        loaded.model(**inputs, **pass_options(loaded.model))
+        loaded.model(**inputs, **pass_options(loaded.model, None))
     if loaded.device.type == "cuda":
         torch.cuda.synchronize()
     return clock() - start
