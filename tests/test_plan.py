@@ -237,6 +237,22 @@ def test_metrics_and_scores_of_other_weights_are_not_joined_and_copies_count_onc
     run.read([moved], "scores")  # both were made again
 
 
+def test_copies_have_the_last_weights_of_a_model(tmp_path: Path) -> None:
+    """Trained from one first checkpoint, models are no copies."""
+    model = {"source": {"hub": "x/y"}, "revisions": ["step1", "step20", "step100"]}
+    planned = plan(dict.fromkeys(("m", "tuned", "same"), model), results=str(tmp_path))
+    run = Results.of(planned)
+    weights = {"m": "123", "tuned": "124", "same": "563"}
+    for name, of_steps in weights.items():
+        for step, of_step in zip(model["revisions"], of_steps, strict=True):
+            path = Path(planned.path("scores", model=name, revision=step))
+            rows = pd.DataFrame({"model": [name], "revision": [step], "task": ["STS12"]})
+            facts = {"model": name, "revision": step, "dtype": "float32"}
+            tables.write(path, rows, weights_sha256=of_step, **facts)
+            run.read([path], "scores")
+    assert run.order().copies == {"same": "m"}
+
+
 @pytest.mark.parametrize("name", catalog.PAPER)
 def test_sizes_count_what_mteb_evaluates(name: str) -> None:
     """No more than the splits and subsets hold, and no training split."""

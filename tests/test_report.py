@@ -194,6 +194,14 @@ def test_the_table_of_best_layers_as_latex_and_markdown() -> None:
     assert len({line.count("|") for line in markdown}) == 1 and len(markdown) == 4
 
 
+def test_checkpoints_of_the_first_table_are_in_the_order_of_training() -> None:
+    steps = ["step1000", "step16", "main", "step2000"]
+    scores = pd.concat([tidy_scores(VALUES, revision=step) for step in steps])
+    in_time = ["step16", "step1000", "step2000", "main"]
+    assert first_table(scores)["revision"].tolist() == in_time
+    assert shown(first_table(scores))["Model"].tolist()[0] == "m (step16)"
+
+
 VALUES = np.array([[0.3, 0.5, 0.4], [0.5, 0.8, 0.5], [0.2, 0.5, 0.3]])
 
 
