@@ -66,6 +66,15 @@ def test_the_tokens_of_a_part_are_pooled(
         np.testing.assert_allclose(vector, expected, atol=1e-5)
 
 
+def test_a_part_begins_after_the_last_marker() -> None:
+    """A conversation has several turns."""
+    text = "Q: a? A: b. Q: c? A: d. Q: e?"
+    part = part_of(text, TextPart(after="A:"))
+    assert text[part.start : part.stop] == " d. Q: e?"
+    part = part_of(text, TextPart(after="A:", before="Q:"))
+    assert text[part.start : part.stop] == " d. "
+
+
 def test_a_token_that_crosses_the_boundary_counts(loaded: LoadedModel) -> None:
     """The tokenizer has tokens of several letters, and the part begins and ends within them."""
     text = tiny.SENTENCE
