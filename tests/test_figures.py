@@ -122,6 +122,13 @@ def test_two_prompts_give_no_interval_and_few_a_warning(caplog: pytest.LogCaptur
     assert "rests on 24 prompts" in caplog.text
 
 
+def test_the_last_layer_is_the_best_one_where_it_is_the_output() -> None:
+    scores = tidy_scores(SCORES[:, [0, 2, 1]])
+    table = made("score_by_depth", {"scores": scores}).table
+    assert table["best"].tolist() == [False, False, True]
+    assert (table["output_score"] == table["value"].max()).all()
+
+
 def test_layers_that_tie_have_no_best_one() -> None:
     scores = tidy_scores(np.ones((4, 5)))
     table = made("score_by_depth", {"scores": scores}).table
