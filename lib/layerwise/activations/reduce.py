@@ -5,9 +5,8 @@ and for every selection of tokens. One Gram matrix serves the spectra and the cu
 protocols, and without its first row and column those of ``drop_first``. Curvature and eigenvalues
 come last, of several layers at once (`complete`).
 
-Precision: states come in the model's dtype and are made float32 at once. Means over tokens are
-float32; Gram matrices, their diagonals and eigenvalues are float64, since one huge token (a sink)
-would otherwise drown the others' eigenvalues.
+Precision: states and means over tokens are float32; Gram matrices, their diagonals and eigenvalues
+are float64, since one huge token (a sink) would otherwise drown the others' eigenvalues.
 """
 
 from __future__ import annotations
@@ -199,8 +198,7 @@ class Reduced:
         """Add curvature and spectrum as the paper has them, of the states."""
         states, lengths = grams.selected[tokens].states, grams.selected[tokens].lengths
         target = Target(self.arrays["spectrum"][at], lengths)
-        n_tokens, hidden = states.shape[1:]
-        if n_tokens > hidden:
+        if states.shape[1] > states.shape[2]:  # more tokens than features
             products = eigen.token_products(states)
             # The matrix of features has the same non-zero spectrum for less.
             self.pending_spectra.append(
@@ -431,8 +429,7 @@ class Window:
             if dims[0] != "protocol":
                 window[tuple(index)] = values
                 continue
-            # Protocol by protocol: a list index apart from those of layer and prompt would move
-            # numpy's axes.
+            # One by one: a list index apart from those of layer and prompt moves numpy's axes.
             for protocol, of_protocol in zip(protocols, values, strict=True):
                 window[protocol][tuple(index[1:])] = of_protocol
 
