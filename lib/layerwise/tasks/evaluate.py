@@ -375,7 +375,7 @@ class _Run:
             )
             failure.__cause__ = error
             error = failure
-        log.error("%s: %s", name, error if self.failures else "failed; the error comes at the end")
+        log.error("%s: %s", name, error)  # at once, as a job may be killed before it ends
         self.failures.setdefault(name, error)
 
 
