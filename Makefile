@@ -24,7 +24,7 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: demo plan real pictures docs dist test test-all test-slurm lint bench bench-gpu clean
+.PHONY: demo plan real pictures docs dist test test-all test-slurm lint bench bench-gpu clean regenerate
 
 demo: $(READY)
 	layerwise run --cores $(CORES)
@@ -83,6 +83,16 @@ lint: $(READY)
 	lint-imports
 	snakemake --lint
 	python scripts/check_budget.py
+
+# Every generated file: the config's schema, the tables of docs/metrics.md, docs/claims.md and the
+# golden values that changed; make regenerate ARGS="figure metrics" writes only these golden values.
+regenerate: $(READY)
+	python -m layerwise.config.schema > config.schema.json.new && mv config.schema.json.new config.schema.json
+	python tests/helpers/metric_lists.py
+	python -m papers claims > docs/claims.md.new && mv docs/claims.md.new docs/claims.md
+	python -m tests.golden.regenerate $(ARGS)
+	python -m tests.golden.regenerate --jobs
+	python -m tests.golden.regenerate --versions
 
 bench: $(READY)
 	python benchmarks/bench_metrics.py

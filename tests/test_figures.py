@@ -18,6 +18,7 @@ from conftest import ROOT
 from helpers.association_tables import tidy_metrics, tidy_scores
 from helpers.refused import refused
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import QuadMesh
 from scipy import stats
 
 from layerwise.association.scores import best_layers, mean_scores
@@ -27,6 +28,7 @@ from layerwise.config.kinds import KINDS, Kind
 from layerwise.config.studies import Study
 from layerwise.figures import report, select
 from layerwise.figures.kinds import prompts
+from layerwise.figures.kinds.association import against_null
 from layerwise.figures.labels import MEASURES
 from layerwise.figures.panels import Look
 from layerwise.figures.render import Drawn, draw, plain, with_labels
@@ -35,6 +37,7 @@ from layerwise.names import Order
 
 sys.path.insert(0, str(Path(__file__).parent / "golden"))
 import made_up
+import of_tables
 
 ORDER = Order(list(made_up.LAYERS), made_up.CHECKPOINTS)
 SIZES = {m: 10.0 ** (6 + i) for i, m in enumerate(made_up.LAYERS)}
@@ -639,3 +642,40 @@ def test_no_rows_have_no_best_ones() -> None:
         {"metric": "str", "what": "str"}
     )
     assert len(select.best_rows(table.iloc[:0].assign(y=""), {"a": 1})) == 0
+
+
+def test_a_null_that_contains_the_curve_is_neither_exceeded_nor_not() -> None:
+    rows = {
+        "value": [0.9, -0.9, 0.9, 0.9, 0.5, 0.9, 0.9],
+        "null95": [0.9 - 1e-16, 0.9 + 1e-16, 0.5, 0.5, 0.9, np.nan, 0.5],
+        "n_layers": [7, 13, 6, 7, 7, 7, 6],
+        "measure": ["r", "r", "r", "r", "r", "slope", "dcor"],
+    }
+    verdict = against_null(pd.DataFrame(rows), Study(kind="association_strength"))
+    tie = "too few layers to tell"
+    assert verdict.tolist() == [tie, tie, tie, "beyond", "within", "", "beyond"]
+
+
+# Of a panel: the labels of its axes, the number of its curves (or of the cells of its heat map),
+# and names in the legend.
+INSIDE = {
+    "score_by_depth": ("", "Mean task score (× 100)", 8, "model output"),
+    "metrics_by_depth": ("", "nats", 4, "best by the metric"),
+    "checkpoint_heatmap": ("Training step", "Layer", 21, None),
+    "task_heatmap": ("Depth (% of layers)", "", 65, "best layer"),
+    "metric_vs_score": ("Prompt entropy (nats)", "Mean task score (× 100)", 1, "best layer"),
+    "power_law": ("Exponent β of the spectrum", "Entropy / log n", 6, "α = ∞"),
+    "probes_by_depth": ("Depth (% of layers)", "Accuracy (%)", 4, "control"),
+}
+
+
+@pytest.mark.parametrize("kind", INSIDE)
+def test_a_panel_has_its_curves_labels_and_legend(kind: str) -> None:
+    drawn = of_tables.drawn(kind)
+    x, y, n, name = INSIDE[kind]
+    ax = next(ax for ax in drawn.figure.axes if ax.get_visible())
+    curves = [line for line in ax.lines if len(line.get_xdata()) > 2]
+    cells = sum(c.get_array().size for c in ax.collections if isinstance(c, QuadMesh))
+    assert (ax.get_xlabel(), ax.get_ylabel(), cells or len(curves)) == (x, y, n)
+    names = [t.get_text() for legend in drawn.figure.legends for t in legend.get_texts()]
+    assert name is None or name in names

@@ -181,10 +181,19 @@ CASES |= {
 # Metrics
 
 
+# Metrics that are added later are tested beside their formula.
+METRICS = (
+    *("alpha_req", "anisotropy", "cka_first", "cka_last", "curvature", "dataset_entropy"),
+    *("dime", "effective_rank", "first_token_share", "infonce", "infonce_mi_bound"),
+    *("largest_norm", "lidar", "logdet_entropy", "nesum", "participation_ratio"),
+    *("prompt_entropy", "rankme", "second_norm", "self_cluster", "two_nn"),
+)
+
+
 @cache
 def metric_tables(name: str) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Values, prompts' values and values along the sequence."""
-    settings = MetricsSettings(alphas=(1, 2), normalizations=("logD",))
+    settings = MetricsSettings(metrics=METRICS, alphas=(1, 2), normalizations=("logD",))
     with Activations(activations(name)) as file:
         # The others would take a minute.
         file.sublayers = ("block", "mlp") if name == "llama" else ("block",)

@@ -7,12 +7,11 @@ says so in its commit.
 from __future__ import annotations
 
 import compute
-import drawings
 import jobs
 import pytest
 import tables
 import yaml
-from of_tables import STUDIES, VARIANTS, drawn, varied
+from of_tables import STUDIES, drawn
 
 from layerwise.config.kinds import KINDS
 
@@ -25,11 +24,6 @@ def test_values_are_the_golden_ones(name: str) -> None:
 
 def test_every_golden_table_has_a_case() -> None:
     assert {path.stem for path in tables.FOLDER.glob("*.csv")} <= set(compute.CASES)
-
-
-def test_every_kind_has_a_study() -> None:
-    # The layers of each task come from its own texts: tests/test_published_figures.py.
-    assert set(KINDS) - set(STUDIES) == {"task_selection"}
 
 
 @pytest.mark.parametrize("kind", STUDIES)
@@ -50,12 +44,6 @@ def test_each_kind_is_drawn(kind: str) -> None:
     for text in figure.figure.texts:
         box = text.get_window_extent()
         assert page.x0 - 4 <= box.x0 and box.x1 <= page.x1 + 4, text.get_text()
-    drawings.check(kind, figure)
-
-
-@pytest.mark.parametrize("name", VARIANTS)
-def test_other_roles_are_drawn(name: str) -> None:
-    drawings.check(name, varied(name))
 
 
 def test_jobs_are_planned_with_their_inputs_requests_and_commands() -> None:

@@ -1,8 +1,9 @@
-"""Markdown lists for ``docs/metrics.md``; running this file prints them."""
+"""Markdown lists for ``docs/metrics.md``; running this file writes them into the page."""
 
 from __future__ import annotations
 
-import sys
+import re
+from pathlib import Path
 
 from layerwise.metrics.registry import Metric, all_metrics, sections
 
@@ -30,10 +31,19 @@ def of_settings() -> str:
     return "\n".join(["| setting | default | meaning |\n|---|---|---|", *rows])
 
 
-if __name__ == "__main__":
-    sys.stdout.write(f"{of_metrics()}\n\n{of_settings()}\n")
-
-
 def get(name: str) -> Metric:
     """The metric of that name."""
     return all_metrics()[name]
+
+
+def write(page: Path) -> None:
+    """Replace both tables of a page."""
+    text = page.read_text(encoding="utf-8")
+    for table in (of_metrics(), of_settings()):
+        head = re.escape(table.partition("\n")[0])
+        text = re.sub(rf"^{head}\n(\|.*\n)*", lambda _, t=table: t + "\n", text, flags=re.M)
+    page.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(Path(__file__).parents[2] / "docs" / "metrics.md")

@@ -48,7 +48,7 @@ VERSIONS = {
     "select": 8,
     "similarity": 2,
     "published": 2,
-    "figure": 13,
+    "figure": 14,
     "weights": 1,
     "best_layers": 4,
     "report": 2,

@@ -30,6 +30,10 @@ from layerwise.figures.panels import Look
 from layerwise.figures.select import Data
 
 EVERY = "all"  # in place of a measure: all of them
+# Random signs of n cosine coefficients make 2^(n - 2) curves that differ for these measures. With
+# fewer than 20 of them, the curve itself is among the largest 5%.
+FEWEST_LAYERS_FOR_NULL = 7
+BEYOND_NULL, WITHIN_NULL, TOO_FEW_LAYERS = "beyond", "within", "too few layers to tell"
 RENAMED = {
     "low": "association_low",
     "high": "association_high",
@@ -37,6 +41,7 @@ RENAMED = {
     "null95": "null95",
     "value": "association",
     "n_tasks": "over_tasks",
+    "n_layers": "n_layers",
 }
 COLUMNS = list(RENAMED.values())
 
@@ -49,6 +54,26 @@ def measures_of(study: Study, associations: pd.DataFrame) -> list[str]:
     wanted = several(study.measure) or measures[:1]
     select.only(associations, "measure", wanted)
     return list(wanted)
+
+
+def against_null(table: pd.DataFrame, study: Study, value: str = "value") -> pd.Series:
+    """Compare absolute associations over layers with their null levels.
+
+    The null of few layers contains the curve itself. An association that equals its level up
+    to rounding, or is of too few layers to exceed any level, is neither beyond nor within.
+
+    Returns
+    -------
+    Series of str
+        ``beyond``, ``within`` or ``too few layers to tell``; empty without a level.
+    """
+    size, null = table[value].abs(), table["null95"]
+    too_few = pd.Series(np.isclose(size, null, rtol=1e-9, atol=0), table.index)
+    if study.over == "layers":  # the null of distance correlations is of random walks
+        too_few |= (table["n_layers"] < FEWEST_LAYERS_FOR_NULL) & (table["measure"] != "dcor")
+    cases = [null.isna(), too_few, size > null]
+    verdict = np.select(cases, ["", TOO_FEW_LAYERS, BEYOND_NULL], WITHIN_NULL)
+    return pd.Series(verdict, table.index)
 
 
 def metric_vs_score(data: Data) -> pd.DataFrame:
@@ -127,7 +152,8 @@ def _with_associations(table: pd.DataFrame, data: Data) -> pd.DataFrame:
             code="mismatch",
         )
     table = table.drop(columns=list(table.filter(like="over_tasks")))
-    return table.assign(measure=measures[0])
+    table = table.assign(measure=measures[0])
+    return table.assign(against_null=against_null(table, data.study, "association"))
 
 
 def plot_metric_vs_score(table: pd.DataFrame, look: Look) -> Figure:
@@ -172,6 +198,8 @@ def _association(row: pd.Series) -> str:
     text = f"{MEASURES[row['measure']]} = {row['association']:.2f}\n"
     if row["measure"] == "slope":
         text += f"(95% CI {row['association_low']:.2f} to {row['association_high']:.2f})"
+    elif row["against_null"] == TOO_FEW_LAYERS:
+        text += f"({TOO_FEW_LAYERS})"
     else:
         text += f"(null 95%: {row['null95']:.2f})"
     return text.replace("-", "−")
@@ -180,7 +208,7 @@ def _association(row: pd.Series) -> str:
 def association_strength(data: Data) -> pd.DataFrame:
     """Association of each metric and baseline with the score, by model and over models.
 
-    `null95` is `layerwise.association.null_level`.
+    `null95` is `layerwise.association.null_level`, which `against_null` compares with the value.
     """
     table = data.tables["associations"]
     measures = measures_of(data.study, table)
@@ -197,13 +225,14 @@ def association_strength(data: Data) -> pd.DataFrame:
             "layers than it takes.",
             code="unsupported",
         )
-    return table
+    return table.assign(against_null=against_null(table, data.study))
 
 
 def plot_association_strength(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a panel per measure, with a row per metric and a dot per model.
 
-    A dot is open where its association is no more than that of unrelated curves.
+    A dot is open where its association does not exceed that of unrelated curves, and a triangle
+    where too few layers allow no comparison.
     """
     size = table["value"].abs().groupby(table["metric"]).mean().sort_values(ascending=False)
     baselines = set(table.loc[table["protocol"] == BASELINE, "metric"])
@@ -213,11 +242,12 @@ def plot_association_strength(table: pd.DataFrame, look: Look) -> Figure:
     for panel in grid.panels:
         ax, measure = panel.ax, str(panel.table["measure"].iloc[0])
         for style, curve in grid.curves(panel):
-            for rough, rows in curve.groupby(curve["n"] < stats.FEW):
-                beyond = rows["value"].abs() > rows["null95"]
+            rough_or_untold = [curve["n"] < stats.FEW, curve["against_null"] == TOO_FEW_LAYERS]
+            for (rough, untold), rows in curve.groupby(rough_or_untold):
+                beyond = rows["against_null"] == BEYOND_NULL
                 if measure == "slope" or (rows["model"] == ALL_MODELS).all():
                     beyond = (rows["low"] > 0) | (rows["high"] < 0) | (rows["p_adjusted"] <= 0.05)
-                marker = {"marker": marks.ROUGH} if rough else {}
+                marker = {"marker": marks.ROUGH} if rough else UNTOLD if untold else {}
                 ends = rows["low"], rows["high"]
                 marks.dots(ax, rows["value"], rows["height"], *ends, beyond, **style | marker)
                 for end in (1, -1) if measure != "dcor" else (1,):
@@ -231,12 +261,15 @@ def plot_association_strength(table: pd.DataFrame, look: Look) -> Figure:
             ax.axvline(0, color=theme.GREY, linewidth=0.7, zorder=1)
         ax.set_xlabel(f"{MEASURES[measure]} of metric and score")
     handles = [marks.entry("no more than unrelated curves", **OPEN)]
+    if (table["against_null"] == TOO_FEW_LAYERS).any():
+        handles.append(marks.entry(TOO_FEW_LAYERS, **OPEN | UNTOLD))
     if (table["measure"] != "slope").any():
         handles.append(marks.entry("null 95%", **marks.dot(marker="|", color=theme.GREY)))
     return grid.legend(handles, linestyle="none", markersize=5).figure
 
 
 OPEN = marks.dot(markersize=5, color="white", markeredgecolor=theme.INK)
+UNTOLD: dict[str, Any] = {"marker": "^"}
 
 
 def rows_of_rules(
