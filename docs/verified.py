@@ -18,7 +18,7 @@ sys.path.insert(0, str(DOCS.parent / "tests"))
 
 from helpers import tiny, tiny_audio, tiny_images  # noqa: E402
 
-from layerwise.models import verify  # noqa: E402
+from tools import verify  # noqa: E402
 
 TABLE, PAGE = DOCS / "verified.csv", DOCS / "models.md"
 BEGIN, END = "<!-- begin of the table -->\n", "<!-- end of the table -->\n"

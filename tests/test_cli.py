@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 import zipfile
-from importlib.metadata import version
 from pathlib import Path
 
 import jsonschema
@@ -19,7 +18,6 @@ from helpers import tiny
 from helpers.refused import refused
 
 from layerwise.choosing import inputs
-from layerwise.cli import machine
 from layerwise.config import read_config
 from layerwise.config.models import FolderSource, HubSource, PackageSource
 from layerwise.models.source import named
@@ -127,26 +125,6 @@ def test_a_new_config_names_its_schema(tmp_path: Path) -> None:
     assert not schema.is_absolute()
     schema = path.parent / schema
     jsonschema.validate(yaml.safe_load(path.read_text()), json.loads(schema.read_text()))
-
-
-def test_the_doctor_says_what_is_there_and_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for kind in ("models--a--b", "models--c--d", "datasets--e--f"):
-        (tmp_path / kind).mkdir()
-    told = layerwise("doctor", env={**os.environ, "HF_HUB_CACHE": str(tmp_path)})
-    assert told.returncode == 0, told.stderr
-    lines = dict(re.split(r":\s+", line, maxsplit=1) for line in told.stdout.splitlines())
-    assert version("layerwise") in lines["layerwise"]
-    assert version("torch") in lines["Packages"]
-    assert f"{tmp_path}: 2 models and 1 data sets" in lines["Cache"]
-    assert "HF_HUB_OFFLINE" in lines["Hub"]
-    assert "GB free" in lines["Disk"]
-    assert len(told.stdout.splitlines()) < 24
-    needed = ["torch>=99", "numpy", "nothing-of-this-name; extra == 'audio'", "no; extra == 'dev'"]
-    monkeypatch.setattr(machine, "requires", lambda _: needed)
-    missing = {"layerwise": ["torch>=99"], "layerwise[audio]": ["nothing-of-this-name"]}
-    assert machine.missing() == missing
 
 
 def test_run_hands_on_to_snakemake(tmp_path: Path) -> None:

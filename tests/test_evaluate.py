@@ -29,7 +29,6 @@ from layerwise.activations import embedding
 from layerwise.activations.representation import Representation
 from layerwise.config.settings import ExtractSettings, ScoringSettings
 from layerwise.config.tasks import LabelledEntry
-from layerwise.export.mteb_results import export_scores
 from layerwise.io import tables
 from layerwise.models.load import LoadedModel, load
 from layerwise.tasks import catalog
@@ -40,6 +39,7 @@ from layerwise.tasks.mteb_task import MODEL, MtebTask
 from layerwise.tasks.results import join_tables
 from layerwise.tasks.task import NoScoreError, normalized
 from quickstart.tasks import TYPES
+from tools.mteb_results import export_scores
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
+from layerwise import addons
 from layerwise.cli import runs
 from layerwise.cli.options import (
     CSV,
@@ -361,6 +362,9 @@ def export(
 
 
 app.add_typer(runs.app)
+addons.load("commands")
+for name, function in addons.COMMANDS.items():
+    app.command(name)(function)
 
 
 def main() -> None:

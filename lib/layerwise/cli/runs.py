@@ -1,9 +1,8 @@
-"""Commands on runs of the workflow, such as `new`, `run` and `plan`, and on this machine."""
+"""Commands on runs of the workflow, such as `new`, `run` and `plan`."""
 
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -15,15 +14,10 @@ import typer
 from typer import Argument, Option
 
 from layerwise.cli.options import (
-    DEVICE,
-    DTYPE,
     LABEL,
-    REVISION,
     TEXT,
     TEXT_FILES,
-    THREADS,
     figure_file,
-    output_file,
     say,
 )
 from layerwise.errors import LayerwiseError
@@ -127,31 +121,6 @@ def plot(
     say(f"{target} is written.")
 
 
-@app.command()
-def publish(
-    results: Annotated[Path, Argument(help="A results folder.")],
-    out: Annotated[Path, Argument(help="Folder to write: new or empty.")],
-    licence: Annotated[
-        str, Option(help="Licence of the data set, as the hub names it, such as cc-by-4.0.")
-    ] = "other",
-) -> None:
-    """Write the tables, a card and the explorer of a run as a data set for the hub.
-
-    Nothing is uploaded.
-
-    Example: layerwise publish results my-layers --licence cc-by-4.0
-    """
-    from layerwise.export.cut import check_target
-    from layerwise.run.publish import publish as write
-
-    check_target(out)
-    names = write(results, out, licence)
-    say(
-        f"{out} holds {', '.join(names)}, README.md and index.html.",
-        f"Upload it: hf upload OWNER/NAME {shlex.quote(str(out))} --repo-type dataset",
-    )
-
-
 def _snakemake(config: Path, *arguments: str) -> Plan:
     """Run Snakemake on a config and return its plan; end with Snakemake's status if it fails.
 
@@ -192,103 +161,6 @@ def _snakemake(config: Path, *arguments: str) -> Plan:
     if status:
         raise SystemExit(status)
     return plan
-
-
-@app.command()
-def compare(
-    results: Annotated[Path, Argument(help="Results folder of your run.")],
-    other: Annotated[
-        str,
-        Argument(
-            help="Another results folder, a table of published scores, or "
-            "'published' for the numbers that ship with layerwise."
-        ),
-    ],
-    model: Annotated[str, Argument(help="Model, in upper or lower case.")],
-    revision: Annotated[
-        str | None, Option(help="Checkpoint of your run, if it has several.")
-    ] = None,
-    output: Annotated[
-        Path | None,
-        Option(
-            help="CSV of all tasks and layers (default: print it).",
-            callback=output_file,
-        ),
-    ] = None,
-) -> None:
-    """Compare a model's task scores with those of another run or with the published ones.
-
-    Scores are of all tokens, mean pooling and the final norm, as in presets/as_released.yaml.
-
-    Example: layerwise compare results/as_released published pythia-410m
-    """
-    from layerwise.association import published
-
-    first = published.read_scores(str(results), model, revision)
-    differences = published.differences(first, published.read_scores(other, model))
-    if output:
-        differences.to_csv(output, index=False, float_format="%.4f")
-    else:
-        say(published.by_task_and_layer(differences))
-    say(*published.described(differences))
-
-
-@app.command()
-def verify(
-    models: Annotated[list[str], Argument(help="Models, each as for the other commands.")],
-    table: Annotated[
-        Path | None,
-        Option(help="CSV of verified models to add to, or to begin.", callback=output_file),
-    ] = None,
-    random: Annotated[bool, Option("--random", help="The weights are random.")] = False,
-    revision: REVISION = "main",
-    device: DEVICE = "auto",
-    dtype: DTYPE = "float32",
-    threads: THREADS = 2,
-) -> None:
-    """Prove the layers of models, compare them with transformers' own states, and say what was
-    measured.
-
-    Example: layerwise verify HuggingFaceTB/SmolLM2-135M --table verified.csv
-    """
-    import resource
-
-    import torch
-
-    from layerwise.models import verify as verified
-
-    torch.set_num_threads(threads)
-    weights = "random" if random else "real"
-    rows = [
-        verified.verify(model, weights=weights, revision=revision, device=device, dtype=dtype)
-        for model in models
-    ]
-    for row in rows:
-        say(*(f"{name}: {row[name]}" for name in verified.COLUMNS if name in row), "")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    say(f"This process took {peak:,.0f} MB of memory.")
-    if table is not None:
-        verified.record(table, rows)
-    if any("refused" in row for row in rows):
-        raise typer.Exit(1)
-
-
-@app.command("export-scores")
-def export_scores(
-    results: Annotated[Path, Argument(help="Results folder of a run that kept all scores.")],
-    out: Annotated[Path, Argument(help="Folder to write, for mteb.ResultCache.")],
-) -> None:
-    """Write the scores of every layer as mteb's own result files, an experiment for each layer.
-
-    The run needs scoring: {sub_scores: true} in its config.
-
-    Example: layerwise export-scores results mteb-results
-    """
-    import layerwise
-    from layerwise.export.mteb_results import export_scores
-
-    n = export_scores(layerwise.open(results), out)
-    say(f"Wrote {n} files. Read them: mteb.ResultCache({str(out)!r}).load_results(...)")
 
 
 @app.command()
@@ -360,15 +232,3 @@ def new(
         f"List its jobs: layerwise plan --config {path}",
         f"Run it: layerwise run --config {path}",
     )
-
-
-@app.command()
-def doctor() -> None:
-    """Print what to look at first when something does not work, and what to send with a report.
-
-    Versions, CPU and GPU, the cache of models, the space on disk, and packages that are missing.
-    """
-    from layerwise.cli.machine import facts
-
-    for name, text in facts():
-        say(f"{name + ':':14}{text}")

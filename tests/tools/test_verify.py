@@ -10,9 +10,9 @@ from helpers.scripts import script
 from typer.testing import CliRunner
 
 from layerwise.cli import app
-from layerwise.models import verify
+from tools import verify
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_command_says_what_it_measured_and_writes_the_table(tmp_path: Path) -> None:

@@ -1,0 +1,37 @@
+"""Add-ons: packages beside the library that bring kinds of figures, commands or stages.
+
+An installed package names its modules as entry points (``pyproject.toml``)::
+
+    [project.entry-points."layerwise.commands"]
+    tools = "tools.commands"
+
+The groups are ``layerwise.kinds``, ``layerwise.commands`` and ``layerwise.stages``. A module
+registers what it brings when it is imported, once, where the kinds, commands or stages are listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, Literal
+
+COMMANDS: dict[str, Callable[..., Any]] = {}
+"""Functions that become commands of ``layerwise``, by name."""
+
+
+@cache
+def load(group: Literal["kinds", "commands", "stages"]) -> None:
+    """Import the modules of the add-ons of a group."""
+    for entry in sorted(entry_points(group=f"layerwise.{group}")):
+        entry.load()
+
+
+def command(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function as a command; typer reads its annotations and docstring."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        COMMANDS[name] = function
+        return function
+
+    return register
