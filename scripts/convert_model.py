@@ -41,8 +41,7 @@ def main(arguments: script.Arguments) -> None:
     torch.set_num_threads(arguments.threads)
     source = script.entry_of(arguments.plan, arguments.model, arguments.revision, True).source
     location, target = locate(source, arguments.revision), arguments.output
-    is_key = target.name == "layerwise.json"
-    with replacing_folder(target.parent if is_key else target) as folder:
+    with replacing_folder(target.parent) as folder:
         if source.gguf_file:
             convert_gguf(location, folder)
         else:
@@ -173,5 +172,5 @@ def _save_tokenizer(vocabulary: Path, token: str, target: Path) -> None:
 
 
 if __name__ == "__main__":
-    output = "folder to write, or its layerwise.json, which holds the key"
+    output = "layerwise.json in the folder to write; it holds the key"
     script.run(main, script.parser(__doc__, "model", "revision", stage="converted", output=output))

@@ -22,7 +22,7 @@ from layerwise.models.source import locate
 from layerwise.run.fetch import ADAPTER_FILES, fetch
 from layerwise.run.plan import Plan
 from layerwise.run.script import entry_of, pinned
-from layerwise.run.snakemake import Storage, commit_of, commit_on_hub
+from layerwise.run.snakemake import Stale, commit_of, commit_on_hub
 
 
 def config(*revisions: str, adapters: Sequence[Any] = (), **sections: Any) -> Config:
@@ -165,11 +165,10 @@ def test_a_module_records_its_commits_before_its_jobs(
     """Snakemake calls no `onstart` of it."""
     monkeypatch.chdir(tmp_path)
     workflow = MagicMock()
-    workflow.storage_registry.default_storage_provider = None
     workflow.output_settings.dryrun = False
-    storage, plan = Storage(workflow), Plan(config("step0"))
-    plan.resolve = storage.resolve
-    storage.prepare({}, plan)
+    stale, plan = Stale(workflow), Plan(config("step0"))
+    plan.resolve = stale.resolve
+    stale.prepare({}, plan)
     assert json.loads(record(tmp_path, "step0").read_text())["commit"]
     commit_of.cache_clear()
     commit_on_hub.cache_clear()

@@ -19,7 +19,7 @@ from layerwise.metrics import registry
 from layerwise.run.keys import SEQUENCE
 from layerwise.run.plan import Plan
 from layerwise.run.resources import Requests
-from layerwise.run.snakemake import Storage
+from layerwise.run.snakemake import Stale
 
 CONFIG: dict[str, Any] = {
     "models": {"m": {"source": {"hub": "o/m"}}},
@@ -33,7 +33,7 @@ CONFIG: dict[str, Any] = {
 OF_STUDY = {"associate", "select", "figure", "explore"}
 OF_METRICS = {"metrics", *OF_STUDY}
 OF_TEXTS = {"corpus", "views", "extract", *OF_METRICS}
-OF_SCORES = {"score", "own score", "part", "best_layers", *OF_STUDY}
+OF_SCORES = {"score", "own score", "best_layers", *OF_STUDY}
 OF_MODEL = {"extract", *OF_METRICS, *OF_SCORES}
 
 
@@ -54,7 +54,6 @@ def keys(place: str = "", value: Any = None) -> dict[str, str]:
         "metrics": made.metrics("m", "main", "c"),
         "score": made.score("m", "main", "STS12"),
         "own score": made.score("m", "main", "own"),
-        "part": made.evaluate_part("m", "main", "0"),
         "associate": made.associate("s"),
         "select": made.select("s"),
         "figure": made.figure("s"),
@@ -93,7 +92,6 @@ def keys(place: str = "", value: Any = None) -> dict[str, str]:
         ("extract/device", "cpu", set()),
         ("extract/keep_activations", False, set()),
         ("scoring/waiting_gb", 3, set()),
-        ("scoring/parts", 2, {"part"}),
         ("studies/s/title", "A title", {"figure"}),
     ],
 )
@@ -209,21 +207,19 @@ def test_the_order_of_names_that_changes_no_value_changes_no_key() -> None:
 
 
 def test_files_of_other_versions_are_made_anew_by_their_rule() -> None:
-    storage = Storage(MagicMock())
-    storage.other_versions.update({("published", "numpy 1.0"): 2, ("figure", "mteb 1.0"): 1})
-    warning = storage.warning("r")
+    stale = Stale(MagicMock())
+    stale.other_versions.update({("published", "numpy 1.0"): 2, ("figure", "mteb 1.0"): 1})
+    warning = stale.warning("r")
     assert "(2 of published: numpy 1.0, 1 of figure: mteb 1.0)" in warning
     assert warning.endswith("made anew, run with -R import_published figure.")
-    assert storage.warning("r") == ""
+    assert stale.warning("r") == ""
 
 
 def test_scores_of_other_versions_are_made_anew_without_the_finished_tasks(tmp_path: Path) -> None:
-    """In a storage, finished tasks are not kept, and forcing the rule is enough."""
-    storage = Storage(MagicMock())
-    for storage.is_remote in (True, False):
-        storage.other_versions.update({("evaluate", "mteb 1.0"): 1, ("metrics", "numpy 1.0"): 1})
-        assert (warning := storage.warning(f"{tmp_path}")).endswith("-R evaluate metrics.")
-        assert storage.is_remote == (f"delete {tmp_path}/scores and" not in warning)
+    stale = Stale(MagicMock())
+    stale.other_versions.update({("evaluate", "mteb 1.0"): 1, ("metrics", "numpy 1.0"): 1})
+    assert (warning := stale.warning(f"{tmp_path}")).endswith("-R evaluate metrics.")
+    assert f"delete {tmp_path}/scores and" in warning
     planned = Plan(Config.of(copy.deepcopy(CONFIG) | {"results": str(tmp_path)}))
     for task, key in planned.keys.scores("m", "main").items():
         tables.write(tmp_path / f"scores/m/main/{task}.parquet", pd.DataFrame({"a": [1]}), key=key)

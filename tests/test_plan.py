@@ -151,21 +151,6 @@ def test_memory_minutes_and_disk_of_a_job_by_hand(tmp_path: Path) -> None:
     assert (on_cpu.gpus("m-410m"), on_cpu.evaluate_gpus("m-410m", "main")) == (0, 0)
 
 
-def test_parts_take_about_equally_long() -> None:
-    tasks = ["STS12", "ArxivClusteringS2S", "BIOSSES", "MindSmallReranking"]
-    model = {"m": {"source": {"hub": "x/m-1b"}}}
-    asked = Requests(plan(model, tasks=tasks, scoring={"parts": 2}))
-    longest, others = asked.parts("m", "main")
-    size = {name: asked.task_size(name).tokens for name in tasks}
-    assert longest == [max(tasks, key=lambda name: asked._task_minutes("m")[name])]
-    assert sorted([*longest, *others]) == sorted(tasks) and len(size) == 4
-    assert asked.due("m", "main") == [] and asked.due("m", "main", "1") == others
-    assert (asked.evaluate_gpus("m", "main"), asked.evaluate_gpus("m", "main", "1")) == (0, 1)
-    assert asked.scoring_mb("m", "main") == 4000
-    many = Requests(plan(model, tasks=tasks[:1], scoring={"parts": 5}))
-    assert many.parts("m", "main") == [["STS12"]]
-
-
 def test_core_hours_of_scoring_by_hand(tmp_path: Path) -> None:
     scoring = {"readouts": ["residual", "final_norm"], "threads": 4}
     asked = Requests(tiny_plan(tmp_path, tasks=["ArxivClusteringS2S"], scoring=scoring))

@@ -13,8 +13,7 @@ from conftest import ROOT
 from helpers import tiny
 from helpers.project import Project
 
-from layerwise.config import Config, read_config
-from layerwise.run.plan import Plan
+from layerwise.config import Config
 from quickstart import __main__ as commands
 from quickstart.nano import MODELS, Nano, train
 
@@ -81,14 +80,7 @@ def test_files_of_a_recipe_are_made_once_and_again_when_it_changes(tmp_path: Pat
     assert "Traceback" not in printed
 
 
-def test_a_copy_in_a_storage_has_the_same_keys(tmp_path: Path) -> None:
-    config = read_config(ROOT / "config.yaml")
-    moved = read_config(ROOT / "config.yaml", "store/results")
-    assert moved.results == "store/results"
-    assert moved.tasks["LeeNewsSimilarity"].folder.startswith("store/results/quickstart/")
-    here, there = Plan(config).keys, Plan(moved).keys
-    assert here.evaluate("pythia-nano", "step8") == there.evaluate("pythia-nano", "step8")
-    assert here.corpus("wikipedia") == there.corpus("wikipedia")
+def test_a_recipe_makes_what_is_in_its_folder() -> None:
     document = yaml.safe_load((ROOT / "config.yaml").read_text())
     document["recipes"] = {"made": "quickstart"}
     assert Config.of(document).recipe_of("made/a/b") == "made"

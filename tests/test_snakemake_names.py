@@ -20,8 +20,6 @@ def check(wildcards):
     assert workflow.modifier.parent_modifier is None
     assert callable(workflow.dag.forcefiles.add), type(workflow.dag.forcefiles)
     assert callable(workflow.iocache.mtime.update), type(workflow.iocache.mtime)
-    workflow.iocache.exists_in_storage["x"] = True
-    assert str(workflow.modifier.path_modifier.apply_default_storage("x")) == "x"
     workflow.dag.forcefiles.add("made")
     return []
 

@@ -173,16 +173,11 @@ def test_a_new_metric_runs_no_model_and_leaves_the_law(done: Project) -> None:
 
 
 def test_a_new_task_is_the_only_one_that_is_scored(done: Project) -> None:
-    """Also where several jobs share the tasks of a checkpoint."""
-    done.config["scoring"]["parts"] = 2
-    done.write()
-    assert not {"evaluate", "evaluate_part"} & set(done.jobs())
     shutil.copy(done.folder / "topic.csv", done.folder / "again.csv")
     done.config["tasks"]["again"] = {"file": "again.csv", "kind": "classification"}
     done.write()
     found = done.jobs()
     assert found["evaluate"] == 2  # the checkpoints whose scores a study reads
-    assert found["evaluate_part"] == 4
     assert not {"extract", "metrics"} & set(found)
     part = done.folder / "results/scores/first/main/topic.parquet"
     before = part.stat().st_mtime_ns
@@ -190,24 +185,6 @@ def test_a_new_task_is_the_only_one_that_is_scored(done: Project) -> None:
     assert part.stat().st_mtime_ns == before
     tasks = pd.read_parquet(done.folder / "results/scores/first/main.parquet")["task"]
     assert set(tasks) == {"topic", "again"}
-    parts = (done.folder / "results/scores/first/main/parts").glob("*.parquet")
-    assert sorted(name for path in parts for name in set(pd.read_parquet(path)["task"])) == [
-        "again",
-        "topic",
-    ]
-    # Parts are joined from their tables, with no model and no GPU.
-    joined = done.folder / "results/scores/first/main.parquet"
-    before = pd.read_parquet(joined)
-    for path in (joined, part, part.with_name("again.parquet")):
-        path.unlink()
-    done.config["extract"]["device"] = "auto"
-    done.write()
-    done.snakemake("results/scores/first/main.parquet", "--benchmark-extended")
-    assert not part.exists()
-    (about,) = pd.read_table(done.folder / "results/benchmarks/evaluate/first/main.tsv").resources
-    asked = ast.literal_eval(about)
-    assert (asked["gpu"], asked["mem_mb"], asked["disk_mb"]) == (0, 4000, 0)
-    pd.testing.assert_frame_equal(pd.read_parquet(joined), before)
 
 
 def test_a_task_less_joins_tables_without_a_gpu(done: Project) -> None:
@@ -467,9 +444,7 @@ CHANGES = {
     "`extract: {threads, batch_tokens, device, keep_activations}`": {
         "extract": {"threads": 2, "batch_tokens": 99, "keep_activations": False}
     },
-    "`scoring: {threads, parts, waiting_gb}`": {
-        "scoring": {"threads": 2, "parts": 2, "waiting_gb": 1}
-    },
+    "`scoring: {threads, waiting_gb}`": {"scoring": {"threads": 2, "waiting_gb": 1}},
     "the order of metrics, tokens, poolings or tasks": {
         "metrics": {"metrics": ["infonce", "curvature", "prompt_entropy"]}
     },
@@ -515,7 +490,7 @@ def test_the_page_says_which_jobs_a_change_runs(done: Project) -> None:
     rows = {row.split(" | ")[0].strip("| "): row.split(" | ")[1].strip(" |") for row in table}
     assert rows.keys() == CHANGES.keys()
     shutil.copy(done.folder / "topic.csv", done.folder / "again.csv")
-    costly = {"corpus", "views", "extract", "metrics", "evaluate", "evaluate_part"}
+    costly = {"corpus", "views", "extract", "metrics", "evaluate"}
     config = done.config
     config["tasks"]["other"] = {"file": "again.csv", "kind": "classification"}
     done.write()

@@ -29,6 +29,13 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from layerwise.errors import Code, ConfigError, closest, listed
 
+REMOVED = {
+    ("ScoringSettings", "parts"): (
+        "remove it: one job scores all tasks of a checkpoint, and several configs share tasks"
+    ),
+}
+"""Keys that earlier versions had, by section: what to use instead."""
+
 S = TypeVar("S", bound="Section")
 T = TypeVar("T")
 
@@ -55,6 +62,10 @@ class Section(BaseModel):
         if isinstance(section, dict):
             for key in section:
                 if key not in cls.model_fields:
+                    if instead := REMOVED.get((cls.__name__, key)):
+                        raise PydanticCustomError(
+                            "unknown_key", f"{key} is no key any more; {instead}"
+                        )
                     hint = closest(key, cls.model_fields) or f"; use {listed(cls.model_fields)}"
                     raise PydanticCustomError(
                         "unknown_key", "unknown key {key}{hint}", {"key": repr(key), "hint": hint}

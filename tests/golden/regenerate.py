@@ -2,7 +2,6 @@
 
 python -m tests.golden.regenerate [CASE …]
 python -m tests.golden.regenerate --versions      after raising a stage's version
-python -m tests.golden.regenerate --jobs          after changing rules, requests or commands
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import compute
-import jobs
 import tables
 import test_versions
 import torch
@@ -41,7 +39,5 @@ def main(wanted: list[str]) -> None:
 if __name__ == "__main__":
     if sys.argv[1:] == ["--versions"]:
         test_versions.record()
-    elif sys.argv[1:] == ["--jobs"]:
-        jobs.write()
     else:
         main(sys.argv[1:])

@@ -7,10 +7,8 @@ says so in its commit.
 from __future__ import annotations
 
 import compute
-import jobs
 import pytest
 import tables
-import yaml
 from of_tables import STUDIES, drawn
 
 from layerwise.config.kinds import KINDS
@@ -44,10 +42,3 @@ def test_each_kind_is_drawn(kind: str) -> None:
     for text in figure.figure.texts:
         box = text.get_window_extent()
         assert page.x0 - 4 <= box.x0 and box.x1 <= page.x1 + 4, text.get_text()
-
-
-def test_jobs_are_planned_with_their_inputs_requests_and_commands() -> None:
-    golden, planned = yaml.safe_load(jobs.FILE.read_text()), jobs.planned()
-    assert planned.keys() == golden.keys()
-    for name, job in golden.items():
-        assert planned[name] == job, name

@@ -23,7 +23,7 @@ from layerwise.project import ROOT, export_library, rules_of
 from layerwise.run.plan import Plan, model_folder
 from layerwise.run.resources import LONGEST, Requests
 from layerwise.run.snakemake import (
-    Storage,
+    Stale,
     claim,
     config_file,
     config_of_run,
@@ -32,16 +32,16 @@ from layerwise.run.validate import log_unused, read_valid
 
 export_library()
 ENVIRONMENT = "../../envs/environment.yaml"
-STORAGE = Storage(workflow)
+STALE = Stale(workflow)
 if workflow.is_main_process:
     try:
         PLAN = read_valid(config, workflow.configfiles)
-        STORAGE.check(PLAN.config, FOLDER)
+        STALE.check(PLAN.config, FOLDER)
     except LayerwiseError as error:
         sys.exit(str(error))
     log_unused(PLAN)
-    PLAN.resolve = STORAGE.resolve
-    STORAGE.prepare(config, PLAN)
+    PLAN.resolve = STALE.resolve
+    STALE.prepare(config, PLAN)
 else:
     PLAN = Plan(Config.of(config_of_run(config)))
 
@@ -56,7 +56,7 @@ STUDIES = [encode(study) for study in CONFIG.studies]
 @atexit.register
 def warn_of_other_versions(say=partial(print, file=sys.stderr)):
     """Warn once; of a module, a dry run or a run without jobs at the exit."""
-    if message := STORAGE.warning(CONFIG.results):
+    if message := STALE.warning(CONFIG.results):
         say(message)
 
 
@@ -68,11 +68,11 @@ onstart:
             logger.warning(killed)
     except LayerwiseError as error:
         sys.exit(str(error))
-    STORAGE.start(config, PLAN)
+    STALE.start(config, PLAN)
 
 
 onerror:
-    STORAGE.forget_failed()
+    STALE.forget_failed()
 
 
 def one_of(names):
@@ -86,7 +86,6 @@ wildcard_constraints:
     corpus=one_of(CONFIG.corpora),
     study=one_of(CONFIG.studies),
     published=one_of(CONFIG.published),
-    part="[0-9]+",
     task="[^/]+",
 
 
@@ -118,33 +117,20 @@ def result(path, wildcards):
     return path.replace("<results>", CONFIG.results).format(**dict(wildcards.items()))
 
 
-def rerun_if_stale(stage, *paths, within="", made_from_it="", **given):
+def rerun_if_stale(stage, *paths, **given):
     """An input function without inputs: it forces the job if the file of an output carries another
     key. A job's `params.key` is compared with Snakemake's records alone."""
 
     def force(wildcards):
         if workflow.is_main_process:
             # Keys decide, not times. CONFIG.recipes is keyed by folder.
-            STORAGE.let_keys_decide(CONFIG.results, *CONFIG.recipes)
+            STALE.let_keys_decide(CONFIG.results, *CONFIG.recipes)
             wanted = key(stage, **given)(wildcards)
             for path in paths:
-                output, made = (result(p, wildcards) for p in (path, made_from_it))
-                STORAGE.force_if_other_key(stage, output, wanted, within, made)
+                STALE.force_if_other_key(stage, result(path, wildcards), wanted)
         return []
 
     return force
-
-
-def files_of_user(files):
-    """Files of the user as inputs. They are in no storage, unless a recipe makes them, and jobs
-    that do not share this machine's files read them at their absolute path: as inputs they would
-    keep the jobs here.
-    """
-    if not STORAGE.is_remote:
-        return files
-    own = [file for file in files if not CONFIG.recipe_of(file)]
-    made = [file for file in files if CONFIG.recipe_of(file)]
-    return made + [local(file) for file in own if STORAGE.shares_files]
 
 
 def study_tables(*tables):
@@ -163,16 +149,14 @@ def corpus_files(wildcards):
     results = PLAN.corpus_results(corpus)
     # Of generated texts, the prompts are the input of the model that writes them.
     return (
-        results
-        if corpus in PLAN.generated
-        else [*files_of_user(PLAN.corpus_files(corpus)), *results]
+        results if corpus in PLAN.generated else [*PLAN.corpus_files(corpus), *results]
     )
 
 
 def task_files(wildcards):
     """The local data of all tasks that a model is scored on at a checkpoint."""
     tasks = PLAN.tasks[decode(wildcards.model), decode(wildcards.revision)]
-    own = [file for task in tasks for file in files_of_user(PLAN.task_files(task))]
+    own = [file for task in tasks for file in PLAN.task_files(task)]
     return list(
         dict.fromkeys([*own, *(f for t in tasks for f in PLAN.task_results(t))])
     )
@@ -194,7 +178,5 @@ def script(name, options):
     command = (
         f"python {shlex.quote(path)} --config {shlex.quote(str(config_file(config)))}"
     )
-    if STORAGE.is_remote:
-        command += f" --results {shlex.quote(STORAGE.local(CONFIG.results))}"
     command = command.replace("{", "{{").replace("}", "}}")
     return f"{command} {options} --threads {{threads}} --log {{log:q}} --key {{params.key}}"

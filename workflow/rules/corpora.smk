@@ -4,9 +4,7 @@
 
 rule generate:
     input:
-        prompts=lambda wildcards: files_of_user(
-            PLAN.corpus_files(decode(wildcards.corpus))
-        ),
+        prompts=lambda wildcards: PLAN.corpus_files(decode(wildcards.corpus)),
         model=writer_files,
         stale=rerun_if_stale("generate", "<results>/generated/{corpus}.parquet"),
     output:

@@ -1,6 +1,6 @@
 # Scores of every layer on all tasks that studies read: one job per model and checkpoint. Finished
 # tasks are kept in a folder next to the table, so a killed job and an added task embed only what
-# is missing. With `scoring.parts`, several jobs share the tasks, and `evaluate` joins their tables.
+# is missing.
 
 SCORING_THREADS = REQUESTS.scoring_threads
 
@@ -9,7 +9,6 @@ rule evaluate:
     input:
         tasks=task_files,
         model=model_files,
-        parts=score_parts,
         stale=rerun_if_stale("evaluate", "<results>/scores/{model}/{revision}.parquet"),
     output:
         replaced("<results>/scores/{model}/{revision}.parquet"),
@@ -35,39 +34,5 @@ rule evaluate:
         script(
             "evaluate_model",
             "--model {wildcards.model:q} --revision {wildcards.revision:q} "
-            "--parts {input.parts:q} --output {output:q}",
-        )
-
-
-rule evaluate_part:
-    input:
-        tasks=task_files,
-        model=model_files,
-        stale=rerun_if_stale(
-            "evaluate_part", "<results>/scores/{model}/{revision}/parts/{part}.parquet"
-        ),
-    output:
-        replaced("<results>/scores/{model}/{revision}/parts/{part}.parquet"),
-    log:
-        "<results>/logs/evaluate/{model}/{revision}/parts/{part}.log",
-    benchmark:
-        "<results>/benchmarks/evaluate/{model}/{revision}/parts/{part}.tsv"
-    priority: request("evaluate_priority", "model", "revision", "part")
-    conda:
-        ENVIRONMENT
-    threads: SCORING_THREADS
-    resources:
-        mem_mb=request("scoring_mb", "model", "revision", "attempt", "part", "threads"),
-        runtime=request("evaluate_minutes", "model", "revision", "attempt", "part"),
-        disk_mb=request("scratch_mb", "model", "revision", "part"),
-        gpu=request("evaluate_gpus", "model", "revision", "part"),
-    params:
-        key=key("evaluate_part"),
-    message:
-        "Scoring the layers of {wildcards.model} at {wildcards.revision}, part {wildcards.part}"
-    shell:
-        script(
-            "evaluate_part",
-            "--model {wildcards.model:q} --revision {wildcards.revision:q} "
-            "--part {wildcards.part} --output {output:q}",
+            "--output {output:q}",
         )

@@ -8,9 +8,7 @@ rule extract:
         views=views_file,
         model=model_files,
         stale=rerun_if_stale(
-            "extract",
-            "<results>/activations/{model}/{revision}/{corpus}.h5",
-            made_from_it="<results>/metrics/{model}/{revision}/{corpus}.parquet",
+            "extract", "<results>/activations/{model}/{revision}/{corpus}.h5"
         ),
     output:
         kept("<results>/activations/{model}/{revision}/{corpus}.h5"),

@@ -20,12 +20,11 @@ def model_files(wildcards):
 def files_of_model(model, revision):
     """The same by the config's names."""
     converted = model_folder(CONFIG, model, revision)
-    return [output_of(converted)] if converted else sources_of_model(model, revision)
-
-
-def output_of(folder):
-    """The output of a job that writes a folder: its file with the key; in a storage, all files."""
-    return folder if STORAGE.is_remote else f"{folder}/layerwise.json"
+    return (
+        [f"{converted}/layerwise.json"]
+        if converted
+        else sources_of_model(model, revision)
+    )
 
 
 def sources_of_model(model, revision):
@@ -35,7 +34,7 @@ def sources_of_model(model, revision):
 
 def replaced(path):
     """An output that stays until its job replaces it, also where the job fails."""
-    return path if STORAGE.is_remote else update(path)
+    return update(path)
 
 
 def kept(path):
@@ -45,17 +44,9 @@ def kept(path):
 
 def activations_due(wildcards):
     """The activations; none where the tables have all metrics and others are dropped."""
-    if not STORAGE.is_remote and not PLAN.metrics_due(**names(wildcards)):
+    if not PLAN.metrics_due(**names(wildcards)):
         return []
     return result("<results>/activations/{model}/{revision}/{corpus}.h5", wildcards)
-
-
-def score_parts(wildcards):
-    """The tables of the jobs that share a model's tasks, if there are several."""
-    n_parts = len(REQUESTS.parts(**names(wildcards)))
-    folder = f"{CONFIG.results}/scores/{wildcards.model}/{wildcards.revision}/parts"
-    paths = [f"{folder}/{part}.parquet" for part in range(n_parts)]
-    return paths if n_parts > 1 else []
 
 
 def views_file(wildcards):
@@ -69,7 +60,7 @@ def views_file(wildcards):
 def published_files(wildcards):
     """The tables of other work that a study draws."""
     entry = CONFIG.published[decode(wildcards.published)]
-    return files_of_user([path for path in (entry.scores, entry.metrics) if path])
+    return [path for path in (entry.scores, entry.metrics) if path]
 
 
 def explored_tables(wildcards):

@@ -6,13 +6,9 @@ CONVERTED = "<results>/converted/{model}/{revision}"
 rule convert:
     input:
         model=lambda wildcards: sources_of_model(**names(wildcards)),
-        stale=rerun_if_stale(
-            "converted",
-            output_of(CONVERTED),
-            within="layerwise.json" if STORAGE.is_remote else "",
-        ),
+        stale=rerun_if_stale("converted", f"{CONVERTED}/layerwise.json"),
     output:
-        directory(CONVERTED) if STORAGE.is_remote else update(output_of(CONVERTED)),
+        update(f"{CONVERTED}/layerwise.json"),
     log:
         "<results>/logs/convert/{model}/{revision}.log",
     # The longest jobs wait for it.

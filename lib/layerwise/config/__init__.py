@@ -138,40 +138,19 @@ class Config(Section):
         return self.models[model].override(self.scoring)
 
 
-def read_config(file: Path, results: str | None = None) -> Config:
+def read_config(file: Path) -> Config:
     """Read a config from a YAML or JSON file.
 
     Parameters
     ----------
     file : Path
-    results : str, optional
-        The copy of the results folder in a storage: ``prefix/results``. Folders of recipes have
-        the same prefix.
 
     Raises
     ------
     ConfigError
         As `Config.of`, and if the file is missing or invalid; it names the file.
     """
-    document = read_yaml(file)
     try:
-        config = Config.of(document)
-        if results is None:
-            return config
-        prefix = results.removesuffix(config.results)
-        return Config.of({**_moved(document, config.recipes, prefix), "results": results})
+        return Config.of(read_yaml(file))
     except ConfigError as error:
         raise error.in_file(str(file)) from None
-
-
-def _moved(value: Any, folders: Iterable[str], prefix: str) -> Any:
-    """A part of a document with a prefix before all paths in some folders."""
-    if isinstance(value, dict):
-        pairs = value.items()
-        return {_moved(k, folders, prefix): _moved(v, folders, prefix) for k, v in pairs}
-    if isinstance(value, list):
-        return [_moved(item, folders, prefix) for item in value]
-    is_inside = isinstance(value, str) and any(
-        PurePath(value).is_relative_to(folder) for folder in folders
-    )
-    return prefix + value if is_inside else value

@@ -132,8 +132,6 @@ class ScoringSettings(Section):
     normalize: bool | None = None
     """Scale embeddings to unit length. This changes classification and clustering, not cosine
     similarities. null: if the model's modules.json has a Normalize module."""
-    parts: Annotated[int, Field(ge=1, le=100)] = 1
-    """Jobs that share the tasks of a model at a checkpoint, with about equal numbers of tokens."""
     threads: Threads = 2
     """Scoring processes of a job."""
     waiting_gb: Annotated[float, Field(gt=0, le=1e6)] = 4.0

@@ -62,7 +62,6 @@ MACHINE = {
     "batch_tokens",
     "threads",
     "waiting_gb",
-    "parts",
     "keep_activations",
 }
 SEQUENCE = "along the sequence"
@@ -299,11 +298,6 @@ class Keys:
     @cache
     def evaluate(self, model: str, revision: str) -> str:
         return digest("evaluate", self.scores(model, revision))
-
-    @cache
-    def evaluate_part(self, model: str, revision: str, part: str) -> str:
-        n_parts = self.config.scoring_of(model).parts
-        return digest("evaluate", self.scores(model, revision), [part, n_parts])
 
     # Studies
 

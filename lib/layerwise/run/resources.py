@@ -108,11 +108,9 @@ class Requests:
         raised = threads > self.scoring_threads
         return threads if raised else min(threads, self.config.scoring.threads)
 
-    def scoring_mb(
-        self, model: str, revision: str, attempt: int = 1, part: str = "", threads: int = 1
-    ) -> int:
+    def scoring_mb(self, model: str, revision: str, attempt: int = 1, threads: int = 1) -> int:
         """Megabytes of memory of a job that scores a model."""
-        if not self.due(model, revision, part):
+        if not self.due(model, revision):
             return JOINING_MB
         processes = 1000 * (1 + self.scorers(threads))
         return self.memory_mb(model, attempt) + attempt * processes
@@ -142,58 +140,37 @@ class Requests:
             numbers += layers * (entry.sample.n or 10_000) * TOKENS * width
         return 1 + int(numbers * shape[1] / 1e6)
 
-    def evaluate_minutes(self, model: str, revision: str, attempt: int = 1, part: str = "") -> int:
-        """Minutes of scoring a part of a model's tasks; grow as those of an extraction.
+    def evaluate_minutes(self, model: str, revision: str, attempt: int = 1) -> int:
+        """Minutes of scoring a model's tasks; grow as those of an extraction.
 
         A job that is cut off at the limit goes on in the next attempt.
         """
-        return min(LONGEST, attempt * self._scoring_minutes(model, revision, part))
+        return min(LONGEST, attempt * self._scoring_minutes(model, revision))
 
-    def evaluate_gpus(self, model: str, revision: str, part: str = "") -> int:
+    def evaluate_gpus(self, model: str, revision: str) -> int:
         """GPUs of a job that scores a model; none if no task is due."""
-        return self.gpus(model) if self.due(model, revision, part) else 0
+        return self.gpus(model) if self.due(model, revision) else 0
 
     def extract_priority(self, model: str, corpus: str) -> float:
         """Priority of an extraction, 15 to 16: the longest first, short jobs fill the gaps."""
         return _priority(self._minutes(model, self._passed(model, corpus)))
 
-    def evaluate_priority(self, model: str, revision: str, part: str = "") -> float:
+    def evaluate_priority(self, model: str, revision: str) -> float:
         """As `extract_priority`, of a job that scores."""
-        return _priority(self._scoring_minutes(model, revision, part))
+        return _priority(self._scoring_minutes(model, revision))
 
     @cache
-    def due(self, model: str, revision: str, part: str = "") -> list[str]:
-        """The tasks that a job scores; none where it joins the tables of parts.
-
-        Parameters
-        ----------
-        part : str
-            Number of the part; empty for a job without parts.
-        """
-        parts = self.parts(model, revision)
-        if not part and len(parts) > 1:
-            return []
+    def due(self, model: str, revision: str) -> list[str]:
+        """The tasks of a checkpoint that are not scored yet."""
+        tasks = self.plan.tasks[model, revision]
         keys = self.plan.keys.scores(model, revision)
         folder = Path(self.plan.path("scores", model=model, revision=revision)).with_suffix("")
-        paths = {task: folder / f"{encode(task)}.parquet" for task in parts[int(part or 0)]}
+        paths = {task: folder / f"{encode(task)}.parquet" for task in tasks}
         return [task for task, path in paths.items() if facts_of(path).get("key") != keys[task]]
 
-    @cache
-    def parts(self, model: str, revision: str) -> list[list[str]]:
-        """A model's tasks in `scoring.parts` parts that take about equally long."""
-        tasks = self.plan.tasks[model, revision]
-        n_parts = min(self.config.scoring_of(model).parts, max(len(tasks), 1))
-        parts: list[list[str]] = [[] for _ in range(n_parts)]
-        minutes = [0.0] * n_parts
-        for task in sorted(tasks, key=self._task_minutes(model).__getitem__, reverse=True):
-            least = minutes.index(min(minutes))
-            parts[least].append(task)
-            minutes[least] += self._task_minutes(model)[task]
-        return parts
-
-    def scratch_mb(self, model: str, revision: str, part: str = "") -> int:
+    def scratch_mb(self, model: str, revision: str) -> int:
         """Megabytes of local disk for vectors that wait for scoring."""
-        if not self.due(model, revision, part):
+        if not self.due(model, revision):
             return 0
         waiting = self.config.scoring_of(model).waiting_gb
         return int(1000 * max(waiting, 3e-4 * self._shape(model)[0] * self._shape(model)[1]))
@@ -244,8 +221,8 @@ class Requests:
     def _passed(self, model: str, corpus: str) -> float:
         return REDUCING * self.corpus_tokens(model, corpus)
 
-    def _scoring_minutes(self, model: str, revision: str, part: str) -> int:
-        tasks = self.due(model, revision, part)
+    def _scoring_minutes(self, model: str, revision: str) -> int:
+        tasks = self.due(model, revision)
         if not tasks:
             return JOINING_MINUTES
         minutes = sum(self._task_minutes(model)[task] for task in tasks)
@@ -343,8 +320,7 @@ class Requests:
         is_read = (model, revision) in self.plan.scored
         if not is_read or self._is_there("scores", self.plan.keys.evaluate, **names):
             return []
-        parts = range(len(self.parts(model, revision)))
-        return [task for n in parts for task in self.due(model, revision, str(n))]
+        return self.due(model, revision)
 
     def _is_there(self, table: str, key: Callable[..., str], **names: str) -> bool:
         return facts_of(Path(self.plan.path(table, **names))).get("key") == key(**names)

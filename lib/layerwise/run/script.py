@@ -84,8 +84,6 @@ def parser(
         options.add_argument(f"--{name}", required=True, type=Path, help=about)
     about = "the config (default config.yaml)"
     options.add_argument("--config", type=Path, default=Path("config.yaml"), help=about)
-    about = "folder of results (default: the config's)"
-    options.add_argument("--results", type=Path, help=about)
     about = "key of the output (default: computed); another than the config's is refused"
     options.add_argument("--key", default="", help=about)
     options.set_defaults(stage=stage, names=names)
@@ -173,8 +171,7 @@ def run(main: Callable[[Arguments], None], options: argparse.ArgumentParser) -> 
     from layerwise.run.plan import Plan
 
     def job() -> None:
-        results = str(arguments.results) if arguments.results else None
-        arguments.config = read_config(arguments.config, results)
+        arguments.config = read_config(arguments.config)
         arguments.plan = Plan(arguments.config)
         if arguments.stage:
             arguments.key = _checked_key(arguments)
@@ -213,7 +210,7 @@ def check_activations(plan: Plan, found: Activations) -> None:
     Raises
     ------
     LayerwiseError
-        If they were extracted for another config. Those in a storage are not fetched to plan.
+        If they were extracted for another config.
     """
     key = plan.keys.extract(found.model, found.revision, found.corpus)
     if found.attributes.get("key") != key:

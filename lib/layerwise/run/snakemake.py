@@ -1,4 +1,4 @@
-"""The workflow's side of Snakemake: the config that jobs read, stale results, and storage.
+"""The workflow's side of Snakemake: the config that jobs read, and stale results.
 
 Snakemake's own ``params`` trigger compares keys with the records in ``.snakemake``. Where there
 are none, as in a copied results folder, the key in the file itself decides. The times of results
@@ -15,7 +15,6 @@ import json
 import os
 import platform
 import re
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -37,15 +36,11 @@ PRIVATE = {
     "current_basedir": "The library is next to the rules, also in a module.",
     "dag.forcefiles": "The public --forcerun takes files before the keys in files can be read.",
     "iocache.mtime": "Results have one time, so that keys alone decide; no option says so.",
-    "iocache.exists_in_storage": "The plugin for S3 takes a folder that was absent for absent.",
     "is_main_process": "A job reads the config of its run, since the user may edit theirs.",
     "modifier.parent_modifier": "There is one in a module, of which Snakemake calls no onstart.",
-    "modifier.path_modifier": "It gives the path of a job's copy of a stored file.",
     "output_settings.dryrun": "A dry run writes nothing.",
     "overwrite_configfiles": "It tells if --configfile replaces the quickstart's config.",
     "persistence.cleanup_metadata": "A failed job's record does not count where the file stayed.",
-    "storage_registry.default_storage_provider": "It reads stored results.",
-    "storage_settings.shared_fs_usage": "It tells which of this machine's files jobs see.",
 }
 """Attributes of Snakemake's workflow that its manual does not promise, and why each is needed."""
 
@@ -113,8 +108,8 @@ def claim(results: Path) -> str:
     return warning
 
 
-class Storage:
-    """Where a run's results are, which of them are stale, and what Snakemake is told of both.
+class Stale:
+    """The results of a run that are stale, and what Snakemake is told of them.
 
     Parameters
     ----------
@@ -122,38 +117,19 @@ class Storage:
 
     Attributes
     ----------
-    is_remote : bool
-        True if results are in a storage, and jobs work on local copies.
-    shares_files : bool
-        True if all jobs see the files of this machine.
-    shares_sources : bool
-        True if all jobs run in this working directory.
     other_versions : Counter of tuple of str
         Files that other versions of libraries made, by stage and version.
     """
 
     def __init__(self, workflow: Any) -> None:
-        from snakemake.settings.types import SharedFSUsage
-
         self._workflow = workflow
         self._keys_decide = False
         self._stale: list[str] = []
         self.other_versions: Counter[tuple[str, str]] = Counter()
-        self._modifier = workflow.modifier.path_modifier
-        self._provider = workflow.storage_registry.default_storage_provider
-        shared = workflow.storage_settings.shared_fs_usage
-        self.is_remote = self._provider is not None
-        self.shares_files = SharedFSUsage.INPUT_OUTPUT in shared
-        self.shares_sources = SharedFSUsage.SOURCES in shared
 
     @property
-    def resolve(self) -> Callable[[str, str, str], str | None] | None:
-        """The function that finds commits: a dry run asks the hub's cache alone.
-
-        None in a storage, whose jobs have no records.
-        """
-        if self.is_remote:
-            return None
+    def resolve(self) -> Callable[[str, str, str], str | None]:
+        """The function that finds commits: a dry run asks the hub's cache alone."""
         return commit_of if self._workflow.output_settings.dryrun else commit_on_hub
 
     def prepare(self, config: Mapping[str, Any], plan: Plan) -> None:
@@ -164,42 +140,23 @@ class Storage:
 
     def start(self, config: Mapping[str, Any], plan: Plan) -> None:
         """Write the config, the keys of tables, and the commits of a run with jobs."""
-        self.store(write_config(config))
+        write_config(config)
         # A key that cannot be had is of a table that this run does not make.
         with suppress(LayerwiseError):
             keys = json.dumps(plan.table_keys()) + "\n"
             write_text(Path(plan.config.results, TABLE_KEYS), keys)
         plan.write_records()  # of a module, these keys are the first that are asked for
 
-    def force_if_other_key(
-        self, stage: str, output: str, key: str, within: str = "", made_from_it: str = ""
-    ) -> None:
+    def force_if_other_key(self, stage: str, output: str, key: str) -> None:
         """Let Snakemake run a job again if its output was made for another key.
 
-        This covers results that were copied without `.snakemake`, and stored ones.
-
-        Parameters
-        ----------
-        within : str
-            The file in an output folder that carries the key.
-        made_from_it : str
-            A smaller file made from the output, whose `input` is the output's key; read where the
-            output is too large to be fetched from a storage.
+        This covers results that were copied without `.snakemake`.
         """
-        # No versions here: of large files in a storage only the key is compared.
-        if made_from_it and self.is_remote:
-            facts = self.facts(made_from_it)
-            facts = facts and {"key": facts.get("input")}
-        else:
-            facts = self.facts(f"{output}/{within}" if within else output)
-        if within and self.is_remote:
-            # Tell Snakemake whether the folder exists before it looks: its plugin for S3 remembers
-            # an absent folder as absent.
-            self._workflow.iocache.exists_in_storage[self.local(output)] = facts is not None
+        facts = facts_of(Path(output)) if Path(output).is_file() else None
         if facts is None:  # an absent output is made anyway
             return
         if facts.get("key") != key:
-            self._workflow.dag.forcefiles.add(self.local(output))
+            self._workflow.dag.forcefiles.add(output)
             self._stale.append(output)
             return
         made_with = json.loads(facts.get("versions", "{}"))
@@ -210,12 +167,12 @@ class Storage:
     def warning(self, results: str) -> str:
         """One sentence, given once, about files that other versions of libraries made.
 
-        Forced, a job that scores joins the tables of finished tasks again, except in a storage.
+        Forced, a job that scores joins the tables of finished tasks again.
         """
         counts = [f"{n} of {stage}: {made}" for (stage, made), n in self.other_versions.items()]
         stages = dict.fromkeys(stage for stage, _ in self.other_versions)
         rules = " ".join(stages).replace("published", "import_published")
-        joins = "evaluate" in rules and not self.is_remote
+        joins = "evaluate" in rules
         self.other_versions.clear()
         return ", ".join(counts) and (
             f"Files of other versions are kept ({', '.join(counts)}); if their values should be "
@@ -230,7 +187,7 @@ class Storage:
         """
         from snakemake.io import IOFile
 
-        for output in () if self.is_remote else self._stale:
+        for output in self._stale:
             self._workflow.persistence.cleanup_metadata(IOFile(output))
 
     def let_keys_decide(self, *folders: str) -> None:
@@ -249,7 +206,7 @@ class Storage:
             self._keys_decide = True
 
     def check(self, config: Config, workflow_folder: str) -> None:
-        """Refuse braces in a path, files of the future, and what jobs elsewhere cannot read.
+        """Refuse braces in a path, and files of the future.
 
         Parameters
         ----------
@@ -275,66 +232,6 @@ class Storage:
                     f"a file; run: touch {path}."
                 )
                 raise ConfigError(where, problem, code="conflict")
-        if not self.is_remote:
-            return
-        if Path(config.results).is_absolute():
-            problem = f"in a storage it is below the prefix; {config.results} cannot be absolute."
-            raise ConfigError("results", problem, code="bad_name")
-        fetched = Path(config.results, "fetched")
-        if fetched.is_dir():
-            raise LayerwiseError(
-                f"{fetched} has commits of a run without storage, which jobs cannot read; remove "
-                "the folder, or name other results in the config.",
-                code="conflict",
-            )
-        if self.shares_sources:
-            return
-        for where, path in local_files(config):
-            if not Path(path).is_absolute():
-                problem = (
-                    f"jobs that share no files cannot read {path}; name a folder of a volume that "
-                    "all of them mount, by its absolute path, or a model or data set of the hub."
-                )
-                raise ConfigError(where, problem, code="conflict")
-        if os.path.relpath(workflow_folder).startswith(".."):
-            raise LayerwiseError(
-                "Jobs that share no files get the files of the working directory, and the "
-                "workflow is not among them; start the run in a clone of the workflow.",
-                code="conflict",
-            )
-
-    def local(self, path: str) -> str:
-        """The path of a job's copy of a file or folder."""
-        return str(self._modifier.apply_default_storage(path))
-
-    def facts(self, path: str) -> dict[str, Any] | None:
-        """The `facts_of` a file, which is copied if it is stored; None if absent.
-
-        The copy is removed at once, since a dry run leaves nothing behind.
-        """
-        if not self.is_remote:
-            return facts_of(Path(path)) if Path(path).is_file() else None
-        if path.endswith(".csv"):  # the file with its key is not stored
-            return None
-        stored = self._stored(path)
-        if not stored.exists():
-            return None
-        with tempfile.TemporaryDirectory() as folder:
-            copy = Path(folder, Path(path).name)
-            stored.set_local_path(copy)
-            stored.retrieve_object()
-            return facts_of(copy)
-
-    def store(self, path: Path) -> None:
-        """Store a file that this process wrote under its own path, if there is a storage."""
-        if self.is_remote:
-            stored = self._stored(path.as_posix())
-            stored.set_local_path(path)
-            stored.store_object()
-
-    def _stored(self, path: str) -> Any:
-        stored = self._modifier.apply_default_storage(path)
-        return self._provider.object(stored.flags["storage_object"].query)
 
 
 def facts_of(path: Path) -> dict[str, Any]:

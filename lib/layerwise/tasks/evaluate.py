@@ -69,12 +69,11 @@ def evaluate(
     keys: Mapping[str, str],
     key: str,
     output: Path,
-    folder: Path | None = None,
     threads: int = 1,
 ) -> None:
     """Score all layers on all tasks and write the table of scores.
 
-    Each task has a table in a folder. Those that have their key are not scored
+    Each task has a table in a folder beside `output`. Those that have their key are not scored
     again. A task that fails does not stop the others.
 
     Parameters
@@ -89,8 +88,6 @@ def evaluate(
         Key of the table that is assembled from these.
     output : Path
         Table of scores.
-    folder : Path, optional
-        Folder of the tasks' tables; by default next to `output`, with its name.
     threads : int
         Processes that score, each with one thread; 1 scores in this process.
 
@@ -99,8 +96,7 @@ def evaluate(
     LayerwiseError
         After all tasks, if one failed: the first failure.
     """
-    folder = folder or output.with_suffix("")
-    paths = {name: folder / f"{encode(name)}.parquet" for name in tasks}
+    paths = {name: output.with_suffix("") / f"{encode(name)}.parquet" for name in tasks}
     due = {name: task for name, task in tasks.items() if not has_key(paths[name], keys[name])}
     if len(due) < len(tasks):
         log.info("%d of %d tasks are done already", len(tasks) - len(due), len(tasks))

@@ -158,12 +158,12 @@ def has_key(path: Path, key: str) -> bool:
 
 
 def join_tables(parts: Iterable[Path], tasks: Iterable[str], *, key: str, output: Path) -> None:
-    """Write the table of scores of a model from tables of one or several tasks each.
+    """Write the table of scores of a model from the tables of its tasks.
 
     Parameters
     ----------
     parts : iterable of Path
-        The tables; they have all tasks together.
+        The tables of the tasks.
     tasks : iterable of str
         Names of the tasks in the order of the rows.
     key : str
@@ -178,8 +178,8 @@ def join_tables(parts: Iterable[Path], tasks: Iterable[str], *, key: str, output
     names = [tables.read(path, "scores", ["task"], kind=KIND)["task"].unique() for path in paths]
     if sorted(np.concatenate(names)) != sorted(order):
         raise LayerwiseError(
-            f"{paths[0].parent}: the tables were made for another division of the tasks into "
-            "parts; run again with -R evaluate_part.",
+            f"{paths[0].parent}: the tables are not of the tasks that their names say; delete "
+            "the folder and run again.",
             code="mismatch",
         )
     rows = tables.read(paths, "scores", kind=KIND)
