@@ -7,7 +7,6 @@ section are in `layerwise.run.validate`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from pathlib import Path, PurePath
 from typing import Annotated, Any
 
