@@ -91,7 +91,6 @@ regenerate: $(READY)
 	python tests/helpers/metric_lists.py
 	python -m papers claims > docs/claims.md.new && mv docs/claims.md.new docs/claims.md
 	python -m tests.golden.regenerate $(ARGS)
-	python -m tests.golden.regenerate --jobs
 	python -m tests.golden.regenerate --versions
 
 bench: $(READY)
