@@ -24,7 +24,7 @@ from layerwise import stats
 from layerwise.association import null_level, strengths
 from layerwise.association.scores import best_elsewhere
 from layerwise.association.selection import regret_of_rule_of_others
-from layerwise.choosing.by_scores import choose_by_scores, compare_several
+from layerwise.choosing.by_scores import choose_by_scores
 from layerwise.errors import LayerwiseError
 from layerwise.metrics.table import compute_layer
 from layerwise.tasks import measures
@@ -325,30 +325,6 @@ def test_differences_of_every_score_hold(kind: str, signal: bool) -> None:
         assert at_most(gain_missed, 0.05, 60)
 
 
-# Several layers together
-
-
-def gain_rate(kind: str, n: int, n_samples: int, n_layers: int = 7) -> float:
-    """Share of samples with labels of noise in which three layers gain significantly."""
-    hits = 0
-    for seed in range(n_samples):
-        rng = np.random.default_rng(seed)
-        columns = range(1 + (kind == "pairs"))
-        steps = np.sqrt(np.arange(1, n_layers + 1))[:, None, None]
-        x = [np.cumsum(rng.normal(size=(n_layers, n, 16)), axis=0) / steps for _ in columns]
-        y = rng.integers(0, 2, n) if kind == "classification" else rng.normal(size=n)
-        rows = [[f"{column} {row}" for row in range(n)] for column in columns]
-        layers = list(np.stack(x, axis=1).astype(np.float32))
-        table = compare_several(Labels(kind, rows, y, rows[0]), layers, 3).table
-        hits += bool((table["gain_low"][2:] > 0).any())
-    return hits / n_samples
-
-
-@pytest.mark.parametrize("kind", ["classification", "regression", "pairs"])
-def test_several_layers_do_not_gain_on_noise(kind: str) -> None:
-    assert at_most(gain_rate(kind, 100, 40), 0.025, 40)
-
-
 # Leads and regrets over tasks
 
 
@@ -482,9 +458,6 @@ def print_rates(n_samples: int = 400) -> None:
         for signal, n in product((False, True), (40, 200, 1000)):
             found = score_rates(kind, n, signal, 60 if n == 1000 else n_samples // 2)
             say("groups", kind, signal, n, "  ".join(f"{100 * r:4.1f}" for r in found))
-        for n in (40, 100, 400):
-            rates = [gain_rate(kind, n, n_samples // 4, depth) for depth in DEPTHS]
-            say("gain", kind, n, "  ".join(f"{100 * r:4.1f}" for r in rates))
     for name, sizes in TASK_CLUSTERS.items():
         rates = [task_rates(sizes, depth, 2 * n_samples) for depth in DEPTHS]
         say(name, "  ".join(f"{100 * m:4.1f}" if s else "   –" for m, s in rates))

@@ -15,16 +15,17 @@ import pandas as pd
 import pytest
 from helpers import tiny
 from helpers.refused import refused
+from helpers.scored import scored_vectors
 from scipy.stats import norm
 from typer.testing import CliRunner
 
 import layerwise as lw
 from layerwise import progress, stats
-from layerwise.analysis import labels_of, prompts_of, score_labels
+from layerwise.analysis import labels_of, prompts_of
 from layerwise.association import published
 from layerwise.choosing import Choice, by_evidence, by_scores, choose, inputs
 from layerwise.choosing.by_evidence import choose_by_evidence
-from layerwise.choosing.by_scores import choose_by_scores, compare_several
+from layerwise.choosing.by_scores import choose_by_scores
 from layerwise.choosing.choice import plot
 from layerwise.cli import app
 from layerwise.config import read_config
@@ -32,10 +33,8 @@ from layerwise.config.tasks import LabelledEntry
 from layerwise.errors import Code, LayerwiseError
 from layerwise.models.load import load
 from layerwise.section import parse
-from layerwise.tasks import labelled, measures, probes, several
+from layerwise.tasks import labelled, measures, probes
 from layerwise.tasks.results import Score
-from layerwise.tasks.task import Combination, combined, normalized
-from layerwise.vocabulary import COMBINES
 
 
 @pytest.fixture(scope="module")
@@ -168,8 +167,6 @@ def test_an_export_command_can_be_pasted() -> None:
     ]
     command = choice.export_command("package:gt_mini/models/a")
     assert shlex.split(command)[3] == "gt_mini-7"
-    both = replace(choice, together=Combination((3, 7), "concat")).export_command("m")
-    assert "m-3-7 --layer 3,7 --combine concat --tokens" in both
 
 
 @pytest.mark.parametrize("max_length", [None, 20])
@@ -523,168 +520,10 @@ def test_the_sizes_of_groups_widen_no_interval(kind: str) -> None:
     assert score.main_score > 0.7 and row["high"] - row["low"] == pytest.approx(own, rel=0.1)
 
 
-def of_layers(seed: int, k: int, n: int = 240) -> tuple[np.ndarray, list[list[np.ndarray]]]:
-    """Two numbers of which each row's layers 1 and 2 know one each, and the vectors of k layers.
-
-    Layer 2 knows its number with the other sign, so the mean of both is the wrong difference.
-    Lengths hardly differ, as those of a model's vectors.
-    """
-    rng = np.random.default_rng(seed)
-    known = rng.normal(size=(2, n))
-    noise = rng.normal(size=(k, n, 3)) / 10
-    noise[1, :, 0], noise[2, :, 0] = known[0], -known[1]
-    noise[..., 2] = 10
-    return known, [[layer.astype(np.float32)] for layer in noise]
-
-
-def test_several_layers_know_together_what_none_knows_alone() -> None:
-    (one, other), layers = of_layers(0, 5)
-    groups = [str(row) for row in range(len(one))]
-    labels = probes.classes(list(one + other > 0))
-    data = labelled.Labels("classification", [groups], labels, groups)
-    compared = compare_several(data, layers, 2)
-    table, said = compared.table, compared.reason
-    assert compared.better == Combination((1, 2), "concat")
-    table = table.set_index("used")
-    assert table.loc["best layer", "score"] == pytest.approx(0.75, abs=0.07)
-    found = table.loc["selected 2, concatenated"]
-    assert found["layers"] == "1 2" and found["score"] > 0.95 and found["gain_low"] > 0.1
-    assert table.loc["last 2, concatenated", "layers"] == "3 4"
-    assert table.loc[["output", "last 2, concatenated"], "score"].max() < 0.6
-    assert table.loc["selected 2, averaged", "score"] < 0.85
-    names = [f"{which} 2, {how}" for which in ("last", "selected") for how in COMBINES.values()]
-    assert compared.table["used"].tolist() == ["output", "best layer", *names]
-    for name, against in (("difference", "output"), ("gain", "best layer")):
-        lead = table["score"] - table.loc[against, "score"]
-        np.testing.assert_allclose(table[name], lead, atol=1e-12)
-        assert (table[f"{name}_low"] <= lead + 1e-12).all()
-        assert (lead <= table[f"{name}_high"] + 1e-12).all()
-    assert (table["low"] < table["score"]).all() and (table["score"] < table["high"]).all()
-    assert table.loc["output", "layers"] == "4" and table.loc["best layer", "layers"][0] in "12"
-    gain = 100 * found["gain"]
-    assert f"{gain:+.1f} points against the best layer (" in said
-    assert "the selected 2, concatenated, score best" in said and said.endswith("is significant.")
-    numbers = labelled.Labels("regression", [groups], one + other, groups)
-    found = compare_several(numbers, layers, 2).table.set_index("used")["score"]
-    assert found["selected 2, concatenated"] > 0.95 and found["best layer"] < 0.7
-
-
-def test_several_layers_gain_nothing_on_noise() -> None:
-    """Selection does not see the labels of test rows."""
-    rows = [str(row) for row in range(100)]
-    for seed in range(3):
-        (noise, _), layers = of_layers(seed, 4, 100)
-        noise = np.random.default_rng(seed + 100).permutation(noise)
-        data = labelled.Labels("classification", [rows], probes.classes(list(noise > 0)), rows)
-        assert compare_several(data, layers, 2).better is None
-        data = labelled.Labels("regression", [rows], noise, rows)
-        test = data.splits[0].test
-        other = replace(data, labels=noise.copy())
-        other.labels[test] = 9 * layers[seed][0][test, 0]
-        chosen, same = (several.score_combinations(each, layers, 2) for each in (data, other))
-        assert [one.of_splits[0] for one in chosen] == [one.of_splits[0] for one in same]
-
-
-def test_pairs_of_several_layers() -> None:
-    """Of pairs whose cosines in two layers are two halves of the label."""
-    rng = np.random.default_rng(0)
-    angles = rng.uniform(0, np.pi / 2, (3, 120))
-    first = np.tile(np.float32([1, 0]), (120, 1))
-    layers = [[first, np.stack([np.cos(a), np.sin(a)], axis=1)] for a in angles]
-    texts = [[f"{side}{row}" for row in range(120)] for side in "ab"]
-    data = labelled.Labels("pairs", texts, np.cos(angles[:2]).sum(axis=0), texts[0])
-    table = compare_several(data, layers, 2).table.set_index("used")
-    found = table.loc["selected 2, concatenated"]
-    assert found["layers"] == "0 1" and found["score"] > 0.99 and found["gain_low"] > 0.05
-    alike = [[first, first]] * 3
-    for given in (alike, [*layers[:2], alike[0]]):  # no layer has a score, or not the output
-        with refused("undefined"):
-            compare_several(data, given, 2)
-
-
-@pytest.mark.parametrize("seed", [30, 42])
-def test_pairs_of_several_layers_gain_nothing_on_noise(seed: int) -> None:
-    """Splits share the rows that select layers, so their pairs count for fewer than they are."""
-    rng = np.random.default_rng(seed)
-    texts = [[f"{side}{row}" for row in range(40)] for side in "ab"]
-    layers = list(rng.normal(size=(4, 2, 40, 8)).astype(np.float32))
-    data = labelled.Labels("pairs", texts, rng.normal(size=40), texts[0])
-    gains = compare_several(data, layers, 2).table[2:]
-    assert gains["gain"].max() > 0.3 and gains["gain_low"].max() < 0
-
-
-def test_several_layers_of_a_model(folder: Path, tmp_path: Path) -> None:
-    texts = list(dict.fromkeys(tiny.texts(90)))[:80]
-    frame = pd.DataFrame({"text": texts, "label": [str(len(t) > 80) for t in texts]})
-    frame.to_csv(tmp_path / "l.csv", index=False)
-    files = {"--csv": tmp_path / "c.csv", "--json": tmp_path / "c.json"}
-    asked = [x for pair in files.items() for x in pair]
-    status, said = run(folder, "--labels", tmp_path / "l.csv", "--layers", "2", *asked)
-    assert status == 0, said
-    assert "Of 2 layers together" in said and "last 2, averaged" in said
-    choice = lw.choose(folder, texts, list(frame["label"]), layers=2)
-    assert choice.rows.startswith("Read 80 of 80 labelled rows, classification: 2 classes (")
-    assert html.escape(choice.rows) in choice._repr_html_()
-    assert choice.several is not None and len(choice.several) == 6
-    for written in (pd.read_csv(files["--csv"]), pd.read_json(files["--json"])):
-        several = written[written["used"].isin(choice.several["used"])]
-        assert len(written) == 4 + 6 and len(several) == 6
-        np.testing.assert_allclose(several["gain"], choice.several["gain"], atol=1e-9)
-        np.testing.assert_allclose(written["score"][:4], choice.table["score"])
-    output = choice.several.iloc[0]
-    assert output["score"] == pytest.approx(choice.table["score"].iloc[-1])
-    for given, code in ((9, "out_of_range"), (1, "out_of_range")):
-        with refused(code):
-            lw.choose(folder, texts, list(frame["label"]), layers=given)
-    with refused("conflict"):
-        lw.choose(folder, layers=2)
-    cheapest = lw.choose(folder, texts, list(frame["label"]), layers=2, within=100)
-    assert cheapest.layer == 0 and "--within chooses among single layers. Of 2" in cheapest.reason
-    status, said = run(folder, "--layers", "2")
-    assert status == 1 and "layers needs labels" in said
-
-
-def test_the_cheapest_layer_is_one_also_where_several_are_better(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def better(*given: Any, **options: Any) -> Any:
-        return compare_several(*given, **options)._replace(better=Combination((1, 2), "concat"))
-
-    monkeypatch.setattr("layerwise.choosing.compare_several", better)
-    texts = list(dict.fromkeys(tiny.texts(70)))[:60]
-    labels = [len(text) > 80 for text in texts]
-    joint = lw.choose(folder, texts, labels, layers=2)
-    cheap = lw.choose(folder, texts, labels, layers=2, within=50)
-    assert joint.together == Combination((1, 2), "concat") and "layers 1 and 2" in joint.advice
-    assert cheap.together is None and cheap.advice == "Use layer 0 of 3."
-    assert cheap.several is not None and "Of 2 layers together" in cheap.reason
-
-
-def test_layers_together_are_scaled_as_the_models_embeddings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer import modules
-
-    seen: list[bool] = []
-
-    def several_of(*given: Any, normalize: bool = False) -> Any:
-        seen.append(normalize)
-        return compare_several(*given, normalize=normalize)
-
-    monkeypatch.setattr("layerwise.choosing.compare_several", several_of)
-    texts, labels = tiny.texts(60), [n % 2 for n in range(60)]
-    chain = [modules.Transformer(str(tiny.save("bert", tmp_path / "bert"))), modules.Pooling(32)]
-    for further in ([], [modules.Normalize()]):
-        embedder = SentenceTransformer(modules=[*chain, *further], device="cpu")
-        choose(embedder, texts, labels, layers=2)
-    assert seen == [False, True]
-
-
 def test_the_printed_command_exports_what_was_scored(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of one layer and of several, with long texts, by models that scale embeddings and not."""
+    """With long texts, by models that scale embeddings and not."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer import modules
 
@@ -704,9 +543,7 @@ def test_the_printed_command_exports_what_was_scored(
     asked = ["--labels", tmp_path / "l.csv", "--max-length", "24"]
     for model, more in (
         (folder, ["--within", "100"]),  # layer 0
-        (folder, ["--layers", "2"]),
-        (scaling, ["--within", "100"]),
-        (scaling, ["--layers", "2", "--tokens", "drop_sinks"]),
+        (scaling, ["--within", "100", "--tokens", "drop_sinks"]),
         (first_token, ["--within", "100"]),
     ):
         status, said = run(model, *asked, *more)
@@ -715,15 +552,10 @@ def test_the_printed_command_exports_what_was_scored(
         assert CliRunner().invoke(app, [*command, "--threads", "1"]).exit_code == 0
         saved = SentenceTransformer(command[2], device="cpu", trust_remote_code=True)
         options = dict(zip(command[3::2], command[4::2], strict=True))
-        layers = [int(layer) for layer in options["--layer"].split(",")]
         loaded = load("m", tiny.entry(model, max_length=24), "main", device="cpu")
         data, _ = inputs.read_labels(inputs.task_of(tmp_path / "l.csv"), 1000)
-        scores: Any = score_labels(loaded, data, options["--tokens"], keep_vectors=True)
-        wanted = combined([scores[n].columns[0] for n in layers], options.get("--combine", ""))
-        if model == scaling:
-            wanted = normalized(wanted)
+        wanted = scored_vectors(loaded, data, options["--tokens"])[int(options["--layer"])]
         assert options["--pooling"] == ("cls" if model == first_token else "mean")
-        assert len(layers) == (2 if "--layers" in more else 1)
         np.testing.assert_allclose(saved.encode(texts), wanted, atol=2e-5)
 
 

@@ -17,8 +17,8 @@ from layerwise import analysis, choosing
 from layerwise.analysis import labels_of
 from layerwise.association import published
 from layerwise.choosing.by_evidence import choose_by_evidence
-from layerwise.choosing.by_scores import Comparison, choose_by_scores
-from layerwise.choosing.choice import Choice, plot
+from layerwise.choosing.by_scores import choose_by_scores
+from layerwise.choosing.choice import plot
 from layerwise.models.load import load
 from layerwise.tasks.evaluate import Here
 from layerwise.tasks.results import Score, TaskScores
@@ -105,7 +105,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     def scored(_: Any, data: Any, *given: Any, **options: Any) -> list[Score]:
         seen.append((data, given, options))
         shares = (0.5, 0.8, 0.6, 0.55) if len(seen) == 1 else (0.5, 0.7, 0.8, 0.6)
-        return [of_share(share, columns=[share]) for share in shares]
+        return [of_share(share) for share in shares]
 
     monkeypatch.setattr(choosing, "score_labels", scored)
     yield seen
@@ -118,8 +118,8 @@ def test_labels_are_scored_as_asked(folder: Path, calls: list[Any]) -> None:
     frame = pd.DataFrame({"body": [*TEXTS[:-1], TEXTS[0] + " "]})
     lw.choose(folder, frame, LABELS, column="body", kind="regression")
     (first, *default), (second, *asked), (third, *_) = calls
-    assert default == [("drop_first", 1), {"keep_vectors": False, "part": None}]
-    assert asked == [("all", 3), {"keep_vectors": False, "part": {"last": 2}}]
+    assert default == [("drop_first", 1), {"part": None}]
+    assert asked == [("all", 3), {"part": {"last": 2}}]
     assert [data.kind for data in (first, second, third)] == [
         *["classification"] * 2,
         "regression",
@@ -145,33 +145,12 @@ def test_a_test_set_is_compared_with_the_labelled_rows(folder: Path, calls: list
     )
 
 
-def test_layers_are_compared_as_asked(
-    folder: Path, calls: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[Any] = []
-    several = pd.DataFrame({"used": ["output"]})
-
-    def compared(data: Any, vectors: Any, k: int, *, normalize: bool) -> Comparison:
-        seen.append((data, vectors, k, normalize))
-        return Comparison(several, "They tie.", None)
-
-    monkeypatch.setattr(choosing, "compare_several", compared)
-    choice = lw.choose(folder, TEXTS, LABELS, layers=4)
-    ((data, _, options),) = calls
-    assert options["keep_vectors"] and seen == [(data, [[0.5], [0.8], [0.6], [0.55]], 4, False)]
-    assert choice.several is several and choice.reason.endswith("significant. They tie.")
-    for layers in (1, 5):
-        with refused("out_of_range"):
-            lw.choose(folder, TEXTS, LABELS, layers=layers)
-
-
 @pytest.mark.parametrize(
     "given",
     [
         {"significant": True},
         {"score": "accuracy"},
         {"test": labels_of(TEXTS, LABELS)},
-        {"layers": 2},
         {"within": 0.0},
         {"part": {"last": 1}},
         {"column": "body"},
@@ -285,18 +264,6 @@ def test_a_plot_of_scores_marks_the_layer_and_the_output(tmp_path: Path) -> None
     assert figure.get_suptitle() == "Use layer 1 of 3" or ax.get_title() == "Use layer 1 of 3"
 
 
-def test_the_whole_table_names_its_layers() -> None:
-    table = pd.DataFrame({"layer": [0, 1], "score": [0.5, 0.6], "n": [40, 40]})
-    alone = Choice(1, "", "", "all", "accuracy", table)
-    assert alone.whole_table is table
-    several = pd.DataFrame({"used": ["last 2, averaged"], "layers": ["0 1"], "score": [0.7]})
-    whole = Choice(1, "", "", "all", "accuracy", table, several).whole_table
-    assert whole["used"].tolist() == ["layer 0", "layer 1", "last 2, averaged"]
-    assert whole["layers"].tolist() == ["0", "1", "0 1"]
-    assert whole["layer"].isna().tolist() == [False, False, True]
-    assert whole["score"].tolist() == [0.5, 0.6, 0.7]
-
-
 def test_labels_are_scored_in_processes_where_it_pays(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,12 +283,10 @@ def test_labels_are_scored_in_processes_where_it_pays(
     loaded, data = load("m", tiny.entry(folder), "main", device="cpu"), labels_of(TEXTS, LABELS)
     for worth, threads, in_processes in ((240, 2, True), (241, 2, False), (240, 1, False)):
         monkeypatch.setattr(analysis, "WORTH_PROCESSES", worth)
-        scores = analysis.score_labels(
-            loaded, data, "drop_first", threads, keep_vectors=in_processes, part={"last": 2}
-        )
+        scores = analysis.score_labels(loaded, data, "drop_first", threads, part={"last": 2})
         assert [score.main_score for score in scores] == [0.0, 0.1, 0.2, 0.3]
         setup, labels, pool, n_shares = seen.pop()
-        assert (pool is processes) == in_processes == labels.keep_vectors
+        assert (pool is processes) == in_processes
         assert n_shares == 4, "a call a layer, so that layers are counted"
         assert setup.extraction.tokens == ("drop_first",) and setup.scoring.part.last == 2
         assert setup.scoring.poolings == (loaded.embedder.pooling,)

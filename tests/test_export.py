@@ -37,9 +37,7 @@ RECIPES = [
     Recipe(2, pooling="last_token", normalize=False),
     Recipe(2, tokens="drop_first", pooling="weighted_mean", readout="residual"),
     Recipe(2, tokens="drop_sinks", pooling="cls"),
-    Recipe((2, 0, 1)),
-    Recipe((1, 3), "drop_first", "weighted_mean", "residual", combine="concat"),
-    Recipe((1, 3), "drop_sinks", "last_token", normalize=True, combine="concat"),
+    Recipe(3, "drop_sinks", "last_token", normalize=True),
 ]
 
 
@@ -54,7 +52,7 @@ def test_a_cut_model_gives_the_layer(family: str, tmp_path: Path) -> None:
         # `export` itself compares the embeddings; here we see that it kept what it had to.
         done = export(whole, recipe, tmp_path / str(place), TEXTS)
         assert done.difference <= 1e-6
-        assert recipe.layers[-1] > 1 or done.parameters < done.whole_parameters
+        assert recipe.layer > 1 or done.parameters < done.whole_parameters
         _, info = AutoModel.from_pretrained(done.folder, output_loading_info=True)
         assert not info["missing_keys"] and not info["unexpected_keys"]
 
@@ -64,9 +62,9 @@ def test_plain_sentence_transformers_loads_it(tmp_path: Path) -> None:
     whole = tiny.loaded("llama", tmp_path / "whole")
     recipes = {
         str(tmp_path / f"cut {layer}"): Recipe(
-            layer, "drop_first", readout="final_norm", normalize=True, combine=combine
+            layer, "drop_first", readout="final_norm", normalize=True
         )
-        for layer, combine in ((2, ""), ((1, 2), "concat"))
+        for layer in (1, 2)
     }
     for folder, recipe in recipes.items():
         export(whole, recipe, Path(folder), TEXTS)
@@ -85,7 +83,7 @@ def test_plain_sentence_transformers_loads_it(tmp_path: Path) -> None:
     )
     for found, recipe in zip(map(np.array, json.loads(out.stdout)), recipes.values(), strict=True):
         wanted = cut._whole(whole, recipe, TEXTS)
-        assert found.shape == (len(TEXTS), whole.anatomy.hidden * len(recipe.layers))
+        assert found.shape == (len(TEXTS), whole.anatomy.hidden)
         np.testing.assert_allclose(found, wanted, atol=1e-6)
         np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
 
@@ -131,17 +129,17 @@ def test_plain_transformers_loads_it(tmp_path: Path) -> None:
 
 def test_a_card_has_a_row_for_each_part_of_the_recipe(tmp_path: Path) -> None:
     whole = tiny.loaded("llama", tmp_path / "whole")
-    recipe = Recipe((2, 1), "drop_first", "weighted_mean", "residual", True, "concat").of(whole)
-    together = cut.card_of(whole, recipe, None, "it leads")
-    _, head, table = together.split("---\n", 2)
+    recipe = Recipe(2, "drop_first", "weighted_mean", "residual", True).of(whole)
+    card = cut.card_of(whole, recipe, None, "it leads")
+    _, head, table = card.split("---\n", 2)
     assert yaml.safe_load(head)["library_name"] == "sentence-transformers"
-    assert "# Layers 1, 2 of llama\n" in table
+    assert "# Layer 2 of llama\n" in table
     assert f"llama at main (weights {whole.weights[:12]}), cut after block 2 of 3\n" in table
-    assert "| layers | 1, 2 of 3, each at unit length, concatenated |\n" in table
+    assert "| layer | 2 of 3 |\n" in table
     assert "| pooling | weighted_mean |\n| readout | residual stream |\n" in table
     assert "| unit length | yes |" in table and "Why this layer: it leads." in table
     assert 'SentenceTransformer(".", trust_remote_code=True)' in table
-    assert "The code in this folder drops tokens and combines layers, because" in table
+    assert "The code in this folder drops tokens, because" in table
     assert "hidden_states" not in table
     plain = cut.card_of(whole, Recipe(1, normalize=False).of(whole), 1, "")
     assert "# Layer 1 of llama\n" in plain and "| layer | 1 of 3 |\n" in plain
@@ -171,7 +169,7 @@ def test_an_exported_folder_keeps_the_models_settings(tmp_path: Path) -> None:
     embedder = SentenceTransformer(str(tmp_path / "whole"), device="cpu")
     texts = [f"SEVEN {text} {text} {text}" for text in TEXTS]
     whole = load("m", tiny.entry(tmp_path / "whole"), "main", device="cpu")
-    for layer in (1, (1, 2), 3):
+    for layer in (1, 3):
         done = export(whole, Recipe(layer), tmp_path / f"cut {layer}", texts)
         saved: Any = SentenceTransformer(str(done.folder), device="cpu", trust_remote_code=True)
         assert saved.max_seq_length == 24 and saved[0].do_lower_case
@@ -188,11 +186,8 @@ def test_an_exported_folder_keeps_the_models_settings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "code"),
     [
-        ({"layer": "4"}, "out_of_range"),
-        ({"layer": "1,1"}, "duplicate"),
-        ({"layer": "1-3"}, "wrong_type"),
+        ({"layer": 4}, "out_of_range"),
         ({"pooling": "means"}, "unknown_name"),
-        ({"combine": "concat"}, "conflict"),
     ],
 )
 def test_the_shell_refuses_before_it_loads(
@@ -201,16 +196,13 @@ def test_the_shell_refuses_before_it_loads(
     folder = tiny.save("llama", tmp_path / "m")
     monkeypatch.setattr("layerwise.models.opening.load", lambda *_, **__: pytest.fail("loaded"))
     with refused(code):
-        cli.export(str(folder), tmp_path / "out", **{"layer": "1", **wrong})
+        cli.export(str(folder), tmp_path / "out", **{"layer": 1, **wrong})
 
 
 @pytest.mark.parametrize(
     ("recipe", "code"),
     [
         (Recipe(9), "out_of_range"),
-        (Recipe((1, 9)), "out_of_range"),
-        (Recipe((1, 1)), "duplicate"),
-        (Recipe((1, 2), combine="sum"), "unknown_name"),
         (Recipe(1, tokens="first"), "unknown_name"),
         (Recipe(1, pooling="means"), "unknown_name"),
         (Recipe(1, readout="output"), "unknown_name"),

@@ -10,6 +10,7 @@ import pytest
 import torch
 from helpers import tiny
 from helpers.refused import refused
+from helpers.scored import scored_vectors
 
 import layerwise as lw
 from layerwise.activations.embedding import part_of, spans
@@ -91,7 +92,7 @@ def test_a_token_that_crosses_the_boundary_counts(loaded: LoadedModel) -> None:
 def test_choose_and_tasks_read_the_same_part(loaded: LoadedModel, tmp_path: Path) -> None:
     part = {"after": "Answer:"}
     labels = labels_of(QUESTIONS, [n % 2 for n in range(len(QUESTIONS))])
-    scored = score_labels(loaded, labels, "all", keep_vectors=True, part=part)[-1].columns[0]
+    scored = scored_vectors(loaded, labels, "all", part=part)[-1]
     expected = lw.embed(loaded.model, QUESTIONS, loaded.texts.tokenizer, part=part).values[-1]
     np.testing.assert_allclose(scored[:, : expected.shape[1]], expected, atol=1e-5)
     whole = lw.embed(loaded.model, QUESTIONS, loaded.texts.tokenizer).values[-1]

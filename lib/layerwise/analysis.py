@@ -139,15 +139,14 @@ def score_labels(
     tokens: str,
     threads: int = 1,
     *,
-    keep_vectors: bool = False,
     part: Mapping[str, Any] | None = None,
 ) -> list[Score]:
     """Score every layer on labels, as a config's own task is scored by default.
 
     Tokens are pooled after the model's final norm: by the model's own pooling if it is one of
     sentence-transformers, else by their mean. Vectors are scaled to unit length if such a model
-    does so, and have its default prompt. With `keep_vectors`, scores have their vectors. A `part`
-    of each text is named as by ``scoring.part`` of a config.
+    does so, and have its default prompt. A `part` of each text is
+    named as by ``scoring.part`` of a config.
     """
     from joblib.externals.loky import get_reusable_executor  # type: ignore[import-untyped]
 
@@ -166,7 +165,6 @@ def score_labels(
     is_long = n_layers * len(labels.labels) >= WORTH_PROCESSES
     pool = get_reusable_executor(threads) if threads > 1 and is_long else Here()
     taken: list[TaskScores] = []
-    labels = replace(labels, keep_vectors=keep_vectors)
     with Progress(n_layers, f"{loaded.name} scores", "layer") as bar:
         score_tasks(setup, {"labels": labels}, taken.append, Counted(pool, bar), n_layers)
     return [taken[0].scores[layer, 0][0] for layer in range(n_layers)]

@@ -29,10 +29,6 @@ POOLINGS: Mapping[str, str] = {
     "cls": "first token (CLS)",
 }
 
-# How vectors of several layers become one.
-Combine: TypeAlias = Literal["mean", "concat"]
-COMBINES: Mapping[str, str] = {"mean": "averaged", "concat": "concatenated"}
-
 # How a task of multiple choice reads an answer; listed as poolings.
 Form: TypeAlias = Literal["letter", "answer", "answer_per_character"]
 FORMS: Mapping[str, str] = {

@@ -15,8 +15,8 @@ import numpy as np
 
 from layerwise.analysis import labels_of, prompts_of, score_labels
 from layerwise.choosing.by_evidence import choose_by_evidence
-from layerwise.choosing.by_scores import choose_by_scores, compare_several
-from layerwise.choosing.choice import Choice, advice_together
+from layerwise.choosing.by_scores import choose_by_scores
+from layerwise.choosing.choice import Choice
 from layerwise.choosing.inputs import with_copies_together
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.models.opening import open_model
@@ -35,7 +35,6 @@ def choose(
     *,
     tokens: str | None = None,
     within: float | None = None,
-    layers: int | None = None,
     significant: bool = False,
     score: str | None = None,
     test: Labels | None = None,
@@ -60,8 +59,6 @@ def choose(
     within : float, optional
         Recommend the cheapest layer that is expected to lose at most so many points (hundredths of
         the score) against the output.
-    layers : int, optional
-        Compare so many layers together, concatenated and averaged, with the best one.
     significant : bool
         Recommend another layer than the output only if its lead is significant.
     score : str, optional
@@ -84,8 +81,7 @@ def choose(
     Returns
     -------
     Choice
-        Its `layer`, `advice`, `reason`, a `table` of every layer, and with `layers` the table
-        `several`.
+        Its `layer`, `advice`, `reason` and a `table` of every layer.
 
     Examples
     --------
@@ -97,15 +93,13 @@ def choose(
     Raises
     ------
     LayerwiseError
-        If texts, an option of labels or an array of states is given without labels, or the model
-        has too few layers.
+        If texts, an option of labels or an array of states is given without labels.
     """
     data: Any = texts
     of_labels = {
         "significant": significant,
         "score": score,
         "test": test,
-        "layers": layers,
         "within": within,
         "part": part,
         "column": column,
@@ -133,18 +127,10 @@ def choose(
     with open_model(
         model, tokenizer, max_length=max_length, revision=revision, device=device, dtype=dtype
     ) as loaded:
-        if layers is not None and not 2 <= layers <= loaded.anatomy.n_layers:
-            raise LayerwiseError(
-                f"layers: expected 2 to {loaded.anatomy.n_layers}, the layers of {loaded.name}, "
-                f"got {layers}.",
-                code="out_of_range",
-            )
         tokens = tokens or ("drop_first" if loaded.is_causal else "all")
         if not isinstance(data, Labels):
             return choose_by_evidence(loaded, tokens)
-        scores: Any = score_labels(
-            loaded, data, tokens, threads, keep_vectors=layers is not None, part=part
-        )
+        scores: Any = score_labels(loaded, data, tokens, threads, part=part)
         options: Any = {"significant": significant, "measure": data.measure}
         choice = choose_by_scores(scores, data.kind, tokens, within, **options)
         rows = f"Read {data.described(len(data.labels))}."
@@ -153,22 +139,7 @@ def choose(
             crossed = score_labels(loaded, labelled, tokens, threads, part=part)
             reason += ranks_in_both(choice, choose_by_scores(crossed, data.kind, **options))
         about: dict[str, Any] = {"pooling": loaded.embedder.pooling, "takes": loaded.reader.takes}
-        choice = replace(choice, rows=rows, reason=reason, **about)
-        if layers is None:
-            return choice
-        vectors = [score.columns for score in scores]
-        several = compare_several(data, vectors, layers, normalize=loaded.embedder.normalizes)
-    if several.better is None or within is not None:
-        single = "" if within is None else " --within chooses among single layers."
-        reason = f"{choice.reason}{single} {several.reason}"
-        return replace(choice, reason=reason, several=several.table)
-    return replace(
-        choice,
-        advice=advice_together(several.better),
-        reason=f"{several.reason} Of single layers: {choice.sentence}",
-        several=several.table,
-        together=several.better,
-    )
+        return replace(choice, rows=rows, reason=reason, **about)
 
 
 def why_score(data: Labels, score: str | None) -> str:

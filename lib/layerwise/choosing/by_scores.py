@@ -1,12 +1,12 @@
 """Choose a layer by its scores on labels: of the least expected loss, or the cheapest.
 
-Layers, and several layers together, are compared with the model's output.
+Layers are compared with the model's output.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,12 +15,10 @@ from scipy.stats import norm
 from layerwise import stats
 from layerwise.choosing.choice import Choice, advice, with_ends
 from layerwise.errors import LayerwiseError
-from layerwise.tasks import measures, several
-from layerwise.tasks.labelled import Labels
+from layerwise.tasks import measures
 from layerwise.tasks.results import Score
-from layerwise.tasks.task import Combination
 
-# Variance added for the training rows that probes, or selections of layers, share, in units of
+# Variance added for the training rows that probes share, in units of
 # Nadeau and Bengio's (2003), and more for each tested row of scores that change much with the
 # penalty, which varies between splits whatever the rows. Simulated (docs/statistics.md).
 ADDED_VARIANCE, ADDED_IF_VARYING, ADDED_PER_ROW = 0.8, 1.6, 0.0044
@@ -153,7 +151,7 @@ class Intervals:
 
 
 def widening(score: Score, measure: str) -> float:
-    """Factor on standard errors for probes or selections that share training rows."""
+    """Factor on standard errors for probes that share training rows."""
     if not score.n_train:
         return 1.0
     varying = ADDED_IF_VARYING + ADDED_PER_ROW * score.n_runs
@@ -237,86 +235,3 @@ def _cheapest(table: pd.DataFrame, within: float, *, significant: bool) -> tuple
     error = (row["gain_high"] - row["gain"]) / norm.isf(0.025)
     more = norm.cdf((-within / 100 - row["gain"]) / error) if error else 0.0
     return layer, f"{reason}; the probability that it loses more than {within:g} is {more:.2f}."
-
-
-class Comparison(NamedTuple):
-    """Several layers together against one layer.
-
-    Attributes
-    ----------
-    table : DataFrame
-        The columns used, layers (those that all rows select, with the number of splits that agree
-        if not all do), score, low, high, difference (from the output), gain (over the best
-        layer), and the ends of both. The 95% intervals of a column hold for all rows together.
-    reason : str
-        What the best combination gains.
-    better : Combination, optional
-        The best combination, if it scores significantly higher than the best layer, the output and
-        guessing.
-    """
-
-    table: pd.DataFrame
-    reason: str
-    better: Combination | None
-
-
-def compare_several(
-    data: Labels, layers: Sequence[several.Columns], k: int, *, normalize: bool = False
-) -> Comparison:
-    """Compare k layers together with the best layer, selected in the same way, and the output.
-
-    Parameters
-    ----------
-    layers, normalize
-        As for `layerwise.tasks.several.score_combinations`, which says how layers are selected.
-
-    Raises
-    ------
-    LayerwiseError
-        If the output, the best layer, or every combination has no score.
-    """
-    combinations = several.score_combinations(data, layers, k, normalize=normalize)
-    scored = [one for one in combinations if one.score.parts is not None]
-    if scored[:2] != combinations[:2] or len(scored) == 2:
-        missing = next(one for one in combinations if one.score.parts is None)
-        raise LayerwiseError(
-            f"These labels give no score of several layers together: of {missing.name}, "
-            f"{missing.score.why}.",
-            code="undefined",
-        )
-    measure = data.measure or measures.OF_KIND[data.kind][0]
-    intervals = Intervals([one.score for one in scored], measure)
-    low, high = intervals.of_scores()
-    table = pd.DataFrame(
-        {
-            "used": [one.name for one in scored],
-            "layers": [_layers_of(one) for one in scored],
-            "score": intervals.scores,
-            "low": low,
-            "high": high,
-        }
-    )
-    for name, against in (("difference", 0), ("gain", 1)):
-        more = intervals.of_differences(against)
-        table[name], table[f"{name}_low"], table[f"{name}_high"] = more[:3]
-    row = 2 + int(table["score"][2:].to_numpy().argmax())
-    best: Any = table.to_dict("records")[row]
-    low, high = best["gain_low"], best["gain_high"]
-    certain = "significant" if low > 0 or high < 0 else "not significant"
-    guessing = scored[row].score.baseline or 0.0
-    better = low > 0 and best["difference_low"] > 0 and best["low"] > guessing
-    return Comparison(
-        table,
-        f"Of {k} layers together, the {best['used']}, score best: {with_ends(best)}, "
-        f"{100 * best['gain']:+.1f} points against the best layer ({100 * low:+.1f} to "
-        f"{100 * high:+.1f}), which is {certain}.",
-        scored[row].combination if better else None,
-    )
-
-
-def _layers_of(scored: several.ScoredCombination) -> str:
-    """The layers of a combination, with the number of splits that agree if not all do."""
-    layers, splits = scored.combination.layers, scored.of_splits
-    n = splits.count(layers)
-    agree = "" if n == len(splits) else f" ({n} of {len(splits)} splits)"
-    return " ".join(map(str, layers)) + agree

@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from layerwise.tasks.task import Combination
-from layerwise.vocabulary import COMBINES
-
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -42,10 +39,6 @@ class Choice:
         for selecting one; `choose_by_scores` says how. Without labels a row per rule:
         rule, layer, loss, low, high, n_models, as `layerwise.association.published`; `layer` is
         null for metrics that were not computed.
-    several : DataFrame, optional
-        As `compare_several`, if several layers were asked for.
-    together : Combination, optional
-        Layers to use together, if they score significantly higher than the best layer.
     pooling : str
         Pooling that the layers were read with.
     takes : {'text', 'image', 'recording'}
@@ -60,23 +53,9 @@ class Choice:
     tokens: str
     score: str
     table: pd.DataFrame = field(repr=False)
-    several: pd.DataFrame | None = field(default=None, repr=False)
-    together: Combination | None = None
     pooling: str = "mean"
     takes: str = "text"
     rows: str = ""
-
-    @property
-    def whole_table(self) -> pd.DataFrame:
-        """`table`, and below it the rows of `several` with the column `used`."""
-        if self.several is None:
-            return self.table
-        single = self.table.assign(
-            used="layer " + self.table["layer"].astype(str),
-            layers=self.table["layer"].astype(str),
-        )
-        table = pd.concat([single, self.several], ignore_index=True)
-        return table.astype({"layer": "Int64", "n": "Int64"})
 
     @property
     def sentence(self) -> str:
@@ -85,7 +64,7 @@ class Choice:
 
     def _repr_html_(self) -> str:
         """The rows read, the advice, its reason and the table, for notebooks."""
-        table = self.whole_table.round(3).to_html(index=False, na_rep="–")
+        table = self.table.round(3).to_html(index=False, na_rep="–")
         rows, advice, reason = map(html.escape, (self.rows, self.advice, self.reason))
         return f"<p>{rows} <b>{advice}</b> {reason}</p>{table}"
 
@@ -98,11 +77,13 @@ class Choice:
             Further options of ``layerwise export``, such as ``revision``.
         """
         name = short_name(model)
-        used = self.together or Combination((self.layer,))
-        settings: dict[str, object] = {"layer": ",".join(map(str, used.layers))}
-        settings |= {"combine": used.combine} if used.combine else {}
-        settings |= {"tokens": self.tokens, "pooling": self.pooling, **options}
-        folder = f"{name}-{'-'.join(map(str, used.layers))}"
+        settings = {
+            "layer": self.layer,
+            "tokens": self.tokens,
+            "pooling": self.pooling,
+            **options,
+        }
+        folder = f"{name}-{self.layer}"
         words = ["layerwise", "export", model, folder]
         words += [
             str(x)
@@ -123,13 +104,6 @@ def advice(layer: int, last: int) -> str:
     """The layer to use, in a sentence."""
     what = f"the output (layer {last})" if layer == last else f"layer {layer} of {last}"
     return f"Use {what}."
-
-
-def advice_together(layers: Combination) -> str:
-    """The layers to use, in a sentence."""
-    *most, last = layers.layers
-    listed = f"{', '.join(map(str, most))} and {last}"
-    return f"Use layers {listed} together, {COMBINES[layers.combine]}."
 
 
 def with_ends(row: Mapping[Any, Any]) -> str:

@@ -186,14 +186,6 @@ def choose(
             "are trained on --labels and scored on these."
         ),
     ] = None,
-    layers: Annotated[
-        int | None,
-        Option(
-            min=2,
-            help="With --labels: compare so many layers together, concatenated and averaged, with "
-            "the best one.",
-        ),
-    ] = None,
     sample: Annotated[
         int, Option(min=20, max=5000, help="Read at most this many texts, rows or words.")
     ] = 1000,
@@ -257,7 +249,6 @@ def choose(
         data,
         tokens=tokens,
         within=within,
-        layers=layers,
         significant=significant,
         score=score,
         test=test_rows,
@@ -269,13 +260,11 @@ def choose(
     say(choice.advice, choice.reason, f"({', '.join(about)})")
     if verbose:
         say(choice.table.round(3).to_string(index=False, na_rep="–"))
-    if choice.several is not None:
-        say(choice.several.round(3).to_string(index=False))
     if choice.takes == "text":
         usual = {"max_length": None, "revision": "main", "dtype": "float32"}
         special = {key: value for key, value in options.items() if value != usual[key]}
         say(f"To save it: {choice.export_command(model, **special)}")
-    write_table(choice.whole_table, csv, json)
+    write_table(choice.table, csv, json)
     if plot is not None:
         draw(choice, plot, short_name(model))
 
@@ -285,18 +274,9 @@ def export(
     model: MODEL,
     out: Annotated[Path, Argument(help="Folder to write: new or empty.")],
     layer: Annotated[
-        str,
-        Option(
-            help="0 (embedding output) to the number of blocks; or several, such as 8,16,24, to "
-            "combine them."
-        ),
+        int,
+        Option(help="0 (embedding output) to the number of blocks."),
     ],
-    combine: Annotated[
-        str,
-        Option(
-            help="Of several layers: mean (default) or concat, each layer first at unit length."
-        ),
-    ] = "",
     pooling: Annotated[
         str | None,
         Option(help="mean, weighted_mean, max, last_token or cls (default: the model's own)."),
@@ -327,31 +307,24 @@ def export(
     where layerwise is not installed. Before anything is saved, its embeddings are compared with
     the whole model's.
 
-    Examples: layerwise export HuggingFaceTB/SmolLM2-135M --layer 28 --tokens drop_first smol-28;
-    layerwise export HuggingFaceTB/SmolLM2-135M --layer 8,16,24 --combine concat smol-3
+    Example: layerwise export HuggingFaceTB/SmolLM2-135M --layer 28 --tokens drop_first smol-28
     """
     from layerwise.analysis import prompts_of
     from layerwise.export import Recipe, cut
     from layerwise.models.opening import depth_of
 
-    try:
-        layers = tuple(map(int, layer.split(",")))
-    except ValueError:
-        problem = f"--layer: expected a layer, or several such as 8,16,24, got {layer!r}."
-        raise LayerwiseError(problem, code="wrong_type") from None
-    recipe = Recipe(layers, tokens, pooling, readout, normalize, combine)
+    recipe = Recipe(layer, tokens, pooling, readout, normalize)
     # What can be checked is checked before the model is loaded, which may take minutes.
     cut.check_words(recipe)
     cut.check_target(out)
     n_blocks = depth_of(model, revision)
     if n_blocks is not None:
-        cut.check_layers(recipe, model, n_blocks)
+        cut.check_layer(recipe, model, n_blocks)
     checked_with = prompts_of(texts) if texts else cut.made_up_texts()
     with _opened(model, threads, max_length, revision, device, dtype) as loaded:
         done = cut.export(loaded, recipe, out, checked_with, origin=why)
     say(
-        f"{done.folder} holds layer{'s' * (len(layers) > 1)} {', '.join(map(str, layers))} of "
-        f"{loaded.anatomy.n_layers - 1} of {model}.",
+        f"{done.folder} holds layer {layer} of {loaded.anatomy.n_layers - 1} of {model}.",
         f"Size: {done.parameters / 1e6:.1f} of {done.whole_parameters / 1e6:.1f} million "
         "parameters.",
         f"Checked on {len(checked_with)} texts: no coordinate differs by more than "

@@ -5,8 +5,7 @@ cut model, through the final norm if there is one: the readout ``final_norm``. t
 the stream itself, ``residual``, only as the input of a block. So we keep one more block, and
 `WeightedLayerPooling` of sentence-transformers takes its input.
 
-Of several layers, blocks after the last are left out. sentence-transformers can neither combine
-layers nor drop tokens: we save modules for that in the folder, which load with
+sentence-transformers cannot drop tokens: we save a module for that in the folder, which loads with
 ``trust_remote_code=True``.
 """
 
@@ -35,9 +34,8 @@ from layerwise.io.files import disk_fault, memory_fault, replacing_folder
 from layerwise.models.architectures import dissect
 from layerwise.models.load import LoadedModel
 from layerwise.models.states import States
-from layerwise.tasks.task import combined, normalized
+from layerwise.tasks.task import normalized
 from layerwise.vocabulary import (
-    COMBINES,
     FINAL_NORM,
     POOLINGS,
     READOUTS,
@@ -53,7 +51,7 @@ ROUNDING = 1e-5
 MODULES_FILE = "layerwise_modules.py"
 
 CODE = """
-The code in this folder {does}, because sentence-transformers has no module
+The code in this folder drops tokens, because sentence-transformers has no module
 for that. It runs such code only with `trust_remote_code=True`.
 """
 STATE = """
@@ -68,12 +66,12 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Recipe:
-    """Layers, token selection, pooling and readout of embeddings.
+    """Layer, token selection, pooling and readout of embeddings.
 
     Attributes
     ----------
-    layer : int or tuple of int
-        0 (embedding output) to L (last block); or several, which are combined.
+    layer : int
+        0 (embedding output) to L (last block).
     tokens : {'all', 'drop_first', 'drop_sinks'}
     pooling : {'mean', 'weighted_mean', 'max', 'last_token', 'cls'}, optional
         By default that of the model's own embeddings.
@@ -82,21 +80,13 @@ class Recipe:
         has only ``residual``.
     normalize : bool, optional
         Scale embeddings to unit length; by default as the model does, as in scores.
-    combine : {'mean', 'concat'}, optional
-        As in `layerwise.tasks.task.combined`, for several layers; by default their mean.
     """
 
-    layer: int | tuple[int, ...]
+    layer: int
     tokens: str = "all"
     pooling: str | None = None
     readout: str | None = None
     normalize: bool | None = None
-    combine: str = ""
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """The layer, or the layers in ascending order."""
-        return (self.layer,) if isinstance(self.layer, int) else tuple(sorted(self.layer))
 
     def of(self, loaded: LoadedModel) -> Recipe:
         """The recipe with the defaults of a model."""
@@ -106,7 +96,6 @@ class Recipe:
             pooling=self.pooling or loaded.embedder.pooling,
             readout=self.readout or readout,
             normalize=loaded.embedder.normalizes if self.normalize is None else self.normalize,
-            combine=self.combine or ("mean" if len(self.layers) > 1 else ""),
         )
 
     @property
@@ -117,7 +106,7 @@ class Recipe:
     @property
     def needs_code(self) -> bool:
         """True if the folder needs a module with code."""
-        return self.tokens != "all" or len(self.layers) > 1
+        return self.tokens != "all"
 
 
 class Exported(NamedTuple):
@@ -194,7 +183,7 @@ def export(
         else:
             raise LayerwiseError(
                 f"{loaded.name} ({loaded.anatomy.kind}) cannot be cut at layer "
-                f"{recipe.layers[-1]} by "
+                f"{recipe.layer} by "
                 f"leaving out its last blocks ({'; '.join(failures)}); nothing was saved.",
                 code="unsupported",
             )
@@ -226,23 +215,19 @@ def check(loaded: LoadedModel, recipe: Recipe) -> None:
             code="unsupported",
         )
     check_words(recipe)
-    check_layers(recipe, loaded.name, loaded.anatomy.n_layers - 1)
+    check_layer(recipe, loaded.name, loaded.anatomy.n_layers - 1)
     has_norm = loaded.anatomy.final_norm is not None
     there = [name for name in SCORED_READOUTS if has_norm or name != FINAL_NORM]
     check_name("readout", recipe.readout, there)
 
 
-def check_layers(recipe: Recipe, model: str, last: int) -> None:
-    """Refuse layers that a model does not have, and one that is given twice."""
-    wrong = [layer for layer in recipe.layers if not 0 <= layer <= last]
-    if wrong:
+def check_layer(recipe: Recipe, model: str, last: int) -> None:
+    """Refuse a layer that a model does not have."""
+    if not 0 <= recipe.layer <= last:
         raise LayerwiseError(
-            f"layer: {model} has the layers 0 (embedding output) to {last}, got {wrong[0]}.",
+            f"layer: {model} has the layers 0 (embedding output) to {last}, got {recipe.layer}.",
             code="out_of_range",
         )
-    if len(set(recipe.layers)) < len(recipe.layers):
-        listed = ", ".join(map(str, recipe.layers))
-        raise LayerwiseError(f"layer: give each layer once, got {listed}.", code="duplicate")
 
 
 def check_words(recipe: Recipe) -> None:
@@ -250,14 +235,6 @@ def check_words(recipe: Recipe) -> None:
     check_name("tokens", recipe.tokens, ("all", "drop_first", "drop_sinks"))
     if recipe.pooling is not None:
         check_name("pooling", recipe.pooling, POOLINGS)
-    if recipe.combine:
-        check_name("combine", recipe.combine, COMBINES)
-        if len(recipe.layers) == 1:
-            raise LayerwiseError(
-                f"combine: expected several layers, got layer {recipe.layers[0]} alone; name "
-                "more, or leave combine out.",
-                code="conflict",
-            )
     if recipe.readout is not None:
         check_name("readout", recipe.readout, SCORED_READOUTS)
 
@@ -272,20 +249,17 @@ def check_target(target: Path) -> None:
 
 
 def _whole(loaded: LoadedModel, recipe: Recipe, texts: Sequence[str]) -> Array:
-    """The whole model's embeddings, shape (N, D); as `combined` for several layers."""
+    """The whole model's embeddings, shape (N, D)."""
     vectors = embed(loaded, texts, [recipe.representation], **loaded.prompted(len(texts)))[0]
-    together = combined([vectors[layer] for layer in recipe.layers], recipe.combine)
-    return normalized(together) if recipe.normalize else together
+    return normalized(vectors[recipe.layer]) if recipe.normalize else vectors[recipe.layer]
 
 
 def _cuts(loaded: LoadedModel, recipe: Recipe) -> list[tuple[int, int | None]]:
     """Candidates, one of which is right: the number of blocks to keep, and the number of the layer
     among the hidden states; None for the last."""
-    layer = recipe.layers[-1]
+    layer = recipe.layer
     if recipe.readout == "final_norm" or loaded.anatomy.final_norm is None:
         return [(layer, None)]
-    if len(recipe.layers) > 1:
-        return [(layer + 1, None)]
     # transformers lists the inputs of blocks, but their outputs for Mamba and RWKV.
     return [(layer + 1, layer), *([(layer, layer - 1)] if layer else [])]
 
@@ -327,9 +301,8 @@ def _save(
     from layerwise.export import layer_modules
 
     model = _cut(loaded, n_blocks)
-    several, config = len(recipe.layers) > 1, cast("Any", model.config)
-    is_output = not several and recipe.layers[-1] == loaded.anatomy.n_layers - 1
-    is_output = is_output and state is None
+    config = cast("Any", model.config)
+    is_output = recipe.layer == loaded.anatomy.n_layers - 1 and state is None
     further = copy.deepcopy(loaded.embedder.modules) if is_output else ()
     reads_layers = is_output and loaded.embedder.reads_layers
     config.output_hidden_states = state is not None or reads_layers
@@ -337,22 +310,15 @@ def _save(
     tokenizer.padding_side = "right"
     # sentence-transformers would apply the chat template to each text.
     tokenizer.chat_template = None
-    kind: Any = modules.Transformer
     settings: dict[str, Any] = {"max_seq_length": loaded.max_length}
     settings["do_lower_case"] = loaded.texts.lower_case
-    if several:
-        kind = _saved_as(layer_modules.LayerStates)
-        norm = loaded.anatomy.final_norm if recipe.readout == FINAL_NORM else None
-        path = next((path for path, m in loaded.model.named_modules() if m is norm), "")
-        settings |= {"layers": list(recipe.layers), "blocks": loaded.anatomy.path}
-        settings |= {"final_norm": path}
     with tempfile.TemporaryDirectory(dir=folder.parent) as plain:
         model.save_pretrained(plain)  # type: ignore[operator]
         tokenizer.save_pretrained(plain)
-        chain: list[Any] = [kind(plain, **settings)]
+        chain: list[Any] = [modules.Transformer(plain, **settings)]
     if loaded.texts.lower_case:
         # sentence-transformers reads this setting, and does not save it by itself.
-        chain[0].config_keys = [*kind.config_keys, "do_lower_case"]
+        chain[0].config_keys = [*modules.Transformer.config_keys, "do_lower_case"]
     hidden = loaded.anatomy.hidden
     if state is not None:
         # The first of the last two hidden states: the layer's, before the norm.
@@ -360,16 +326,15 @@ def _save(
         layers = {"num_hidden_layers": state + 1, "layer_start": state}
         chain.append(modules.WeightedLayerPooling(hidden, **layers, layer_weights=weights))
     if recipe.tokens != "all":
-        tokens = _saved_as(layer_modules.TokenChoice)
+        # It is saved by the name of its module, which is a file of the exported folder.
+        names = {"__module__": MODULES_FILE.removesuffix(".py")}
+        tokens: Any = type("TokenChoice", (layer_modules.TokenChoice,), names)
         chain.append(tokens(recipe.tokens, SINK_RATIO))
     # sentence-transformers has the same names without underscores: weightedmean, lasttoken.
     mode = recipe.representation.pooling.replace("_", "")
     if not any(isinstance(module, modules.Pooling) for module in further):
         counts = loaded.embedder.include_prompt
         chain.append(modules.Pooling(hidden, pooling_mode=mode, include_prompt=counts))
-    if several:
-        combine = _saved_as(layer_modules.Combine)
-        chain += [modules.Normalize(), combine(len(recipe.layers), recipe.combine, hidden)]
     chain += further
     if recipe.normalize:
         chain.append(modules.Normalize())
@@ -381,11 +346,6 @@ def _save(
     if recipe.needs_code:
         shutil.copy(layer_modules.__file__, folder / MODULES_FILE)
     return int(model.num_parameters())  # type: ignore[operator]
-
-
-def _saved_as(kind: type) -> Any:
-    """A class whose module is a file of the exported folder, by whose name it is saved."""
-    return type(kind.__name__, (kind,), {"__module__": MODULES_FILE.removesuffix(".py")})
 
 
 def _encode(folder: Path, loaded: LoadedModel, texts: Sequence[str]) -> Array:
@@ -407,18 +367,14 @@ def card_of(loaded: LoadedModel, recipe: Recipe, state: int | None, origin: str)
         Reason for the layer; left out if empty.
     """
     hub = getattr(loaded.entry.source, "hub", "")
-    single, last = len(recipe.layers) == 1, loaded.anatomy.n_layers - 1
-    listed = ", ".join(map(str, recipe.layers))
-    how = "" if single else f", each at unit length, {COMBINES[recipe.combine]}"
+    last = loaded.anatomy.n_layers - 1
     template = files(__package__).joinpath("card.md").read_text(encoding="utf-8")
     card = template.format(
         base_model=f"base_model: {hub}\n" if hub else "",
         model=loaded.name,
         revision=loaded.revision,
         weights=loaded.weights[:12],
-        title=f"Layer {listed}" if single else f"Layers {listed}",
-        row=f"layer{'s' * (not single)} | {listed} of {last}{how}",
-        cut=recipe.layers[-1],
+        layer=recipe.layer,
         last=last,
         tokens=TOKENS[recipe.tokens],
         pooling=recipe.pooling,
@@ -430,7 +386,5 @@ def card_of(loaded: LoadedModel, recipe: Recipe, state: int | None, origin: str)
         sentence_transformers=version("sentence-transformers"),
         transformers=version("transformers"),
     )
-    tasks = {"drops tokens": recipe.tokens != "all", "combines layers": not single}
-    does = " and ".join(task for task, needed in tasks.items() if needed)
-    card += CODE.format(does=does) if does else ""
+    card += CODE if recipe.needs_code else ""
     return card + (STATE.format(state=state) if state is not None else "")

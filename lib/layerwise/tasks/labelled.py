@@ -67,8 +67,6 @@ class Labels(Task):
         Word types of words.
     names : tuple of str
         Names of the classes, by their number.
-    keep_vectors : bool
-        Whether its scores have the vectors that they are of.
     measure : str
         Name of the score, of `layerwise.tasks.measures`; by default the kind's first.
     n_shuffles : int
@@ -84,7 +82,6 @@ class Labels(Task):
     seed: int = 0
     types: list[str] | None = None
     names: tuple[str, ...] = ()
-    keep_vectors: bool = False
     measure: str = ""
     n_shuffles: int = probes.SHUFFLES
     n_tested: int = 0
@@ -173,9 +170,7 @@ class Labels(Task):
     def score(self, selection: None, vectors: Vectors, settings: ScoringSettings) -> Score:  # noqa: ARG002
         """Score one layer."""
         scaled = vectors.scaled(settings)
-        columns = [scaled.of("", column) for column in self.texts]
-        score = layer_score(self, columns)
-        return replace(score, columns=columns) if self.keep_vectors else score
+        return layer_score(self, [scaled.of("", column) for column in self.texts])
 
 
 def read(task: LabelledEntry, corpus: Path | None = None) -> Labels:
@@ -284,13 +279,8 @@ def layer_score(data: Labels, columns: Sequence[Array]) -> Score:
     """
     if data.kind == "pairs":
         return pairs_score(data, cosines(columns))
-    return probed(data, columns[0])
-
-
-def probed(data: Labels, features: Array | Sequence[Array]) -> Score:
-    """Score probes of vectors, shape (N, D), or of those of each split."""
     return probes.probe(
-        features,
+        columns[0],
         data.labels,
         data.splits,
         data.groups,

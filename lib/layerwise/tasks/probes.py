@@ -223,7 +223,7 @@ def _parts(strata: Array, members: Array, rng: np.random.Generator) -> list[Arra
 
 
 def probe(
-    features: Array | Sequence[Array],
+    features: Array,
     labels: Array,
     splits: Sequence[Split],
     groups: Sequence[object] | None = None,
@@ -237,7 +237,7 @@ def probe(
 
     Parameters
     ----------
-    features : array, shape (N, D), or one for each split
+    features : array, shape (N, D)
     labels : array, shape (N,)
         Of `classes` or `numbers`.
     splits : sequence of Split
@@ -259,15 +259,14 @@ def probe(
     measure = measure or ("accuracy" if of_classes else "r2")
     by_probability = measure in measures.OF_SHARES
     predicted, penalties, controls, probabilities = [], [], [], []
-    of_splits = [features] * len(splits) if isinstance(features, np.ndarray) else features
-    for split, x in zip(splits, of_splits, strict=True):
+    for split in splits:
         fitted, test = split.fitted, split.test
         y = labels[fitted]
-        penalty = _chosen_penalty(_scaled(x, split.train), labels, split)
+        penalty = _chosen_penalty(_scaled(features, split.train), labels, split)
         penalties.append(penalty)
-        scaled = _scaled(x, fitted)
+        scaled = _scaled(features, fitted)
         model = _linear(scaled[fitted], y)(penalty)
-        neighbours = _neighbours(x[fitted], y).predict(x[test])
+        neighbours = _neighbours(features[fitted], y).predict(features[test])
         guess = np.full(len(test), np.bincount(y).argmax() if of_classes else y.mean())
         predicted.append([model.predict(scaled[test]), neighbours, guess])
         if by_probability:

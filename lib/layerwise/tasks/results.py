@@ -50,7 +50,7 @@ class Score:
     penalty : float, optional
         Of a probe: L2 penalty, the median over splits.
     n_train : int, optional
-        Of a probe, and of several layers of pairs: rows behind one fit or selection.
+        Of a probe: rows behind one fit.
     sub_scores : str, optional
         Of a task of mteb's: all of its scores as JSON, if they are asked for.
     parts : array, shape (N,), optional
@@ -58,8 +58,6 @@ class Score:
         correlations to first order). Not in the table.
     groups : array of int, shape (N,), optional
         Group of each tested row, from 0; by default each is its own. Not in the table.
-    columns : list of arrays, shape (N, D), optional
-        Vectors of the texts that were scored, for each column of texts. Not in the table.
     """
 
     main_score: float | None
@@ -81,7 +79,6 @@ class Score:
     sub_scores: str | None = None
     parts: npt.NDArray[Any] | None = field(default=None, compare=False, repr=False)
     groups: npt.NDArray[Any] | None = field(default=None, compare=False, repr=False)
-    columns: Sequence[npt.NDArray[Any]] = field(default=(), compare=False, repr=False)
 
 
 _NAMES = ("model", "revision", "task", "task_type", "tokens", "pooling", "readout")

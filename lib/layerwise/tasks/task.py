@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -348,44 +348,6 @@ def allocate(path: Path, shape: tuple[int, ...]) -> Array:
                 "scoring.waiting_gb."
             ) from error
     return into
-
-
-class Combination(NamedTuple):
-    """Layers whose vectors become one.
-
-    Attributes
-    ----------
-    layers : tuple of int
-        Ascending.
-    combine : {'mean', 'concat'} or ''
-        Empty for a single layer.
-    """
-
-    layers: tuple[int, ...]
-    combine: str = ""
-
-    def __str__(self) -> str:
-        return " ".join(map(str, self.layers)) + (f" ({self.combine})" if self.combine else "")
-
-
-def combined(layers: Sequence[Array], combine: str) -> Array:
-    """Combine the vectors of several layers, of shape (N, D) each.
-
-    Each layer's vectors are first scaled to unit length, so that layers count equally. A single
-    layer's stay unchanged.
-
-    Parameters
-    ----------
-    combine : {'mean', 'concat'}
-
-    Returns
-    -------
-    array, shape (N, D), or (N, k D) if they are concatenated, float32
-    """
-    if len(layers) == 1:
-        return layers[0]
-    units = [normalized(layer) for layer in layers]
-    return np.concatenate(units, axis=1) if combine == "concat" else np.mean(units, axis=0)
 
 
 def normalized(vectors: Array) -> Array:
