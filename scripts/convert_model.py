@@ -39,7 +39,7 @@ def main(arguments: script.Arguments) -> None:
     from layerwise.models.source import locate
 
     torch.set_num_threads(arguments.threads)
-    source = script.entry_of(arguments.plan, arguments.model, arguments.revision, True).source
+    source = arguments.config.models[arguments.model].source
     location, target = locate(source, arguments.revision), arguments.output
     with replacing_folder(target.parent) as folder:
         if source.gguf_file:

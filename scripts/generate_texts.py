@@ -31,8 +31,7 @@ def main(arguments: script.Arguments) -> None:
 
     torch.set_num_threads(arguments.threads)
     config = arguments.config
-    commit = arguments.plan.commit("corpora", arguments.corpus)
-    settings = script.pinned(config.corpora[arguments.corpus], commit).source.generate
+    settings = config.corpora[arguments.corpus].source.generate
     pairs, facts = open_texts(settings.prompts)
     asked = [(name, prompt) for name, prompt in pairs if prompt.strip()]
     model, extraction = settings.model, config.extraction(settings.model)

@@ -12,7 +12,7 @@ def main(arguments: script.Arguments) -> None:
     from layerwise.corpora.prompts import make_corpus
 
     plan, name = arguments.plan, arguments.corpus
-    settings = script.pinned(plan.config.corpora[name], plan.commit("corpora", name))
+    settings = plan.config.corpora[name]
     texts = next(iter(arguments.texts), None)
     task = getattr(settings.source, "task", None)
     if task is not None:

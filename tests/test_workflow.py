@@ -22,12 +22,12 @@ import yaml
 from conftest import ROOT
 from helpers.project import Project, assert_drawn_alike
 from helpers.refused import refused
+from layerwise.run.publish import publish
 from safetensors.torch import load_file
 
 import layerwise as lw
 from layerwise.activations.store import Activations
 from layerwise.io import tables
-from layerwise.run.publish import publish
 from layerwise.run.snakemake import CONFIG, RUNNING
 
 REPORTS = {"report": 1, "explore": 1}

@@ -40,7 +40,6 @@ if workflow.is_main_process:
     except LayerwiseError as error:
         sys.exit(str(error))
     log_unused(PLAN)
-    PLAN.resolve = STALE.resolve
     STALE.prepare(config, PLAN)
 else:
     PLAN = Plan(Config.of(config_of_run(config)))

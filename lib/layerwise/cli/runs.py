@@ -89,8 +89,7 @@ def plan(
 def fetch(config: CONFIG = Path("config.yaml")) -> None:
     """Download the models and data sets of a run, for machines without internet.
 
-    The commits are recorded below the run's results: a branch that has moved since the last fetch
-    is computed again. Start it again to go on; what is there is not downloaded twice.
+    Start it again to go on; what is there is not downloaded twice.
 
     Example: layerwise fetch --config presets/pythia_sweep.yaml
     """

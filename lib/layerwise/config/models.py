@@ -190,12 +190,6 @@ class HubSource(_Files):
     """Name on the Hugging Face hub. Revisions are its branches and tags."""
 
 
-class FetchedSource(HubSource):
-    """A model at the commit that `layerwise fetch` recorded; configs have none."""
-
-    commit: str
-
-
 class FolderSource(_LocalFiles):
     """A model in a local folder."""
 

@@ -168,7 +168,7 @@ class Keys:
             data = self._folder(source.folder)
             data = [data, self._file(source.labels)] if source.labels else data
         elif getattr(source, "hub", None):
-            data = _of_folder(source.hub) or self.plan.commit("corpora", corpus)
+            data = _of_folder(source.hub)
         elif getattr(source, "task", None):
             data = self.task_data(source.task)
         return data
@@ -183,7 +183,7 @@ class Keys:
     def converted(self, model: str, revision: str) -> str:
         bare = self.config.models[model].model_copy(update={"adapters": ()})
         stage = "pickled" if getattr(bare.source, "pickled", None) else "gguf"
-        return digest(stage, self._identity(bare, revision), *self._commit(model, revision))
+        return digest(stage, self._identity(bare, revision))
 
     def _identity(self, entry: Model, revision: str) -> Any:
         """`identity`; of a model with files that recipes make, what the config says and these."""
@@ -196,21 +196,12 @@ class Keys:
     def model(self, model: str, revision: str) -> str:
         """The identity of a model at a checkpoint: its settings and, if it is local, its files."""
         entry = self.config.models[model]
-        fetched = zip(self.plan.adapters(model, revision), entry.adapters, strict=True)
-        commits = [getattr(a, "revision", None) for a, configured in fetched if a != configured]
         return digest(
             "model",
             settings(entry, *OVERRIDES, "source", "adapters"),
             revision,
             self._identity(entry, revision),
-            *self._commit(model, revision),
-            *commits,
         )
-
-    def _commit(self, model: str, revision: str) -> list[str]:
-        """The commit of a revision of the hub, once `layerwise fetch` has recorded it."""
-        commit = self.plan.commit("models", model, revision)
-        return [commit] if commit and commit != revision else []
 
     # Values
 
@@ -270,8 +261,8 @@ class Keys:
         else:
             data = [self._file(path) for path in self.plan.task_files(task)]
             questions = getattr(entry, "questions", None)
-            of_hub = _of_folder(getattr(questions, "hub", "")) or self.plan.commit("tasks", task)
-            data += [of_hub] if of_hub else []
+            hashed = _of_folder(getattr(questions, "hub", ""))
+            data += [hashed] if hashed else []
         described = {} if entry is None else settings(entry, "folder", "file")
         return digest("task", task, described, data)
 

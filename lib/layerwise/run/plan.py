@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from layerwise.config import Config
 from layerwise.config.corpora import GeneratedTexts, TaskTexts, data_of
-from layerwise.config.models import Adapter, HubAdapter, is_converted
+from layerwise.config.models import is_converted
 from layerwise.config.settings import OWN_TEXTS
 from layerwise.config.studies import Study
 from layerwise.config.tasks import MtebEntry
 from layerwise.errors import LayerwiseError
 from layerwise.io import tables
-from layerwise.io.files import write_text
 from layerwise.names import PATHS, encode, path_of
 from layerwise.run.keys import Keys
 from layerwise.section import Section, item_path
@@ -137,19 +136,12 @@ class Plan:
     studies : dict of str to PlannedStudy
     keys : Keys
         The key of every file.
-    resolve : callable or None
-        Finds the commit of a repository at a revision (`layerwise.run.snakemake.commit_of`), where
-        none is recorded; None in jobs, which read records alone.
-    resolved : dict
-        Records with the commits that it found, to be written when the run starts.
     """
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.studies = {n: PlannedStudy(n, s, config) for n, s in config.studies.items()}
         self.keys = Keys(self)
-        self.resolve: Callable[[str, str, str], str | None] | None = None
-        self.resolved: dict[Path, dict[str, Any]] = defaultdict(dict)
 
     def path(self, table: str, **names: str) -> str:
         """The path of a file of `layerwise.names.PATHS`."""
@@ -260,51 +252,6 @@ class Plan:
         paths = self.made_files(entry.source, entry.revisions[-1])
         return not all(Path(path).exists() for path in paths)
 
-    def commit(self, section: str, name: str, *revision: str) -> str | None:
-        """The recorded commit: of ``models``, a model and its revision, and so on.
-
-        A record of another repository or revision does not count.
-        """
-        path = self.record(section, name, *revision)
-        record = read_record(path)
-        entry = getattr(self.config, section).get(name)
-        source = data_of(getattr(entry, "questions", getattr(entry, "source", None)))
-        hub, at = place_of(source, *revision), None
-        if record.get("of") == hub:
-            return record.get("commit") or None
-        if hub and self.resolve is not None:
-            at = self.resolve("model" if revision else "dataset", *hub.rsplit("@", 1))
-        if at:
-            self.resolved[path] |= {"of": hub, "commit": at}
-        return at
-
-    def adapters(self, model: str, revision: str) -> tuple[Adapter, ...]:
-        """The adapters of a model, those of the hub at their recorded commits."""
-        path = self.record("models", model, revision)
-        commits = read_record(path).get("adapters", {})
-        adapters = []
-        for adapter in self.config.models[model].adapters:
-            if isinstance(adapter, HubAdapter):
-                place = place_of(adapter)
-                if place not in commits and self.resolve is not None:
-                    at = self.resolve("model", adapter.hub, adapter.revision)
-                    commits |= {place: at} if at else {}
-                    self.resolved[path]["adapters"] = commits
-                revision_read = commits.get(place, adapter.revision)
-                adapter = adapter.model_copy(update={"revision": revision_read})
-            adapters.append(adapter)
-        return tuple(adapters)
-
-    def write_records(self) -> None:
-        """Record the commits that this plan found: jobs read them also where a branch moves."""
-        for path, record in self.resolved.items():
-            write_text(path, json.dumps(read_record(path) | record) + "\n")
-
-    def record(self, *names: str) -> Path:
-        """The file with the commit of what is on the hub: a section of the config, and names."""
-        name = "/".join(map(encode, names))
-        return Path(self.config.results, "fetched", f"{name}.json")
-
     def made_files(self, entry: Section | None, revision: str = "") -> list[str]:
         """The files and folders that recipes make among those that an entry names."""
         named = [path for _, path in paths_of(entry)] if entry else []
@@ -348,12 +295,6 @@ class Plan:
         return self.task_results(source.task) if isinstance(source, TaskTexts) else []
 
 
-def place_of(source: Any, revision: str = "") -> str | None:
-    """Name and revision of a source on the hub, for records; None of any other source."""
-    hub = getattr(source, "hub", None)
-    return f"{hub}@{revision or getattr(source, 'revision', None) or 'main'}" if hub else None
-
-
 def model_folder(config: Config, model: str, revision: str) -> str | None:
     """The folder of a model that the workflow converts; None for any other."""
     if not is_converted(config.models[model].source):
@@ -378,11 +319,6 @@ def paths_of(entry: Section, where: str = "") -> Iterator[tuple[str, str]]:
             yield from paths_of(value, path)
         if key in FILES and isinstance(value, str):
             yield path, value
-
-
-def read_record(path: Path) -> dict[str, Any]:
-    """The commits of a model or data set; empty if there is no record."""
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
 
 
 def _distinct(values: Iterable[T]) -> list[T]:

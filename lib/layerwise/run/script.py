@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from layerwise.config.settings import ExtractSettings
     from layerwise.models.load import LoadedModel
     from layerwise.run.plan import Plan
-    from layerwise.section import Section
 
 log = logging.getLogger("layerwise")
 
@@ -103,35 +102,14 @@ def open_model(
     return opening.open_model(entry, name=model, revision=revision, device=device, dtype=dtype)
 
 
-def entry_of(plan: Plan, model: str, revision: str, is_source: bool = False) -> Model:
-    """The entry of a model, at recorded commits, since a branch in the cache may have moved.
-
-    A model that the workflow converts is read from its folder, unless the source is asked for.
-    """
-    from layerwise.config.models import FetchedSource, FolderSource, HubSource
+def entry_of(plan: Plan, model: str, revision: str) -> Model:
+    """The entry of a model; one that the workflow converts is read from its folder."""
+    from layerwise.config.models import FolderSource
     from layerwise.run.plan import model_folder
 
-    entry, folder = plan.config.models[model], model_folder(plan.config, model, revision)
-    source = entry.source
-    commit = plan.commit("models", model, revision)
-    if folder and not is_source:
-        source = FolderSource(folder=folder)
-    elif commit and isinstance(source, HubSource):
-        source = FetchedSource(hub=source.hub, gguf_file=source.gguf_file, commit=commit)
-    adapters = plan.adapters(model, revision)
-    return entry.model_copy(update={"source": source, "adapters": adapters})
-
-
-def pinned(entry: Section, commit: str | None) -> Any:
-    """An entry of the config, its data of the hub at the recorded commit, if there is one."""
-    from layerwise.config.corpora import HubData
-    from layerwise.section import Section
-
-    if isinstance(entry, HubData):
-        return entry.model_copy(update={"revision": commit}) if commit else entry
-    sections = {key: value for key, value in entry if isinstance(value, Section)}
-    update = {key: pinned(value, commit) for key, value in sections.items()}
-    return entry.model_copy(update=update)
+    entry = plan.config.models[model]
+    folder = model_folder(plan.config, model, revision)
+    return entry.model_copy(update={"source": FolderSource(folder=folder)}) if folder else entry
 
 
 def task_of(plan: Plan, name: str) -> Any:
@@ -147,7 +125,7 @@ def task_of(plan: Plan, name: str) -> Any:
 
     entry = plan.config.tasks.get(name)
     if isinstance(entry, ChoiceEntry):
-        return ChoiceTask(pinned(entry, plan.commit("tasks", name)))
+        return ChoiceTask(entry)
     if isinstance(entry, LabelledEntry):
         corpus = entry.corpus and plan.path("texts", corpus=entry.corpus)
         return LabelledTask(entry, Path(corpus) if corpus else None)

@@ -17,9 +17,8 @@ import platform
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -127,11 +126,6 @@ class Stale:
         self._stale: list[str] = []
         self.other_versions: Counter[tuple[str, str]] = Counter()
 
-    @property
-    def resolve(self) -> Callable[[str, str, str], str | None]:
-        """The function that finds commits: a dry run asks the hub's cache alone."""
-        return commit_of if self._workflow.output_settings.dryrun else commit_on_hub
-
     def prepare(self, config: Mapping[str, Any], plan: Plan) -> None:
         """Of a module write what `start` writes, since Snakemake calls no `onstart` of one."""
         is_module = self._workflow.modifier.parent_modifier is not None
@@ -139,13 +133,12 @@ class Stale:
             self.start(config, plan)
 
     def start(self, config: Mapping[str, Any], plan: Plan) -> None:
-        """Write the config, the keys of tables, and the commits of a run with jobs."""
+        """Write the config and the keys of tables of a run with jobs."""
         write_config(config)
         # A key that cannot be had is of a table that this run does not make.
         with suppress(LayerwiseError):
             keys = json.dumps(plan.table_keys()) + "\n"
             write_text(Path(plan.config.results, TABLE_KEYS), keys)
-        plan.write_records()  # of a module, these keys are the first that are asked for
 
     def force_if_other_key(self, stage: str, output: str, key: str) -> None:
         """Let Snakemake run a job again if its output was made for another key.
@@ -260,36 +253,3 @@ def facts_of(path: Path) -> dict[str, Any]:
         with hdf5.opened(path) as file:
             return dict(hdf5.attributes(file))
     return {}
-
-
-@cache
-def commit_of(kind: str, repository: str, revision: str) -> str | None:
-    """The commit of a branch or tag in the hub's cache; None if it is not there."""
-    from huggingface_hub import constants
-
-    folder = f"{kind}s--{repository.replace('/', '--')}"
-    ref = Path(constants.HF_HUB_CACHE, folder, "refs", revision)
-    return ref.read_text(encoding="utf-8").strip() if ref.is_file() else None
-
-
-@cache
-def commit_on_hub(kind: str, repository: str, revision: str) -> str | None:
-    """As `commit_of`, or on the hub if it is not in the cache and the hub answers."""
-    return commit_of(kind, repository, revision) or _refs(kind, repository).get(revision)
-
-
-@cache
-def _refs(kind: str, repository: str) -> dict[str, str]:
-    """The commits of a repository's branches and tags; none if the hub does not tell."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
-
-    from layerwise.models.source import hub_answers
-
-    if not hub_answers():
-        return {}
-    try:
-        refs = HfApi().list_repo_refs(repository, repo_type=kind)
-    except (HfHubHTTPError, OSError, ValueError):  # jobs say what is wrong
-        return {}
-    return {ref.name: ref.target_commit for ref in (*refs.branches, *refs.tags)}
