@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 from conftest import ROOT
 
 from layerwise.association.curves import metric_curves
-from papers import additions, theory
+from layerwise.association.published import read_table
+from papers import additions, tables, theory
 from papers.claims import inputs, metrics, page, scores
 from papers.claims.claim import Number, verdict
 from papers.tables import Release, lens_accuracies
 
+LEVELS = np.linspace(0, 0.9, 9)[:8]
 CLAIMS = (*page.LAYER_BY_LAYER, *page.DOES_IT_MATTER)
 
 
@@ -51,6 +55,77 @@ def test_a_checked_claim_has_a_place_and_a_condition(claim: page.Claim) -> None:
     assert claim.decides
     unchecked = ("Fine-tuning on chains of thought", "Prompt entropy of intermediate layers is bi")
     assert bool(claim.supported_if) != claim.says.startswith(unchecked)
+
+
+def test_every_rule_can_fail(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On random numbers, rising or falling with depth, each rule finds one against its claim."""
+    lenses = pd.read_csv(tables.LENSES)
+    refuted = set()
+    for seed, slope in enumerate((0, 1, -1, 0, 0, 0)):
+
+        def read(path: Path, seed: int = seed, slope: int = slope) -> pd.DataFrame:
+            table = read_table(path)
+            column = "main_score" if "main_score" in table else "value"
+            noise = np.random.default_rng(seed).uniform(0.4, 0.5, size=len(table))
+            return table.assign(**{column: noise + slope * 0.01 * table["layer"].to_numpy(float)})
+
+        random = lenses.assign(accuracy=0.5 + slope * 0.01 * lenses["state"])
+        random.to_csv(tmp_path / "lenses.csv", index=False)
+        monkeypatch.setattr(tables, "LENSES", tmp_path / "lenses.csv")
+        monkeypatch.setattr(tables, "read_table", read)
+        release = Release()
+        for claim in CLAIMS:
+            if claim.says not in refuted and any(
+                n.supports is False for n in claim.check(release)
+            ):
+                refuted.add(claim.says)
+    assert {claim.says for claim in CLAIMS if claim.supported_if} == refuted
+
+
+def test_levels_of_repetition_by_simulation(shared: Path) -> None:
+    """Layer 0 of Figure 6a has the entropy of texts whose tokens repeat with these levels.
+
+    Each type of token is a random direction, as the embeddings of different tokens nearly are.
+    """
+    texts = pd.read_parquet(shared / "texts/wikitext-103-validation.parquet")["text"]
+    words = [text.split() for text in texts if 30 <= len(text.split()) <= 200][:40]
+    rng = np.random.default_rng(0)
+    simulated = []
+    for level in LEVELS:
+        entropies = []
+        for prompt in words:
+            tokens = np.array(prompt)
+            tokens[rng.random(len(tokens)) < level] = rng.choice(prompt)
+            types, ids = np.unique(tokens, return_inverse=True)
+            states = rng.standard_normal((len(types), 256))[ids]
+            states -= states.mean(axis=0)
+            states /= np.linalg.norm(states, axis=1, keepdims=True).clip(1e-12)
+            gram = (states @ states.T).clip(0)
+            shares = np.linalg.eigvalsh(gram / np.trace(gram)).clip(1e-15)
+            entropies.append(-(shares * np.log(shares)).sum() / np.log(len(tokens)))
+        simulated.append(np.mean(entropies))
+    shipped = [
+        Release().curve("Pythia-410m", "prompt_entropy", f"repeated tokens {level:.4g}")[0]
+        for level in LEVELS
+    ]
+    relative = np.array(simulated) / simulated[0], np.array(shipped) / shipped[0]
+    assert np.abs(relative[0] - relative[1]).max() < 0.06
+
+
+def test_leads_that_findings_name(release: Release) -> None:
+    """Models with scores at every layer: eight, all with an earlier layer ahead, five of them
+    significantly.
+    """
+    models = release.scores.loc[release.scores["task_type"] != "ImageClassification", "model"]
+    curves = [release.score(model) for model in sorted(set(models))]
+    leads = [scores.lead(c) for c in curves if c.values.size and c.layers[-1] == c.last_layer]
+    ahead = [lead for lead in leads if lead.gain > 0]
+    significant = [lead for lead in ahead if "(−" not in lead.words]
+    assert (len(ahead), len(significant)) == (8, 5)
+    findings = (ROOT / "FINDINGS.md").read_text("utf-8")
+    assert "all eight models" in findings and "significantly in five" in findings
+    for lead in significant:
+        assert lead.words.split("leads by ")[1].split(" (")[1].rstrip(")") in findings, lead.words
 
 
 def test_claims_name_the_papers_models(release: Release) -> None:

@@ -50,6 +50,7 @@ PROBES_FROM_BLOCK_1 = ("aim", "aimv2")
 # Their last state has the final norm; the others have not.
 NORMED = ("Pythia", "Llama3", "LLM2Vec")
 PROBES = {"imagenet": "ImageNet linear probe", "imagenet100": "ImageNet-100 linear probe"}
+SECOND_PROBE = "ImageNet linear probe of the last layer"
 ATTENTION_PROBE = "ImageNet-100 attention probe"
 
 
@@ -117,9 +118,12 @@ def _linear_probes(results: Path, last: Last) -> Iterator[dict[str, Any]]:
         }
         output = files.pop(-1, None)
         by_layer = {n + (family in PROBES_FROM_BLOCK_1): path for n, path in files.items()}
-        # Of some models the last layer has this file alone.
+        # Of some models the last layer has this file alone, AIM-600M has two probes of it.
         if output and (family, size) in last:
-            by_layer.setdefault(last[family, size], output)
+            layer = last[family, size]
+            if layer in by_layer:
+                yield _probe(output, family, size, SECOND_PROBE, layer, load_pickle(output))
+            by_layer.setdefault(layer, output)
         for layer, path in sorted(by_layer.items()):
             yield _probe(path, family, size, PROBES[dataset], layer, load_pickle(path))
 

@@ -91,12 +91,16 @@ class Release:
         own = found.variants["corpus"] == OWN_TEXTS
         return dict(zip(found.variants["metric"][own], found.values[own], strict=True))
 
-    def valley(self, model: str, corpus: str = "wikitext") -> float:
-        """Depth of the valley of prompt entropy, without a state after the final norm."""
-        curve = self.curve(model, "prompt_entropy", corpus)
+    def stream(self, model: str, metric: str, corpus: str = "wikitext") -> pd.Series[float]:
+        """A metric by layer, without a state after the final norm."""
         rows = self.metrics[self.metrics["normed"]]
         normed = rows.loc[rows["model"] == model, "layer"].unique()
-        return float(stats.prominences(curve.drop(normed, errors="ignore").to_numpy()).max())
+        return self.curve(model, metric, corpus).drop(normed, errors="ignore")
+
+    def valley(self, model: str, corpus: str = "wikitext") -> float:
+        """Depth of the valley of prompt entropy, without a state after the final norm."""
+        entropy = self.stream(model, "prompt_entropy", corpus).to_numpy()
+        return float(stats.prominences(entropy).max())
 
     def lowest_layer(self, model: str, corpus: str = "wikitext") -> tuple[int, int]:
         """Layer of least prompt entropy before the last, and the last layer."""

@@ -11,7 +11,7 @@ from scipy.stats import spearmanr
 from papers.claims.claim import Number, claim, signed
 from papers.claims.metrics import MIDDLE
 from papers.claims.scores import MID_DEPTH
-from papers.release import ATTENTION_PROBE, PROBES
+from papers.release import ATTENTION_PROBE, PROBES, SECOND_PROBE
 from papers.tables import PYTHIA, Release, lowest
 
 THIRDS = {
@@ -19,6 +19,8 @@ THIRDS = {
     "layers 8 to 16": MIDDLE,
     "18 to 23": slice(18, 23),
 }
+HIGHEST_REPETITION = "0.7875"
+"""Share of repeated tokens of the figure's last curve."""
 RANDOM_LENGTHS = (64, 128, 256, 512, 1024, 2048)
 WIDTH = 1024
 """Dimensions of Pythia-410m."""
@@ -37,32 +39,37 @@ def changes_of_entropy(release: Release, corpus: str, level: str) -> Mapping[str
     section="§5",
     figure="Figure 6a",
     version_2="Figure 6a",
-    supported_if="normalised entropy falls from no repetition to p = 1, in each group of layers",
+    supported_if="normalised entropy falls from no repetition to p = .79, the highest level of "
+    "the figure, in each group of layers",
     decides="Without the first token",
 )
 def repetition_lowers_entropy(release: Release) -> Iterator[Number]:
-    for layers, change in changes_of_entropy(release, "repeated tokens", "1").items():
+    for layers, change in changes_of_entropy(
+        release, "repeated tokens", HIGHEST_REPETITION
+    ).items():
         yield Number(f"{layers} {signed(change, 2)}", change < 0)
 
 
 @claim(
-    says="Repetition compresses most in intermediate layers.",
+    says="With repeated tokens prompt entropy falls sharply in mid-depth layers.",
     section="§5",
     figure="Figure 6a",
-    supported_if="normalised entropy falls more at layers 8 to 16 than at the embeddings (layer "
-    "0) and than at layers 18 to 23",
+    supported_if="entropy falls by a larger share at layers 8 to 16 than at layers 2 to 4 and "
+    "than at layers 18 to 23",
     decides="Without the first token",
 )
 def repetition_compresses_the_middle(release: Release) -> Iterator[Number]:
-    for level in ("0.43", "1"):
+    for level in ("0.3375", HIGHEST_REPETITION):
         first, last = (
             release.curve(PYTHIA, "prompt_entropy", f"repeated tokens {p}") for p in ("0", level)
         )
-        fall = first - last
-        embeddings, middle, late = fall.loc[0], fall.loc[MIDDLE].mean(), fall.loc[18:23].mean()
-        words = f"p = {level}: middle {middle:.2f}"
-        yield Number(f"{words}, embeddings {embeddings:.2f}", bool(middle > embeddings))
-        yield Number(f"{words}, late {late:.2f}", bool(middle > late))
+        fall = 100 * (1 - last / first)
+        middle = fall.loc[MIDDLE].mean()
+        words = f"p = {float(level):.2f}: layers 8 to 16 {middle:.0f}%"
+        for name, layers in (("2 to 4", slice(2, 4)), ("18 to 23", slice(18, 23))):
+            share = fall.loc[layers].mean()
+            yield Number(f"{words}, layers {name} {share:.0f}%", bool(middle > share))
+        yield Number(f"embeddings {fall.loc[0]:.0f}%")
 
 
 @claim(
@@ -83,13 +90,19 @@ def randomness_raises_entropy(release: Release) -> Iterator[Number]:
     section="§5",
     figure="Figure 6b",
     supported_if="the rise at layers 0 to 4 is larger than that of the other group",
-    decides="Without the first token",
+    decides="Random tokens in place of texts whose first layers are far from the maximum",
 )
 def randomness_raises_the_first_layers(release: Release) -> Iterator[Number]:
     early, *deeper = changes_of_entropy(release, "random tokens", "1").items()
     for layers, change in deeper:
         words = f"{early[0]} {early[1]:.3f}, {layers} {change:.3f}"
         yield Number(words, early[1] > change)
+    texts = release.curve(PYTHIA, "prompt_entropy", "random tokens 0")
+    shares = [
+        f"{name} {100 * change / (1 - texts.loc[layers].mean()):.0f}%"
+        for (name, change), layers in zip((early, *deeper), THIRDS.values(), strict=True)
+    ]
+    yield Number(f"as shares of what is left to the maximum: {', '.join(shares)}")
 
 
 def entropies_of_lengths(release: Release) -> list[float]:
@@ -115,22 +128,22 @@ def length_raises_entropy(release: Release) -> Iterator[Number]:
 
 
 @claim(
-    says="Entropy normalised by its maximum grows more slowly with length.",
+    says="Entropy normalised by its maximum grows with length, at a falling rate.",
     section="§5",
-    supported_if="it grows by a smaller factor than raw entropy, from each length to the next",
+    supported_if="it grows from each length to the next, by less than before",
     decides="Texts in place of random tokens",
 )
 def normalised_entropy_grows_more_slowly(release: Release) -> Iterator[Number]:
     raw = entropies_of_lengths(release)
     normalised = [h / np.log(min(n, WIDTH)) for n, h in zip(RANDOM_LENGTHS, raw, strict=True)]
-    words = ", ".join(f"{value:.2f}" for value in normalised)
-    slower = [
-        after / before <= raw_after / raw_before
-        for (before, after), (raw_before, raw_after) in zip(
-            pairwise(normalised), pairwise(raw), strict=True
-        )
-    ]
-    yield Number(f"64 to 2,048 tokens: {words}", all(slower))
+    growth_before = np.inf
+    for (shorter, longer), (low, high) in zip(
+        pairwise(RANDOM_LENGTHS), pairwise(normalised), strict=True
+    ):
+        growth = high - low
+        words = f"{shorter:,} to {longer:,} tokens: {low:.3f} to {high:.3f}"
+        yield Number(words, bool(0 < growth < growth_before))
+        growth_before = growth
 
 
 @claim(
@@ -207,6 +220,41 @@ def aim_peaks_in_the_middle(release: Release) -> Iterator[Number]:
         best, last, top, output = best_probe(release, model, task)
         words = f"{model} ({task}) layer {best} of {last}, {top:.1f} and {output:.1f} at the last"
         yield Number(words, low <= best / last <= high)
+    second = best_probe(release, "aim-huge", SECOND_PROBE)[-1]
+    yield Number(f"a second probe of aim-huge's last layer has {second:.1f}, above all others")
+
+
+@claim(
+    says="AIM's valley of prompt entropy lies at intermediate layers.",
+    section="§6",
+    figure="Figure 14",
+    supported_if="prompt entropy is least between 25% and 75% of the depth",
+    decides="Intervals over images",
+)
+def aim_valley_is_in_the_middle(release: Release) -> Iterator[Number]:
+    low, high = MID_DEPTH
+    for model in ("aim-huge", "aim-1B", "aim-3B"):
+        layer, last = release.lowest_layer(model, "imagenet")
+        yield Number(f"{model} layer {layer} of {last}", low <= layer / last <= high)
+
+
+@claim(
+    says="AIM's accuracy has its peak where its prompt entropy has its valley.",
+    section="§6",
+    figure="Figure 14",
+    supported_if="the best layer and the layer of least prompt entropy are at most a tenth of the "
+    "depth apart",
+    decides="Linear probes of all layers of the larger models",
+)
+def aim_valley_is_the_peak(release: Release) -> Iterator[Number]:
+    task = PROBES["imagenet"]
+    valley, last = release.lowest_layer("aim-huge", "imagenet")
+    best, *_ = best_probe(release, "aim-huge", task)
+    rows = release.scores["model"].eq("aim-huge") & release.scores["task"].eq(task)
+    accuracy = 100 * release.scores[rows].set_index("layer")["main_score"]
+    words = f"aim-huge valley at layer {valley} of {last} (accuracy {accuracy[valley]:.1f}), best "
+    words += f"layer {best} ({accuracy[best]:.1f})"
+    yield Number(words, abs(valley - best) <= last / 10)
 
 
 CLAIMS = (
@@ -220,4 +268,6 @@ CLAIMS = (
     accuracy_rises,
     invariance_rises,
     aim_peaks_in_the_middle,
+    aim_valley_is_in_the_middle,
+    aim_valley_is_the_peak,
 )
