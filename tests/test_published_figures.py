@@ -126,7 +126,7 @@ def test_metrics_over_training(study: str) -> None:
 @pytest.mark.parametrize(
     ("study", "corpus", "label"),
     [
-        ("figure_6a_repetition", "repeated tokens 1", "repetition"),
+        ("figure_6a_repetition", "repeated tokens 0.7875", "repetition"),
         ("figure_6b_randomness", "random tokens 0.89", "randomness"),
         ("figure_6c_length", "random prompts 512", "length"),
     ],
