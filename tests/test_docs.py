@@ -25,7 +25,7 @@ from layerwise.activations.store import Activations
 from layerwise.cli import app
 from layerwise.config import Config
 from layerwise.config.corpora import AudioCorpus, CorpusSettings, ImageCorpus
-from layerwise.config.kinds import KINDS, Kind
+from layerwise.config.kinds import Kind, all_kinds
 from layerwise.config.models import Model
 from layerwise.config.settings import ExtractSettings, MetricsSettings, ScoringSettings
 from layerwise.config.studies import Study
@@ -224,14 +224,14 @@ def test_every_picture_is_a_study_of_a_run(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_figures_page_shows_every_kind() -> None:
     page = ROOT / "docs" / "figures.md"
-    assert set(KINDS) <= anchors(page)
+    assert set(all_kinds()) <= anchors(page)
     shown = {
         yaml_["kind"]
         for code in blocks(page, "yaml")
         for yaml_ in yaml.safe_load(code).values()
         if "kind" in yaml_
     }
-    assert set(KINDS) <= shown
+    assert set(all_kinds()) <= shown
 
 
 def test_the_tutorial_lists_the_jobs_of_its_change() -> None:

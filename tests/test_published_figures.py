@@ -15,7 +15,6 @@ from conftest import ROOT
 from layerwise.association.published import published_metrics, published_scores, read_table
 from layerwise.association.table import associate
 from layerwise.config import Config, read_config
-from layerwise.figures.kinds import drawing
 from layerwise.figures.render import Drawn, draw
 from layerwise.figures.select import Data
 
@@ -39,7 +38,7 @@ def table_of(name: str, **more: Frame) -> Frame:
     study = config().studies[name]
     read = [table for table in study.reads if table in ("metrics", "scores")]
     tables = {table: published(study.published, table) for table in read} | more
-    return drawing(study.kind)[0](Data(study, tables, own_texts=config().own_texts))
+    return study.declaration.table(Data(study, tables, own_texts=config().own_texts))
 
 
 def drawn(name: str) -> Drawn:
@@ -163,7 +162,7 @@ def test_metrics_against_scores(study: str, model: str) -> None:
     settings = config().association
     found = associate(metrics, of_model("scores"), settings)
     tables = {"metrics": metrics, "scores": of_model("scores"), "associations": found}
-    table = drawing(chosen.kind)[0](Data(chosen, tables, own_texts=config().own_texts))
+    table = chosen.declaration.table(Data(chosen, tables, own_texts=config().own_texts))
     t = raw("metrics")
     t = t[(t["model"] == model) & (t["revision"] == "main") & (t["metric"] == "lidar")]
     own = t[t["dataset"].map(config().own_texts).isin(of_model("scores")["task"])]

@@ -11,7 +11,7 @@ import pytest
 import tables
 from of_tables import STUDIES, drawn
 
-from layerwise.config.kinds import KINDS
+from layerwise.config.kinds import all_kinds
 
 
 @pytest.mark.parametrize("name", compute.CASES)
@@ -28,7 +28,7 @@ def test_every_golden_table_has_a_case() -> None:
 def test_each_kind_is_drawn(kind: str) -> None:
     figure = drawn(kind)
     assert len(figure.table) > 0
-    title = KINDS[kind].title
+    title = all_kinds()[kind].title
     assert figure.title in (title, title.replace("Metrics", "Prompt entropy"))
     assert len(figure.title.split()) <= 8
     assert len(figure.caption) > 40

@@ -1,7 +1,7 @@
 """Kinds of studies: what each reads and requires, and how it shows dimensions.
 
-They are declared in ``kinds.yaml``, because every job reads the config and only drawing needs
-matplotlib. `layerwise.figures.kinds` has the functions that draw them.
+A kind is registered by the decorator `kind` of the function that draws it, in
+`layerwise.figures.kinds` or in an add-on (group ``layerwise.kinds``, `layerwise.addons`).
 
 A *role* is a way in which a figure shows the values of a dimension: ``row`` and ``column`` of
 panels, ``colour`` and ``dashes`` of lines, which a study may give other dimensions if its kind
@@ -12,15 +12,23 @@ dimension without a role must have one value: a figure averages over tasks only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field
-from importlib.resources import files
-from typing import Literal
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import pydantic.dataclasses
-import yaml
-
+from layerwise import addons
 from layerwise.vocabulary import LABELS
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from layerwise.figures.panels import Look
+    from layerwise.figures.select import Data
+
+    MakeTable: TypeAlias = Callable[[Data], pd.DataFrame]
+    Plot: TypeAlias = Callable[[pd.DataFrame, Look], Figure]
 
 # The dimensions of the tidy tables. `y` is the score or a metric; `representation` is the token
 # selection and the pooling, with the readout.
@@ -71,7 +79,7 @@ Table = Literal[
 Roles = Mapping[str, tuple[str, ...]]
 
 
-@pydantic.dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Kind:
     """Declaration of a kind of study.
 
@@ -79,8 +87,10 @@ class Kind:
     ----------
     name : str
         Name of the kind, as `kind` of a study.
-    preset_of : str
-        The kind whose functions draw it. Nothing is inherited: the declaration is whole.
+    table : callable
+        Makes the table of every number drawn, from the tables that the study reads.
+    plot : callable
+        Draws that table.
     about : str
         One line for the docs and the schema.
     title : str
@@ -124,7 +134,8 @@ class Kind:
     about: str
     title: str
     caption: str
-    preset_of: str = ""
+    table: MakeTable
+    plot: Plot
     reads: tuple[Table, ...] = ()
     published: tuple[Table, ...] = ()
     roles: Roles = field(default_factory=dict)
@@ -142,10 +153,32 @@ class Kind:
     needs_orders: bool = False
 
 
-DECLARED = yaml.safe_load(files(__package__).joinpath("kinds.yaml").read_text(encoding="utf-8"))
-KINDS: Mapping[str, Kind] = {
-    name: Kind(name=name, **declaration) for name, declaration in sorted(DECLARED.items())
-}
+_KINDS: dict[str, Kind] = {}
+
+
+def kind(name: str, **declaration: Any) -> Callable[[Plot], Plot]:
+    """Register a kind of study that the decorated function draws.
+
+    Parameters
+    ----------
+    name : str
+        Name of the kind, as `kind` of a study.
+    **declaration
+        The attributes of `Kind`, ``plot`` excepted.
+    """
+
+    def register(plot: Plot) -> Plot:
+        _KINDS[name] = Kind(name=name, plot=plot, **declaration)
+        return plot
+
+    return register
+
+
+def all_kinds() -> dict[str, Kind]:
+    """Every kind by name, in alphabetical order."""
+    importlib.import_module("layerwise.figures.kinds")
+    addons.load("kinds")
+    return dict(sorted(_KINDS.items()))
 
 
 def key_of(dimension: str) -> str:

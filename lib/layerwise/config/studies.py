@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError, PydanticKnownError
 
-from layerwise.config.kinds import DETERMINES, KINDS, MOST_COLOURS, ROLES, Kind, key_of, placed
+from layerwise.config.kinds import (
+    DETERMINES,
+    MOST_COLOURS,
+    ROLES,
+    Kind,
+    all_kinds,
+    key_of,
+    placed,
+)
 from layerwise.config.settings import Measure, Over
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.section import Alpha, Name, Section, SomeOf
@@ -18,11 +26,23 @@ from layerwise.vocabulary import USUAL, Normalization, PublishedProtocol, Sublay
 if TYPE_CHECKING:
     import pandas as pd
 
-    KindName: TypeAlias = str
-else:
-    KindName = Literal[tuple(KINDS)]
+
+def _known(name: str) -> str:
+    """Refuse a name that is no kind; the message names those that exist."""
+    if name not in all_kinds():
+        names = ", ".join(map(repr, all_kinds()))
+        raise PydanticKnownError("literal_error", {"expected": names})
+    return name
 
 
+def _describe(schema: dict[str, Any]) -> None:
+    """Add the kinds to the schema of the key."""
+    kinds = all_kinds()
+    words = "; ".join(f"{name} ({kind.about})" for name, kind in kinds.items())
+    schema.update(enum=[*kinds], description=f"Kind of figure: {words}.")
+
+
+KindName = Annotated[str, AfterValidator(_known), Field(json_schema_extra=_describe)]
 Role = str | SomeOf[str] | None
 
 
@@ -46,11 +66,7 @@ class MetricChoice(Section):
 class Study(Section):
     """A figure with its table. Only what studies need is computed."""
 
-    kind: KindName = Field(
-        description="Kind of figure: "
-        + "; ".join(f"{name} ({kind.about})" for name, kind in KINDS.items())
-        + "."
-    )
+    kind: KindName
     title: str | None = ""
     """Title of the figure; empty for the kind's own, null for none."""
     note: str = ""
@@ -115,7 +131,7 @@ class Study(Section):
     @property
     def declaration(self) -> Kind:
         """The declaration of the study's kind."""
-        return KINDS[self.kind]
+        return all_kinds()[self.kind]
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -173,7 +189,7 @@ class Study(Section):
             if "revision" not in placed(default):
                 others = [
                     name
-                    for name, other in KINDS.items()
+                    for name, other in all_kinds().items()
                     if "revision" in placed(other.roles_of_checkpoints or other.roles)
                 ]
                 hint = " or give revision a role" if kind.takes else ""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from textwrap import fill
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-import seaborn as sns
-from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
-from matplotlib.ticker import PercentFormatter
 
 from layerwise.figures import theme
 from layerwise.figures.labels import axis_label
 from layerwise.names import step_of
 from layerwise.stats import FEW
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
 TICKS = 6  # checkpoints named on an axis
 ROUGH = "x"  # marker of few prompts
@@ -79,6 +79,8 @@ def heat(ax: Axes, wide: pd.DataFrame, *, up: bool = True, **scale: Any) -> Any:
 
     Returns the mesh, for a colour bar.
     """
+    import seaborn as sns
+
     every = max(1, -(-len(wide) // TICKS)) if up else 1
     style = {"cbar": False, "rasterized": True, "cmap": theme.sequential()} | scale
     sns.heatmap(wide.astype(float), ax=ax, xticklabels=False, yticklabels=every, **style)
@@ -109,6 +111,8 @@ def output(colour: Any = theme.INK, *, small: bool = False) -> dict[str, Any]:
 
 def entry(label: str, **style: Any) -> Line2D:
     """A legend entry."""
+    from matplotlib.lines import Line2D
+
     return Line2D([], [], label=label, **({"color": theme.INK} | style))
 
 
@@ -119,6 +123,8 @@ def zero(ax: Axes) -> None:
 
 def depth_axis(ax: Axes) -> None:
     """Make the x-axis depth in per cent, from the embedding output to the last layer."""
+    from matplotlib.ticker import PercentFormatter
+
     ax.set_xlim(-0.03, 1.03)
     ax.set_xticks([0, 0.25, 0.5, 0.75, 1])
     ax.xaxis.set_major_formatter(PercentFormatter(1, symbol=""))

@@ -6,18 +6,10 @@ import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from textwrap import fill
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
-from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.collections import QuadMesh
-from matplotlib.colors import ListedColormap, Normalize
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from layerwise.config.kinds import ROLES
 from layerwise.errors import LayerwiseError
@@ -25,6 +17,11 @@ from layerwise.figures import marks, theme
 from layerwise.figures.labels import value_labels
 from layerwise.stats import FEW
 from layerwise.vocabulary import LABELS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 WIDTH, HEIGHT = 2.45, 1.9  # of a panel, in inches
 LOW = 0.7  # height of a lower panel, as a share
@@ -129,6 +126,8 @@ class Facets:
 
         The label of y may depend on the row or on a panel's table. Heat maps keep their limits.
         """
+        from matplotlib.collections import QuadMesh
+
         by_row = {p.row: y for p in self.panels} if isinstance(y, str) else y
         labels = [by_row(p.table) if callable(by_row) else by_row[p.row] for p in self.panels]
         alike: dict[str, list[Axes]] = {}
@@ -175,6 +174,9 @@ class Facets:
 
     def legend(self, handles: Sequence[Line2D] = (), **style: Any) -> Facets:
         """Put one legend below all panels: of the roles (in this style), then the handles."""
+        from matplotlib.cm import ScalarMappable
+        from matplotlib.colors import ListedColormap, Normalize
+
         shown = [*(marks.entry(n, linestyle=s) for n, s in self.dashes.items() if n), *handles]
         if self.many:
             names = list(self.styles)
@@ -289,6 +291,9 @@ def _axes(
         If several panels do not fit on the caller's axes.
     """
     if look.ax is None:
+        import matplotlib.pyplot as plt
+        import seaborn as sns
+
         grid: dict[str, Any] = {"squeeze": False, "height_ratios": heights}
         size = (width, sum(heights) + TITLE)
         figure, axes = plt.subplots(len(heights), n_columns, figsize=size, **grid)
@@ -351,5 +356,8 @@ def named_rows(panel: Panel, names: Sequence[str], bold: Iterable[str] = ()) -> 
 
 def depth_bar(grid: Facets) -> None:
     """Add a colour bar of depth."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
     bar = grid.bar(ScalarMappable(Normalize(0, 1), theme.sequential()), marks.DEPTH)
     bar.set_ticks([0, 0.5, 1], labels=["0", "50", "100"])

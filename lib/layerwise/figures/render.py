@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
@@ -17,7 +16,6 @@ from layerwise.association.table import ALL_MODELS
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError, printable
 from layerwise.figures import theme
-from layerwise.figures.kinds import drawing
 from layerwise.figures.labels import SCORE, title_of
 from layerwise.figures.panels import Look
 from layerwise.figures.select import Data
@@ -131,11 +129,13 @@ def draw(
     there = {str(m) for t in read.values() if "model" in t for m in t["model"].unique()}
     models = [*order.models, *in_order(there - {*order.models, ALL_MODELS}, ())]
     data = Data(study, read, replace(order, models=models), better, own_texts)
-    make_table, plot = drawing(study.kind)
-    table = make_table(data)
+    kind = study.declaration
+    table = kind.table(data)
     title = title_of(study)
+    import matplotlib.pyplot as plt
+
     with theme.theme():
-        figure = plot(table, Look(data.roles(table), models, study.ordered, ax, order.copies))
+        figure = kind.plot(table, Look(data.roles(table), models, study.ordered, ax, order.copies))
         if ax is None:
             figure.suptitle(title, x=0.01, ha="left")
             plt.close(figure)  # out of pyplot's list; the figure itself can still be saved

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
-import matplotlib.style
 import numpy as np
-from matplotlib.colors import Colormap, ListedColormap
-from matplotlib.figure import Figure
 
 from layerwise.io.files import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
+
+# matplotlib and seaborn take two seconds to load. Every job reads the config, which names kinds of
+# figures; only drawing imports them.
 
 DPI = 200
 
@@ -44,7 +47,9 @@ STYLE = Path(__file__).with_name("layerwise.mplstyle")
 @contextmanager
 def theme() -> Iterator[None]:
     """Apply the look within a block; the caller's settings come back."""
-    import seaborn as sns  # a second to load, and only drawing needs it
+    import matplotlib as mpl
+    import matplotlib.style
+    import seaborn as sns
 
     with mpl.rc_context():
         sns.set_theme("paper", "ticks", list(PALETTE), "DejaVu Sans")
@@ -64,6 +69,9 @@ def marker_of(name: str, order: Sequence[str]) -> str:
 
 def sequential() -> Colormap:
     """Viridis without its lightest end, which is too faint on white."""
+    import matplotlib as mpl
+    from matplotlib.colors import ListedColormap
+
     full = mpl.colormaps["viridis"]
     return ListedColormap(full(np.linspace(0.0, 0.93, 256)))
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from layerwise.config.kinds import KINDS
+from layerwise.config.kinds import all_kinds
 from layerwise.config.studies import select, several
 from layerwise.errors import LayerwiseError, check_name, listed
 from layerwise.io import tables
@@ -290,7 +290,7 @@ class Results:
             read = {t: self.of_study(planned, t, partial=partial) for t in planned.needs}
             order = self.order() if "selections" in read else None
             return draw(planned.study, read, order, config=self.plan.config, ax=ax)
-        check_name("kind", name, KINDS)
+        check_name("kind", name, all_kinds())
         study = parse(Study, {"kind": name, **keys})
         if OF_STUDY & set(study.reads):
             raise LayerwiseError(ADD_STUDY.format(kind=name), code="missing_file")
@@ -372,9 +372,9 @@ class Results:
         from layerwise.run.validate_studies import check_study
         from layerwise.section import parse
 
-        check_name("study or kind", name, [*plan.studies, *KINDS])
+        check_name("study or kind", name, [*plan.studies, *all_kinds()])
         base = plan.studies.get(name)
-        if base is None and OF_STUDY & set(KINDS[name].reads):
+        if base is None and OF_STUDY & set(all_kinds()[name].reads):
             base = next((s for s in plan.studies.values() if s.study.kind == name), None)
             if base is None:
                 raise LayerwiseError(ADD_STUDY.format(kind=name), code="missing_file")

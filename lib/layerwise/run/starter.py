@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from layerwise.config import Config
-from layerwise.config.kinds import KINDS
+from layerwise.config.kinds import all_kinds
 from layerwise.config.tasks import LabelledEntry
 from layerwise.errors import LayerwiseError
 from layerwise.models.source import named
@@ -123,7 +123,9 @@ def panel(
         model["revisions"] = revisions[0] if shorthand else [*revisions]
     if not revisions:
         studies = document["studies"].items()
-        document["studies"] = {n: s for n, s in studies if not KINDS[s["kind"]].needs_checkpoints}
+        document["studies"] = {
+            n: s for n, s in studies if not all_kinds()[s["kind"]].needs_checkpoints
+        }
     return document
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from layerwise import stats
 from layerwise.association.curves import (
@@ -21,6 +19,7 @@ from layerwise.association.curves import (
 from layerwise.association.scores import HIGHEST, LOWEST, gains_by_task, with_representation
 from layerwise.association.selection import ORACLE
 from layerwise.association.table import ALL_MODELS, MATCH
+from layerwise.config.kinds import kind
 from layerwise.config.settings import OWN_TEXTS
 from layerwise.config.studies import Study, several
 from layerwise.errors import LayerwiseError
@@ -28,6 +27,9 @@ from layerwise.figures import marks, panels, select, theme
 from layerwise.figures.labels import MEASURES, RULES, SCORE_AXIS, metric_label
 from layerwise.figures.panels import Look
 from layerwise.figures.select import Data
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 EVERY = "all"  # in place of a measure: all of them
 # Random signs of n cosine coefficients make 2^(n - 2) curves that differ for these measures. With
@@ -156,6 +158,24 @@ def _with_associations(table: pd.DataFrame, data: Data) -> pd.DataFrame:
     return table.assign(against_null=against_null(table, data.study, "association"))
 
 
+@kind(
+    "metric_vs_score",
+    table=metric_vs_score,
+    about="metric against score, a point per layer",
+    title="Metric against task score, by layer",
+    reads=("metrics", "scores", "associations"),
+    roles={"row": ("model",), "column": ("tokens", "pooling", "y")},
+    roles_of_checkpoints={"row": ("model", "revision"), "column": ("tokens", "pooling", "y")},
+    takes=("row", "column"),
+    metrics=("prompt_entropy", "curvature", "infonce"),
+    single=("task_types",),
+    caption=(
+        "Metric on {corpora} against the mean main score over {n_tasks} tasks ({n_clusters} task "
+        "clusters), a point per layer, joined in order of depth. Null 95%: the level that 95% of "
+        "unrelated curves as smooth as the score's stay below; for a distance correlation, of "
+        "random walks. The layers of a model are one curve, so there is no p-value."
+    ),
+)
 def plot_metric_vs_score(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a point per layer, joined in order of depth and coloured by it."""
     grid = panels.facets(table, look, height=2.3, columns=6, width=2.2)
@@ -179,7 +199,7 @@ def plot_metric_vs_score(table: pd.DataFrame, look: Look) -> Figure:
         )
         ax.set_title(ax.get_title(loc="left"), pad=25)
         ax.margins(0.08)
-        ax.xaxis.set_major_locator(MaxNLocator(4))
+        ax.locator_params("x", nbins=4)
         ax.set_xlabel(marks.metric_axis(subset))
         ax.set_ylabel(SCORE_AXIS if panel.left else "")
     panels.depth_bar(grid)
@@ -228,6 +248,22 @@ def association_strength(data: Data) -> pd.DataFrame:
     return table.assign(against_null=against_null(table, data.study))
 
 
+@kind(
+    "association_strength",
+    table=association_strength,
+    about="association of each metric with the task score, and of baselines",
+    title="Association of metrics with task scores",
+    reads=("associations",),
+    roles={"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
+    metrics=None,
+    single=("task_types",),
+    caption=(
+        "Association over layers of each metric on {n_prompts} prompts of {corpora} with the mean "
+        "main score over {n_tasks} tasks ({n_clusters} task clusters). Ticks: the level that 95% "
+        "of unrelated curves as smooth as the score's stay below; for distance correlations, of "
+        "random walks.{slopes}{over_models} Bold: baselines that use no activations."
+    ),
+)
 def plot_association_strength(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a panel per measure, with a row per metric and a dot per model.
 
@@ -306,6 +342,24 @@ def layer_selection(data: Data) -> pd.DataFrame:
     return data.results(data.tables["selections"])
 
 
+@kind(
+    "layer_selection",
+    table=layer_selection,
+    about="score lost by selecting the layer with a metric, without labels",
+    title="Score lost by selecting layers without labels",
+    reads=("selections",),
+    roles={"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
+    metrics=None,
+    single=("task_types",),
+    caption=(
+        "Mean main score over {n_tasks} tasks ({n_clusters} task clusters) of the best layer less "
+        "that of the layer selected by each rule, in each model. A metric selects the layer at "
+        "its declared better end, without scores. Lines: 95% CI over task clusters; arrows: "
+        "beyond the axis. Bold: rules that need no metric, and rules over all metrics. Unreliable "
+        "metrics are decided by their regulariser or by the number of prompts; one near chance at "
+        "every layer selects none."
+    ),
+)
 def plot_layer_selection(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a row per rule, a dot per model, the mean over models as a bar."""
     table = table[table["metric"] != ORACLE]  # It loses nothing by definition.
@@ -373,6 +427,21 @@ def task_selection(data: Data) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True).merge(y_of)
 
 
+@kind(
+    "task_selection",
+    table=task_selection,
+    about="gain over the output if each task takes the layer that a metric selects on its texts",
+    title="Gain of layers selected for each task",
+    reads=("metrics", "scores"),
+    roles={"row": ("y",), "column": ("model", "tokens", "pooling", "corpus")},
+    metrics=None,
+    single=("pooling", "tokens"),
+    caption=(
+        "Mean main score of the layers at the lowest and at the highest value of each metric on a "
+        "task's own texts, less that of the model's output, over {n_tasks} tasks ({n_clusters} "
+        "task clusters). Lines: 95% CI over task clusters."
+    ),
+)
 def plot_task_selection(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a row per metric, a panel per model, a colour per end of the metric."""
     metrics = list(dict.fromkeys(table["y"]))

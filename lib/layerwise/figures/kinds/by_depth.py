@@ -5,17 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from layerwise import stats
 from layerwise.association.curves import name_readouts, score_curves
 from layerwise.association.scores import with_representation
-from layerwise.config.kinds import DIMENSIONS
+from layerwise.config.kinds import DIMENSIONS, kind
 from layerwise.config.studies import VARIANT
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, panels, select, theme
@@ -25,6 +23,10 @@ from layerwise.figures.select import Data
 from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
 from layerwise.metrics.registry import at_chance, bounds_of
 from layerwise.vocabulary import BLOCK, LABELS, SUBLAYERS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 def curves(data: Data) -> pd.DataFrame:
@@ -84,6 +86,119 @@ def token_selection(data: Data) -> pd.DataFrame:
     return select.with_dimensions(pd.concat(frames, ignore_index=True))
 
 
+@kind(
+    "curves",
+    table=curves,
+    about="scores, metrics or both by depth, with roles that the study chooses",
+    title="Curves by depth",
+    reads=("metrics",),
+    roles={"column": ("y",), "colour": ("model",), "dashes": ("representation",)},
+    takes=("row", "column", "colour", "dashes"),
+    metrics=("prompt_entropy", "curvature", "infonce"),
+    caption=(
+        "Scores and metrics by depth. Metrics on {n_prompts} prompts of {corpora}. {bands}{leads} "
+        "Filled: best layer, or best by the metric unless the first token decides it or it stays "
+        "near chance. Open: model output, or last layer."
+    ),
+)
+@kind(
+    "score_by_depth",
+    table=curves,
+    about="mean task score by depth, models as colours, or a panel each if they are many",
+    title="Mean task score by depth",
+    reads=("scores",),
+    roles={"colour": ("model",), "dashes": ("representation",)},
+    roles_of_checkpoints={"column": ("model", "representation"), "colour": ("revision",)},
+    roles_of_many_models={"column": ("model",), "dashes": ("representation",)},
+    takes=("row", "column", "colour", "dashes"),
+    caption=(
+        "Mean main score over {n_tasks} tasks ({n_clusters} task clusters) by depth.{leads} "
+        "Filled: best layer. Open: the model's output, its last layer after its last "
+        "norm.{chance}"
+    ),
+)
+@kind(
+    "metrics_by_depth",
+    table=curves,
+    about="metrics by depth, models compared",
+    title="Metrics by depth",
+    reads=("metrics",),
+    roles={"column": ("y",), "row": ("representation",), "colour": ("model",)},
+    roles_of_checkpoints={
+        "row": ("y",),
+        "column": ("model", "representation"),
+        "colour": ("revision",),
+    },
+    takes=("row", "column", "colour", "dashes"),
+    metrics=("prompt_entropy", "curvature", "infonce"),
+    caption=(
+        "Metrics by depth on {n_prompts} prompts of {corpora}. {bands} Filled: best layer by the "
+        "metric's direction, unless the first token decides it or it stays near chance. Open: "
+        "last layer.{chance}"
+    ),
+)
+@kind(
+    "metrics_over_checkpoints",
+    table=curves,
+    about="metrics by depth, a line per checkpoint",
+    title="Metrics by depth over training",
+    reads=("metrics",),
+    roles={"row": ("y",), "column": ("model", "representation"), "colour": ("revision",)},
+    takes=("row", "column", "colour", "dashes"),
+    revisions="all",
+    metrics=("prompt_entropy", "curvature", "infonce"),
+    needs_checkpoints=True,
+    caption=(
+        "Metrics by depth at each checkpoint, on {n_prompts} prompts of {corpora}. {bands} "
+        "Filled: best layer by the metric's direction, unless the first token decides it or it "
+        "stays near chance. Open: last layer.{chance}"
+    ),
+)
+@kind(
+    "model_overview",
+    table=curves,
+    about="score and all metrics of one model by depth",
+    title="Score and metrics by depth",
+    reads=("metrics", "scores"),
+    roles={"column": ("y",), "dashes": ("representation",)},
+    takes=("row", "column", "colour", "dashes"),
+    metrics=None,
+    caption=(
+        "Mean main score over {n_tasks} tasks ({n_clusters} task clusters) and metrics on "
+        "{n_prompts} prompts of {corpora}, by depth. {bands}{leads} Filled: best layer, or best "
+        "by the metric unless the first token decides it. Open: model output, or last layer."
+    ),
+)
+@kind(
+    "alpha_robustness",
+    table=curves,
+    about="an entropy by depth at every order alpha",
+    title="Metrics at every order α",
+    reads=("metrics",),
+    roles={"column": ("model", "representation"), "colour": ("alpha",)},
+    needs_orders=True,
+    caption=(
+        "Metric by depth on {n_prompts} prompts of {corpora}, at every order α. {bands} Filled: "
+        "best layer by the metric's direction, unless the first token decides it. Open: last "
+        "layer."
+    ),
+)
+@kind(
+    "token_selection",
+    table=token_selection,
+    about="metrics and scores by depth for each token selection, with paired score differences",
+    title="Effect of the token selection",
+    reads=("metrics", "scores"),
+    roles={"row": ("y",), "column": ("model",), "colour": ("representation",)},
+    takes=("row", "column", "colour", "dashes"),
+    compares=("tokens",),
+    caption=(
+        "Metrics on {n_prompts} prompts of {corpora} and mean main score over {n_tasks} tasks "
+        "({n_clusters} task clusters) by depth, for each token selection; and the score of each "
+        "selection less that of all tokens, paired by task. Bands: 95% CI over prompts (metrics) "
+        "and over task clusters (differences), for each layer."
+    ),
+)
 def plot_curves(table: pd.DataFrame, look: Look) -> Figure:
     """Draw lines by depth; best layers filled, outputs or last layers open.
 
@@ -129,8 +244,6 @@ def with_leads(table: pd.DataFrame, look: Look) -> tuple[pd.DataFrame, Look]:
     others = table["y"] != SCORE
     return pd.concat([table[~others], leads, table[others]], ignore_index=True), look
 
-
-plot_token_selection = plot_curves
 
 LEAD = "Difference to the output"
 # Differences of scores, drawn with their intervals, and the labels of their axes.
@@ -200,6 +313,24 @@ def sublayers(data: Data) -> pd.DataFrame:
     return pd.concat(rows, ignore_index=True)
 
 
+@kind(
+    "sublayers",
+    table=sublayers,
+    about="a metric at each sublayer, and the change that mixer and MLP make in each block",
+    title="A metric inside blocks by depth",
+    reads=("prompts",),
+    roles={"column": ("model", "representation"), "colour": ("sublayer",)},
+    roles_of_checkpoints={
+        "column": ("model", "revision", "representation"),
+        "colour": ("sublayer",),
+    },
+    compares=("sublayer",),
+    caption=(
+        "Metric inside blocks by depth, mean over {n_prompts} prompts of {corpora}. Below, the "
+        "change of the residual stream that mixer and MLP make in each block. Bands: 95% CI over "
+        "prompts, paired."
+    ),
+)
 def plot_sublayers(table: pd.DataFrame, look: Look) -> Figure:
     """Draw the residual stream, the sublayers beside it, and what they add to it, by depth."""
     names = [s for s in SUBLAYERS if s in set(table["sublayer"])]
@@ -279,6 +410,21 @@ def probes_by_depth(data: Data) -> pd.DataFrame:
     return data.sort(table)
 
 
+@kind(
+    "probes_by_depth",
+    table=probes_by_depth,
+    about="linear probes of your own labels by depth, with their control and selectivity",
+    title="Linear probes by depth",
+    reads=("scores",),
+    roles={"row": ("model", "representation"), "column": ("task",)},
+    only_probes=True,
+    caption=(
+        "Linear probes by depth on test rows that they were not trained on. Band: 95% CI over "
+        "groups of test rows. Control: the same probe on random labels (of tags: a random tag for "
+        "each word type, Hewitt and Liang 2019). Filled: above the control, p < .05 one-sided "
+        "after Holm's correction over layers."
+    ),
+)
 def plot_probes_by_depth(table: pd.DataFrame, look: Look) -> Figure:
     """Draw probe, control and selectivity by depth."""
     grid = panels.facets(table, look, height=2.1)
@@ -318,6 +464,17 @@ def power_law(_data: Data) -> pd.DataFrame:
     return table.assign(share=table["entropy"] / math.log(N_EIGENVALUES), metric="entropy")
 
 
+@kind(
+    "power_law",
+    table=power_law,
+    about="entropy of power-law spectra; needs no data",
+    title="Entropy of power-law spectra",
+    metrics=(),
+    caption=(
+        "Matrix-based entropy of spectra that fall as a power of their rank, for several orders "
+        "α. At β = 0 the spectrum is flat. Computed from the definition, without data."
+    ),
+)
 def plot_power_law(table: pd.DataFrame, look: Look) -> Figure:
     """Draw entropy against the exponent of the spectrum, a line per order."""
     table = table.assign(alpha=table["alpha"].astype(str))

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from layerwise import stats
 from layerwise.association.curves import score_curves
 from layerwise.association.scores import best_layers
-from layerwise.config.kinds import POOLED
+from layerwise.config.kinds import POOLED, kind
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, panels, select, theme
 from layerwise.figures.labels import SCORE_AXIS, axis_label
 from layerwise.figures.panels import Look
 from layerwise.figures.select import Data
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MEASURES = {"cka_debiased": "Debiased CKA", "rsa": "RSA (Spearman)"}
 CKA = "cka_debiased"
@@ -33,6 +35,20 @@ def layer_similarity(data: Data) -> pd.DataFrame:
     return data.sort(table)
 
 
+@kind(
+    "layer_similarity",
+    table=layer_similarity,
+    about="CKA and RSA between all layers of models and checkpoints",
+    title="Similarity between layers",
+    reads=("similarities",),
+    roles={"row": ("model", "revision"), "column": ("representation",)},
+    metrics=(),
+    caption=(
+        "Debiased linear CKA and RSA (Spearman correlation of dissimilarities) of mean-pooled "
+        "embeddings of {n_prompts} prompts of {corpora}, every layer with every layer. The table "
+        "has 95% jackknife CI over prompts."
+    ),
+)
 def plot_layer_similarity(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a heat map of CKA, and of RSA below it, for each pair of models and representation."""
     t = table[table["measure"].isin(list(MEASURES))]
@@ -149,6 +165,38 @@ def score_differences(data: Data) -> pd.DataFrame:
     return data.tidy(result)
 
 
+@kind(
+    "finetuning_effects",
+    table=finetuning_effects,
+    about="difference of models or checkpoints from the first, paired by prompt",
+    title="Difference from the base model by depth",
+    reads=("prompts", "similarities"),
+    roles={"row": ("y",), "column": ("model", "representation")},
+    roles_of_checkpoints={"row": ("y",), "column": ("model", "revision", "representation")},
+    metrics=("prompt_entropy", "effective_rank", "curvature"),
+    needs_pairs=True,
+    caption=(
+        "Difference from the base model, paired by prompt, on {n_prompts} prompts of {corpora}, "
+        "and debiased CKA of the same layer of both. Bands: 95% CI over prompts. Filled: p < .05, "
+        "adjusted (Holm) for all differences. Intervals do not cover the variation between "
+        "training runs."
+    ),
+)
+@kind(
+    "score_differences",
+    table=score_differences,
+    about="mean task score less that of the first model or checkpoint, paired by task",
+    title="Score difference from the base by depth",
+    reads=("scores",),
+    roles={"row": ("model",), "column": ("representation",)},
+    roles_of_checkpoints={"row": ("model", "revision"), "column": ("representation",)},
+    needs_pairs=True,
+    caption=(
+        "Mean main score over {n_tasks} tasks ({n_clusters} task clusters) less that of the base "
+        "model at the same layer, paired by task. Bands: 95% CI over task clusters, for each "
+        "layer. Filled: p < .05, adjusted (Holm) for all differences."
+    ),
+)
 def plot_finetuning_effects(table: pd.DataFrame, look: Look) -> Figure:
     """Draw the difference of scores or of each metric by depth, and CKA with the base."""
     grid = panels.facets(table, look, height=1.7)
@@ -167,9 +215,6 @@ def plot_finetuning_effects(table: pd.DataFrame, look: Look) -> Figure:
     return grid.legend([differing] if (table["p_adjusted"] < stats.ALPHA).any() else []).figure
 
 
-plot_score_differences = plot_finetuning_effects
-
-
 def _axis(subset: pd.DataFrame) -> str:
     metric, base = subset[["metric", "base"]].iloc[0]
     if metric == select.DIFFERENCE:
@@ -185,6 +230,22 @@ def checkpoint_heatmap(data: Data) -> pd.DataFrame:
 CLOSE = 25  # so many checkpoints get smaller marks
 
 
+@kind(
+    "checkpoint_heatmap",
+    table=checkpoint_heatmap,
+    about="a metric by layer and checkpoint",
+    title="Metric by layer and checkpoint",
+    reads=("metrics",),
+    roles={"row": ("y",), "column": ("model", "representation"), "x_axis": ("revision",)},
+    takes=("row", "column"),
+    revisions="all",
+    needs_checkpoints=True,
+    caption=(
+        "Metric of each layer (0 is the embedding output) at up to {n_checkpoints} checkpoints, "
+        "on {n_prompts} prompts of {corpora}. Checkpoints are evenly spaced. The table has 95% CI "
+        "over prompts."
+    ),
+)
 def plot_checkpoint_heatmap(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a heat map for each metric, model and token selection; one scale for a metric."""
     grid = panels.facets(table, look, height=2.1)
@@ -223,6 +284,23 @@ def scores_over_checkpoints(data: Data) -> pd.DataFrame:
     return table.assign(best=(table["layer"] == table["best_layer"]) & ~above)
 
 
+@kind(
+    "scores_over_checkpoints",
+    table=scores_over_checkpoints,
+    about="task score by layer and checkpoint, with the best layer and its gain over the output",
+    title="Task score by layer and checkpoint",
+    reads=("scores",),
+    roles={"column": ("model", "representation"), "x_axis": ("revision",)},
+    takes=("column",),
+    revisions="all",
+    needs_checkpoints=True,
+    caption=(
+        "Mean main score over {n_tasks} tasks ({n_clusters} task clusters) of each layer at up to "
+        "{n_checkpoints} checkpoints, evenly spaced. Below, the best layer's score less that of "
+        "the model's output. Band: 95% CI over task clusters, which allows for the selection of "
+        "the layer. Dashed: on held-out task clusters."
+    ),
+)
 def plot_scores_over_checkpoints(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a heat map of scores with the best layers; below, the best layer's lead."""
     first = table.drop_duplicates([*select.POINT, *look.roles["column"]])
@@ -275,6 +353,21 @@ def task_heatmap(data: Data) -> pd.DataFrame:
     return table.assign(best=select.best_rows(table, data.directions))
 
 
+@kind(
+    "task_heatmap",
+    table=task_heatmap,
+    about="score of each task by depth, relative to the model's output",
+    title="Task scores by depth, relative to the output",
+    reads=("scores",),
+    roles={"column": ("model", "representation"), "y_axis": ("task",)},
+    roles_of_checkpoints={"column": ("model", "revision", "representation"), "y_axis": ("task",)},
+    takes=("row", "column"),
+    caption=(
+        "Main score of each of {n_tasks} tasks by depth, less the task's score of the model's "
+        "output. Dots: best layer of a task, where a layer is better than the output. Colours end "
+        "at the 98th percentile."
+    ),
+)
 def plot_task_heatmap(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a heat map of tasks by depth for each model and representation."""
     names = list(table["task"].unique())

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
 
 from layerwise import stats
+from layerwise.config.kinds import kind
 from layerwise.corpora.select import LABELS, properties
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, panels, select, theme
 from layerwise.figures.labels import axis_label
 from layerwise.figures.panels import Look
 from layerwise.figures.select import Data
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 BINS = 40
 PROPERTIES = {"n_tokens": "number of tokens", **LABELS, "sink": "entropy less without first token"}
@@ -83,6 +84,23 @@ def _effects(subset: pd.DataFrame, have: pd.DataFrame) -> Iterator[dict[str, Any
                 yield {"what": name, **select.ends(effect), "n": effect.n}
 
 
+@kind(
+    "bimodality",
+    table=bimodality,
+    about="a metric over prompts by depth: one mode or two, and how two groups of prompts differ",
+    title="Distribution over prompts by depth",
+    reads=("prompts", "texts"),
+    roles={"column": ("model", "representation")},
+    roles_of_checkpoints={"column": ("model", "revision", "representation")},
+    takes=("column",),
+    caption=(
+        "Density over {n_prompts} prompts of {corpora} by depth, each layer scaled to its peak. "
+        "Triangles: p < .05 of Hartigan's dip test, adjusted (Holm) for all layers and panels. "
+        "Below, at the layer with the largest dip: Cliff's delta between the two groups in "
+        "properties of the prompts, with 95% bootstrap CI over prompts; filled: p < .05, adjusted "
+        "(Holm)."
+    ),
+)
 def plot_bimodality(table: pd.DataFrame, look: Look) -> Figure:
     """Draw the density over prompts by depth; below, how the two groups differ."""
     names = [p for p in PROPERTIES if p in set(table["what"])]
@@ -115,6 +133,8 @@ SPLIT = marks.dot(marker="v", markersize=4, zorder=5)
 
 
 def _density(ax: Any, subset: pd.DataFrame, colour: str) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+
     wide = subset[subset["what"] == "density"].pivot(index="bin", columns="depth", values="value")
     bins, depths = wide.index.to_numpy(), wide.columns.to_numpy(dtype=float)
     middles = (depths[1:] + depths[:-1]) / 2
@@ -161,6 +181,26 @@ def along_sequence(data: Data) -> pd.DataFrame:
     return table[table["n"] >= LONG_ENOUGH * full].reset_index(drop=True)
 
 
+@kind(
+    "along_sequence",
+    table=along_sequence,
+    about="entropy of a prompt's first t tokens, or norm of its t-th token, by t",
+    title="Metric along the sequence, by layer",
+    reads=("positions",),
+    roles={"row": ("y",), "column": ("model", "representation"), "x_axis": ("position",)},
+    roles_of_checkpoints={
+        "row": ("y",),
+        "column": ("model", "revision", "representation"),
+        "x_axis": ("position",),
+    },
+    takes=("row", "column"),
+    metrics=("prefix_entropy",),
+    caption=(
+        "Mean over the prompts of {corpora} that are long enough ({n_prompts}), by number of "
+        "tokens or position, for some layers. Bands: quartiles over prompts. A prompt counts up "
+        "to its own length; a line ends where half of the prompts are shorter."
+    ),
+)
 def plot_along_sequence(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a line with the quartiles over prompts for some layers."""
     grid = panels.facets(table, look, height=2.2)
@@ -175,7 +215,7 @@ def plot_along_sequence(table: pd.DataFrame, look: Look) -> Figure:
         if (panel.table["metric"] == "token_norm").all():
             panel.ax.set_yscale("log")
             panel.ax.yaxis.set_major_formatter("{x:g}")
-            panel.ax.yaxis.set_minor_formatter(NullFormatter())
+            panel.ax.yaxis.set_minor_formatter("")
         panel.ax.set_xscale("log", base=2)
         panel.ax.xaxis.set_major_formatter("{x:g}")
     grid.label("Tokens", marks.metric_axis)

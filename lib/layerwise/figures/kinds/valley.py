@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 
 from layerwise import stats
 from layerwise.association.scores import mean_scores
+from layerwise.config.kinds import kind
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, panels, select, theme
@@ -20,6 +19,9 @@ from layerwise.figures.labels import SCORE_AXIS, axis_label, with_unit
 from layerwise.figures.panels import Look
 from layerwise.figures.select import Data
 from layerwise.names import UNITS, size_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SHALLOW = 0.1  # of a curve's largest value: a shallower valley is no valley
 
@@ -86,6 +88,21 @@ def _valley(of_all: pd.DataFrame, of_tokens: pd.DataFrame) -> dict[str, Any]:
     return row
 
 
+@kind(
+    "attention_sink",
+    table=attention_sink,
+    about="a metric by depth with and without sink tokens, and their share of its valley",
+    title="Compression valley by token selection",
+    reads=("prompts",),
+    roles={"column": ("model",), "dashes": ("tokens",)},
+    compares=("tokens",),
+    caption=(
+        "Metric on {n_prompts} prompts of {corpora} for each token selection. A valley's depth is "
+        "the difference of its lowest layer from the lower of the highest layers before and after "
+        "it. The table has the share of the valley that goes without some tokens. Bands: 95% CI "
+        "over prompts."
+    ),
+)
 def plot_attention_sink(table: pd.DataFrame, look: Look) -> Figure:
     """Draw the metric by depth for each token selection, with the valley of all tokens."""
     curves, valleys = (table[table["what"] == what] for what in ("metric", "valley"))
@@ -170,6 +187,22 @@ def _short(size: float) -> str:
     return f"{size / UNITS.get(unit, 1):.3g}{unit.upper()}"
 
 
+@kind(
+    "size_scaling",
+    table=size_scaling,
+    about="depth and place of the compression valley by number of parameters",
+    title="Compression valley by model size",
+    reads=("prompts",),
+    published=("metrics",),
+    roles={"row": ("y",), "column": ("representation",), "colour": ("model",)},
+    needs_sizes=True,
+    caption=(
+        "Metric by depth for each model size, mean over {n_prompts} prompts of {corpora} (of "
+        "published tables: over data sets in place of prompts); then depth of the valley (95% CI "
+        "over prompts, cross-fitted) and its place (95% bootstrap CI). Filled: deeper than 0, p < "
+        ".05 adjusted (Holm). Each size is one training run."
+    ),
+)
 def plot_size_scaling(table: pd.DataFrame, look: Look) -> Figure:
     """Draw all sizes by depth; below, depth and place of the valley against size."""
     valleys = table[table["what"] == "valley"].assign(what="depth")
@@ -196,7 +229,7 @@ def plot_size_scaling(table: pd.DataFrame, look: Look) -> Figure:
             ax.set_xlabel(marks.DEPTH)
             continue
         ax.set_xscale("log")
-        ax.xaxis.set_minor_locator(NullLocator())
+        ax.minorticks_off()
         ax.set_xticks(sizes, map(_short, sizes), rotation=90 if len(sizes) > 4 else 0)
         ax.margins(x=0.12)
         if panel.row == "place":
@@ -285,6 +318,24 @@ def _over_checkpoints(
     return pd.concat([*changes, pd.DataFrame(rows)], ignore_index=True)
 
 
+@kind(
+    "training_dynamics",
+    table=training_dynamics,
+    about="change of each layer between checkpoints, with valley, sink and scores",
+    title="Layers, valley, sink and scores over training",
+    reads=("prompts", "scores"),
+    roles={"column": ("model", "representation"), "x_axis": ("revision",)},
+    revisions="all",
+    single=("pooling",),
+    needs_checkpoints=True,
+    caption=(
+        "Change of the metric of each layer from the checkpoint before, on {n_prompts} prompts of "
+        "{corpora}, paired by prompt; coloured where p < .05, adjusted (Holm). Then depth of the "
+        "valley, and the largest increase over layers without the first token (sink). Then mean "
+        "main score over {n_tasks} tasks ({n_clusters} task clusters). Bands: 95% CI over "
+        "prompts."
+    ),
+)
 def plot_training_dynamics(table: pd.DataFrame, look: Look) -> Figure:
     """Draw significant changes as a heat map; below, valley and sink; below, scores."""
     rows = {"sink": "valley", "best layer": "score", "last layer": "score"}
