@@ -13,7 +13,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from conftest import ROOT
 from helpers.association_tables import tidy_metrics, tidy_scores
 from helpers.refused import refused
@@ -24,10 +23,9 @@ from scipy import stats
 from layerwise.association.scores import best_layers, mean_scores
 from layerwise.association.selection import select_layers
 from layerwise.association.table import associate
-from layerwise.config.kinds import KINDS, Kind
+from layerwise.config import kinds
 from layerwise.config.studies import Study
 from layerwise.figures import report, select
-from layerwise.figures.kinds import prompts
 from layerwise.figures.kinds.association import against_null
 from layerwise.figures.labels import MEASURES
 from layerwise.figures.panels import Look
@@ -198,18 +196,10 @@ def test_scores_of_models_are_compared_task_by_task() -> None:
 def test_the_example_of_a_kind_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     section = page.split("## Add a kind of figure")[1]
-    declared, example = (
-        section.split(f"```{language}\n")[1].split("```")[0] for language in ("yaml", "python")
-    )
-    ((name, declaration),) = yaml.safe_load(declared).items()
-    functions: dict[str, Any] = {}
-    exec(compile(example, "CONTRIBUTING.md", "exec"), functions)
-    monkeypatch.setitem(KINDS, name, Kind(name=name, **declaration))
-    for function in (name, f"plot_{name}"):
-        monkeypatch.setattr(prompts, function, functions[function], raising=False)
-    # The schema of the config knows the shipped kinds alone.
-    study = Study(kind="bimodality", models=("nano-1m",), tokens=("all",))
-    drawn = draw(study.model_copy(update={"kind": name}), tables(), ORDER)
+    example = section.split("```python\n")[1].split("```")[0]
+    monkeypatch.setattr(kinds, "_KINDS", dict(kinds._KINDS))
+    exec(compile(example, "CONTRIBUTING.md", "exec"), {})
+    drawn = made("histogram", models=("nano-1m",), tokens=("all",))
     bars = [bar for ax in drawn.figure.axes for bar in ax.patches]
     assert sum(bar.get_height() for bar in bars) == len(drawn.table) == 24
     assert drawn.caption == "Metric on texts at the last layer."
@@ -561,7 +551,7 @@ def test_the_legend_names_what_is_drawn() -> None:
     one_mode = drawn.table.assign(p_adjusted=1.0)
     look = Look(Study(kind="bimodality").roles_for(several_checkpoints=False), ["nano-1m"])
     for table in (drawn.table, one_mode):
-        figure = prompts.plot_bimodality(table, look)
+        figure = kinds.all_kinds()["bimodality"].plot(table, look)
         words = {text.get_text() for text in figure.legends[0].get_texts()}
         split = (table.loc[table["what"] == "dip", "p_adjusted"] < 0.05).any()
         assert ("more than one mode (adjusted p < .05)" in words) == split

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import signal, stats
+import scipy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -139,8 +139,9 @@ def mean_ci(values: npt.ArrayLike, clusters: Iterable[object] | None = None) -> 
     """
     mean, deviations, freedom = _mean_and_deviations(values, clusters)
     stderr = np.sqrt(np.square(deviations).sum(axis=0))
-    half = stats.t.ppf(1 - ALPHA / 2, freedom) * stderr
-    p = np.where(stderr > 0, 2 * stats.t.sf(np.abs(_ratio(mean, stderr)), freedom), np.nan)[()]
+    half = scipy.stats.t.ppf(1 - ALPHA / 2, freedom) * stderr
+    tail = scipy.stats.t.sf(np.abs(_ratio(mean, stderr)), freedom)
+    p = np.where(stderr > 0, 2 * tail, np.nan)[()]
     return Estimate(mean, mean - half, mean + half, p, stderr, len(deviations))
 
 
@@ -186,11 +187,11 @@ def simultaneous_ci(
     ratio = np.abs(_ratio(mean, stderr))
     if n < BONFERRONI_BELOW:
         k = max(int((stderr > 0).sum()), 1)
-        quantile = stats.t.isf(ALPHA / 2 / k, freedom)
-        p = np.minimum(2 * k * stats.t.sf(ratio, freedom), 1.0)
+        quantile = scipy.stats.t.isf(ALPHA / 2 / k, freedom)
+        p = np.minimum(2 * k * scipy.stats.t.sf(ratio, freedom), 1.0)
     else:
         largest = _largest_t(deviations, seed)
-        largest *= stats.t.isf(ALPHA / 2, freedom) / stats.t.isf(ALPHA / 2, n - 1)
+        largest *= scipy.stats.t.isf(ALPHA / 2, freedom) / scipy.stats.t.isf(ALPHA / 2, n - 1)
         quantile = np.quantile(largest, 1 - ALPHA)
         p = (1 + (largest[:, None] >= ratio).sum(axis=0)) / (1 + len(largest))
     half = quantile * stderr
@@ -225,7 +226,7 @@ def pairing_test(
     """
     table = np.asarray(strengths, dtype=np.float64)
     k, m = table.shape[:2]
-    found = stats.permutation_test(
+    found = scipy.stats.permutation_test(
         (np.tile(np.arange(m), (k, 1)),),
         lambda order, axis: table[np.arange(k)[:, None], np.arange(m), order].mean(axis=axis),
         permutation_type="pairings",
@@ -250,9 +251,9 @@ def pairing_test(
 def prominences(curve: npt.ArrayLike) -> Floats:
     """Depth of each valley below the lower of its shoulders, 0 at other layers; shape (L,)."""
     values = -np.asarray(curve, dtype=np.float64)
-    peaks = signal.find_peaks(values)[0]
+    peaks = scipy.signal.find_peaks(values)[0]
     found = np.zeros(len(values))
-    found[peaks] = signal.peak_prominences(values, peaks)[0]
+    found[peaks] = scipy.signal.peak_prominences(values, peaks)[0]
     return found
 
 
@@ -319,10 +320,10 @@ def group_effect(values: npt.ArrayLike, upper: Flags) -> Estimate:
         return Estimate(np.nan, np.nan, np.nan, np.nan, np.nan, len(x))
 
     def delta(one: Floats, other: Floats) -> float:
-        u = stats.mannwhitneyu(one, other, method="asymptotic").statistic
+        u = scipy.stats.mannwhitneyu(one, other, method="asymptotic").statistic
         return float(2 * u / (len(one) * len(other)) - 1)
 
-    found = stats.bootstrap(
+    found = scipy.stats.bootstrap(
         (a, b),
         delta,
         vectorized=False,
@@ -330,7 +331,7 @@ def group_effect(values: npt.ArrayLike, upper: Flags) -> Estimate:
         method="percentile",
         rng=np.random.default_rng(0),
     )
-    p = float(stats.mannwhitneyu(a, b).pvalue)
+    p = float(scipy.stats.mannwhitneyu(a, b).pvalue)
     low, high = found.confidence_interval
     return Estimate(delta(a, b), low, high, p, found.standard_error, len(x))
 

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+import scipy
 from scipy.fft import dct, idct
 
 Floats = npt.NDArray[np.float64]
@@ -66,7 +66,7 @@ def features(measure: str, curves: Floats) -> Floats:
     if measure == "r":
         return residuals(curves)
     if measure == "spearman":
-        ranks = stats.rankdata(curves, axis=1)
+        ranks = scipy.stats.rankdata(curves, axis=1)
         return np.asarray(ranks - ranks.mean(axis=1, keepdims=True))
     if measure == "kendall":
         one, other = np.triu_indices(curves.shape[1], 1)

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.stats import rankdata
+import scipy
 
 from layerwise import stats
 from layerwise.association import curves
@@ -197,7 +197,7 @@ def _consensus(rules: pd.DataFrame, goodness: Floats, layers: Layers) -> Iterato
     agree = is_plain(rules) & rules["metric"].isin(CONSENSUS_OF) & (rules["unreliable"] == "")
     for (corpus, protocol), members in rules[agree].groupby(["corpus", "protocol"]):
         if len(members) > 1:
-            ranks = rankdata(goodness[members.index], axis=1).mean(axis=0)
+            ranks = scipy.stats.rankdata(goodness[members.index], axis=1).mean(axis=0)
             yield _rule(CONSENSUS, layers[ranks.argmax()], str(corpus), str(protocol))
 
 
