@@ -24,11 +24,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from layerwise.figures.panels import Look
-    from layerwise.figures.select import Data
-
-    MakeTable: TypeAlias = Callable[[Data], pd.DataFrame]
-    Plot: TypeAlias = Callable[[pd.DataFrame, Look], Figure]
+    # Of a `layerwise.figures.select.Data`, and with a `layerwise.figures.panels.Look`.
+    MakeTable: TypeAlias = Callable[[Any], pd.DataFrame]
+    Plot: TypeAlias = Callable[[pd.DataFrame, Any], Figure]
 
 # The dimensions of the tidy tables. `y` is the score or a metric; `representation` is the token
 # selection and the pooling, with the readout.
@@ -88,7 +86,7 @@ class Kind:
     name : str
         Name of the kind, as `kind` of a study.
     table : callable
-        Makes the table of every number drawn, from the tables that the study reads.
+        Makes the table of every number drawn, of a `layerwise.figures.select.Data`.
     plot : callable
         Draws that table.
     about : str

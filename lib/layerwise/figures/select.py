@@ -28,7 +28,6 @@ import pandas as pd
 from layerwise.association.curves import (
     BASELINE,
     METRIC_COLUMNS,
-    ScoreCurves,
     require_columns,
     require_once,
     score_curves,
@@ -43,7 +42,7 @@ from layerwise.config.studies import VARIANT, MetricChoice, Study, of_usual, sev
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.figures.labels import SCORE
 from layerwise.names import Order, in_order
-from layerwise.stats import FEW, Estimate, mean_ci, paired_difference, with_intervals
+from layerwise.stats import FEW, Estimate, mean_ci, with_intervals
 from layerwise.vocabulary import BLOCK, LABELS, SUBLAYERS, TOKENS
 
 log = logging.getLogger(__name__)
@@ -375,27 +374,6 @@ def best_rows(table: pd.DataFrame, directions: Mapping[str, int]) -> pd.Series:
     of_output = is_score & (table.get("output_score", values) > top)
     best = (values == top) & ~of_output
     return best & (best.groupby(curve, dropna=False).transform("sum") == 1)
-
-
-def score_change(curves: ScoreCurves, base: ScoreCurves) -> pd.DataFrame:
-    """Mean score of one curve less that of another by layer, paired by task, as rows.
-
-    They have the columns of `by_layer`, the point of `curves`, p, n_tasks and n_clusters, at the
-    layers and on the tasks that both have. Tasks of one cluster count as one draw.
-    """
-    here, there = (pd.DataFrame(c.values, c.tasks, c.layers) for c in (curves, base))
-    here, there = here.align(there, join="inner")
-    if here.empty:
-        raise LayerwiseError(
-            f"{curves} and {base} share no task and layer with a score, and this study pairs them "
-            "by task; show models that were scored on the same tasks.",
-            code="too_few",
-        )
-    clusters = dict(zip(curves.tasks, curves.sources, strict=True))
-    change = paired_difference(here, there, [clusters[task] for task in here.index])
-    counts = {"n_tasks": len(here), "n_clusters": change.n}
-    rows = by_layer(change, here.columns, **curves.about, **counts, p=change.p)
-    return with_representation(rows.assign(y=DIFFERENCE, metric=DIFFERENCE, n=float("nan")))
 
 
 def at_checkpoints(frame: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:

@@ -1,5 +1,5 @@
 """Kinds of studies: a function that makes a table of every number drawn, and one that plots it."""
 
-from layerwise.figures.kinds import association, by_depth, compare, prompts, valley
+from layerwise.figures.kinds import association, by_depth, heatmaps, sequence
 
-__all__ = ["association", "by_depth", "compare", "prompts", "valley"]
+__all__ = ["association", "by_depth", "heatmaps", "sequence"]

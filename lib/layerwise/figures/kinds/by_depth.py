@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from layerwise import stats
-from layerwise.association.curves import name_readouts, score_curves
+from layerwise.association.curves import name_readouts
 from layerwise.association.scores import with_representation
 from layerwise.config.kinds import DIMENSIONS, kind
 from layerwise.config.studies import VARIANT
@@ -71,19 +71,6 @@ def with_chance(table: pd.DataFrame) -> pd.DataFrame:
         flat = at_chance(first["metric"], rows["value"], first["n"], first["protocol"])
         table.loc[rows.index, "at_chance"] = flat
     return table.assign(best=table["best"] & ~table["at_chance"])
-
-
-def token_selection(data: Data) -> pd.DataFrame:
-    """Curves, and the score of each token selection less that of all tokens, paired by task."""
-    table = curves(data)
-    scores = score_curves(data.scores(table))
-    of_all = {(c.model, c.revision, c.pooling): c for c in scores if c.tokens == "all"}
-    frames = [table]
-    for curve in scores:
-        base = of_all.get((curve.model, curve.revision, curve.pooling))
-        if base is not None and curve is not base:
-            frames.append(select.score_change(curve, base).drop(columns="p").assign(best=False))
-    return select.with_dimensions(pd.concat(frames, ignore_index=True))
 
 
 @kind(
@@ -181,22 +168,6 @@ def token_selection(data: Data) -> pd.DataFrame:
         "Metric by depth on {n_prompts} prompts of {corpora}, at every order α. {bands} Filled: "
         "best layer by the metric's direction, unless the first token decides it. Open: last "
         "layer."
-    ),
-)
-@kind(
-    "token_selection",
-    table=token_selection,
-    about="metrics and scores by depth for each token selection, with paired score differences",
-    title="Effect of the token selection",
-    reads=("metrics", "scores"),
-    roles={"row": ("y",), "column": ("model",), "colour": ("representation",)},
-    takes=("row", "column", "colour", "dashes"),
-    compares=("tokens",),
-    caption=(
-        "Metrics on {n_prompts} prompts of {corpora} and mean main score over {n_tasks} tasks "
-        "({n_clusters} task clusters) by depth, for each token selection; and the score of each "
-        "selection less that of all tokens, paired by task. Bands: 95% CI over prompts (metrics) "
-        "and over task clusters (differences), for each layer."
     ),
 )
 def plot_curves(table: pd.DataFrame, look: Look) -> Figure:
