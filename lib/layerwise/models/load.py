@@ -254,6 +254,8 @@ def load(
     claim = devices.pick(device, spread=model.device_map is not None)
     who, location = f"Model {name!r} at {revision!r}", locate(model.source, revision)
     whole, processor, info = read(who, model, location, AutoModel, dtype)
+    if location.gguf_file is None:
+        saved.check_files(who, location, whole.config)
     for adapter in model.adapters:
         saved.merge(whole, adapter)
     network = body(whole)

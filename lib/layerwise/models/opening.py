@@ -14,7 +14,7 @@ from transformers import MODEL_MAPPING, PreTrainedConfig
 from layerwise.config.models import Model, StatesSource
 from layerwise.errors import LayerwiseError
 from layerwise.models import devices, saved
-from layerwise.models.architectures import settle
+from layerwise.models.architectures import settle, unsupported
 from layerwise.models.load import LoadedModel, body, load, prepare
 from layerwise.models.processors import PROCESSORS, processor_of, reader_of
 from layerwise.models.source import STATES, locate, named, quiet
@@ -155,6 +155,10 @@ def unchanged(model: Any) -> Iterator[Any]:
     """
     network = getattr(model, "transformers_model", None) or model
     if hasattr(network, "peft_config") and hasattr(network, "get_base_model"):
+        if any(config.is_prompt_learning for config in network.peft_config.values()):
+            raise unsupported(
+                f"{type(network).__name__} puts a learned prompt or prefix before its texts"
+            )
         network = network.get_base_model()
     if not isinstance(getattr(network, "config", None), PreTrainedConfig):
         first = next(network.children(), network) if isinstance(network, nn.Module) else network

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
+from layerwise.errors import LayerwiseError
 from layerwise.models import hooks
 from layerwise.models.architectures import Anatomy, Layout, Stack, dissect, unsupported
 from layerwise.models.media import Images, Recordings
@@ -133,6 +134,12 @@ def probe(
         raise unsupported(
             f"{who} does not run on {next(iter(inputs))} alone ({type(error).__name__}: {detail})"
         ) from error
+    if not bool(output.isfinite().all()):
+        raise LayerwiseError(
+            f"{who} gives NaN or infinity in {str(output.dtype).removeprefix('torch.')} on a few "
+            "tokens; try dtype: float32, or check the weights.",
+            code="not_finite",
+        )
     problems = []
     for candidate in _candidates(stack, calls):
         try:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -41,21 +41,17 @@ WITHOUT_LAYERS = ("BoW", "StaticEmbedding", "WordEmbeddings", "Router", "Asym")
 TRANSFORMER_SETTINGS = "sentence_bert_config.json"
 PROMPTS = "config_sentence_transformers.json"
 MODULES = "modules.json"
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+# Masks and positions in checkpoints of older versions of transformers, which computes them now.
+OLD_BUFFERS = re.compile(
+    r"(?:attn\.bias|attention\.bias|masked_bias|inv_freq|position_ids|relative_position_index)$"
+)
 
 
 def read(location: Location, name: str) -> Any:
     """A JSON file of a model, from its folder, the cache or the hub; None if there is none."""
-    from transformers.utils import cached_file
-
-    file = cached_file(
-        location.name,
-        name,
-        revision=location.revision,
-        _raise_exceptions_for_gated_repo=False,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-    )
-    return file and json.loads(Path(file).read_text(encoding="utf-8"))
+    file = _file(location, name)
+    return json.loads(file.read_text(encoding="utf-8")) if file else None
 
 
 def entries(location: Location) -> list[dict[str, Any]]:
@@ -254,6 +250,8 @@ def merge(model: nn.Module, adapter: HubAdapter | FolderAdapter) -> None:
         # PEFT alone would read pickle files, too.
         weights = load_file(folder / ADAPTER_FILES[1])
         config = PeftConfig.from_pretrained(str(folder))
+        if config.is_prompt_learning:
+            raise ValueError(f"{config.peft_type} is no change of weights")
         # A model without a head has no task.
         config.task_type = None
         base: Any = model
@@ -298,20 +296,94 @@ def check_weights(who: str, network: Any, body: nn.Module, info: Any) -> None:
     never = re.compile("pooler|masked_spec_embed")
     missing = (n for n in info["missing_keys"] if not never.search(n))
     lacking = [n for n in missing if not n.startswith(unread)]
-    # Other unexpected weights may be of a head, or buffers of an older transformers.
-    stack = dissect(body)
-    block = re.compile(rf"(?:^|\.){re.escape(stack.path or '?')}\.(\d+)\.")
-    matches = ((name, block.search(name)) for name in info["unexpected_keys"])
-    # Blocks behind the last may be for the prediction of several tokens, which nothing reads.
-    depth = stack.depth + (getattr(body.config, "num_nextn_predict_layers", None) or 0)
-    further = [name for name, at in matches if at and int(at[1]) >= depth]
-    unfit = [*lacking, *further, *(name for name, *_ in info["mismatched_keys"])]
+    unfit = [*lacking, *_unread_weights(network, body, info["unexpected_keys"])]
+    unfit += [name for name, *_ in info["mismatched_keys"]]
     if unfit:
         raise LayerwiseError(
             f"{who}: its weights do not fit its config.json ({min(unfit)} is missing, unexpected "
             "or of another shape); fetch or copy both again, or correct config.json.",
             code="mismatch",
         )
+
+
+def _unread_weights(network: Any, body: nn.Module, unexpected: Iterable[str]) -> list[str]:
+    """Unexpected weights of blocks; others are of a head or another tower, which nothing reads."""
+    stack = dissect(body)
+    block = re.compile(rf"(?:^|\.){re.escape(stack.path or '?')}\.(\d+)\.")
+    path = next((name for name, module in network.named_modules() if module is body), "")
+    prefix = network.base_model_prefix
+    prefixes = {"", path, prefix, f"{prefix}.{path}"}
+    # Blocks behind the last may be for the prediction of several tokens, which nothing reads.
+    depth = stack.depth + (getattr(body.config, "num_nextn_predict_layers", None) or 0)
+    unread = []
+    for name in unexpected:
+        if match := block.search(name):
+            number, is_of_body = int(match[1]), name[: match.start()] in prefixes
+            inside = number < stack.depth and is_of_body and not OLD_BUFFERS.search(name)
+            if number >= depth or inside:
+                unread.append(name)
+    return unread
+
+
+def check_files(who: str, location: Location, config: Any) -> None:
+    """Refuse safetensors of which transformers would read another tensor than the one meant.
+
+    transformers reads all tensors of a shard, also one that the index gives to another shard, and
+    takes the numbers of quantised weights as they are if config.json does not name the method.
+
+    Raises
+    ------
+    LayerwiseError
+        If a tensor stands in two files, or weights are quantised without a method.
+    """
+    folder = transformer_folder(location)
+    index = (read(location, f"{folder}/{INDEX}".lstrip("/")) or {}).get("weight_map") or {}
+    single = _file(location, f"{folder}/{SINGLE}".lstrip("/"))
+    if index and single:
+        raise LayerwiseError(
+            f"{who}: {SINGLE} stands beside the files that {INDEX} names, and only one of both "
+            "can be meant; remove the other.",
+            code="conflict",
+        )
+    files = {shard: _file(location, f"{folder}/{shard}".lstrip("/")) for shard in index.values()}
+    for shard, path in ({SINGLE: single} | files).items():
+        for name, dtype in _tensors(path).items() if path else ():
+            if index.get(name, shard) != shard:
+                raise LayerwiseError(
+                    f"{who}: {name} stands in {shard}, and {INDEX} says that it is in "
+                    f"{index[name]}; fetch or copy the model again into an empty folder.",
+                    code="mismatch",
+                )
+            quantised = dtype.startswith(("F8", "I8", "U8")) and name.endswith("weight")
+            if quantised and getattr(config, "quantization_config", None) is None:
+                raise LayerwiseError(
+                    f"{who}: {name} in {shard} is of type {dtype}, and config.json has no "
+                    "quantization_config to read it by; add it, or use the model in bfloat16.",
+                    code="mismatch",
+                )
+
+
+def _file(location: Location, name: str) -> Path | None:
+    """The path of a model's file, in its folder, the cache or the hub; None if there is none."""
+    from transformers.utils import cached_file
+
+    file = cached_file(
+        location.name,
+        name,
+        revision=location.revision,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    return Path(file) if file else None
+
+
+def _tensors(path: Path) -> dict[str, str]:
+    """The type of each tensor of a safetensors file, by name, from its header."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+    return {name: about["dtype"] for name, about in header.items() if name != "__metadata__"}
 
 
 def weights_hash(model: nn.Module) -> str:
