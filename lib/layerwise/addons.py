@@ -12,12 +12,33 @@ registers what it brings when it is imported, once, where the kinds, commands or
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, Literal
 
 COMMANDS: dict[str, Callable[..., Any]] = {}
 """Functions that become commands of ``layerwise``, by name."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of the workflow that an add-on brings.
+
+    Attributes
+    ----------
+    rules : Path
+        File of Snakemake rules, which use the workflow's functions.
+    outputs : tuple of str
+        Files below the results that every run makes.
+    """
+
+    rules: Path
+    outputs: tuple[str, ...] = ()
+
+
+STAGES: dict[str, Stage] = {}
 
 
 @cache
@@ -35,3 +56,8 @@ def command(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         return function
 
     return register
+
+
+def stage(name: str, *, rules: Path, outputs: tuple[str, ...] = ()) -> None:
+    """Register a stage of the workflow."""
+    STAGES[name] = Stage(rules, outputs)

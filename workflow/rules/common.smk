@@ -16,6 +16,7 @@ LIBRARY = Path(FOLDER).parents[1] / "lib"
 if LIBRARY.is_dir():
     sys.path.insert(0, str(LIBRARY))
 
+from layerwise import addons
 from layerwise.config import Config
 from layerwise.errors import LayerwiseError
 from layerwise.names import decode, encode

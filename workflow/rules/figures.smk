@@ -1,4 +1,4 @@
-# A study's figure and its table; the report and the explorer.
+# A study's figure and its table; the report.
 
 
 rule figure:
@@ -87,21 +87,3 @@ rule report:
         "Writing the report"
     shell:
         script("write_report", "--output {output:q}")
-
-
-rule explore:
-    input:
-        explored_tables,
-        stale=rerun_if_stale("explore", "<results>/explore.html"),
-    output:
-        "<results>/explore.html",
-    log:
-        "<results>/logs/explore.log",
-    conda:
-        ENVIRONMENT
-    params:
-        key=key("explore"),
-    message:
-        "Building the explorer"
-    shell:
-        script("build_explorer", "--output {output:q}")

@@ -63,12 +63,6 @@ def published_files(wildcards):
     return [path for path in (entry.scores, entry.metrics) if path]
 
 
-def explored_tables(wildcards):
-    """The tables that the explorer shows."""
-    of_origin = PLAN.explored.values()
-    return [path for tables in of_origin for paths in tables.values() for path in paths]
-
-
 def of_studies(folder, suffix):
     """The figures, captions or tables of all studies."""
     return [f"{CONFIG.results}/{folder}/{study}.{suffix}" for study in STUDIES]

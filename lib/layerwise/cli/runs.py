@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
+from layerwise import addons
 from layerwise.cli.options import (
     LABEL,
     TEXT,
@@ -55,7 +56,9 @@ def run(
     best = results / "report" / "best_layers.csv"
     if best.is_file():
         say(shown(delimited.read(best)).to_string(index=False))
-    say(f"Figures and tables: {results}/report.html. Explorer: {results}/explore.html.")
+    addons.load("stages")
+    pages = ["report.html", *(page for s in addons.STAGES.values() for page in s.outputs)]
+    say(f"Figures and tables: {', '.join(f'{results}/{page}' for page in pages)}.")
 
 
 @app.command(context_settings=EXTRA)

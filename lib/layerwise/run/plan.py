@@ -232,20 +232,6 @@ class Plan:
             for names in study.names(table)
         }
 
-    @cached_property
-    def explored(self) -> dict[str, dict[str, list[str]]]:
-        """The tables that the explorer shows, by published name (empty for own models)."""
-        shown: dict[str, dict[str, list[str]]] = {}
-        for study in self.studies.values():
-            origin = shown.setdefault(study.study.published or "", {})
-            wanted = set(study.needs)
-            if OF_RESULTS & wanted:
-                wanted |= {"metrics", "scores"}
-            for table in ("metrics", "scores", "associations", "selections"):
-                if table in wanted:
-                    origin[table] = _distinct([*origin.get(table, ()), *study.files(table)])
-        return shown
-
     def is_to_make(self, model: str) -> bool:
         """True if a recipe makes a model and has not made its last checkpoint yet."""
         entry = self.config.models[model]

@@ -79,8 +79,7 @@ def render(plan: Plan, key: str) -> str:
 <title>{escape(title)}</title><style>{style}</style></head><body>
 <h1>{escape(title)}</h1>
 <p>{date.today():%-d %B %Y}, layerwise {version("layerwise")}.{_seconds(results)}</p>
-<p>This page needs no other file. The run's <em>explore.html</em>, a separate page, draws any
-metric and score by layer and checkpoint.</p>
+<p>This page needs no other file.</p>
 <nav aria-label="Contents"><ul>{links}</ul></nav>
 {sections}<h2>Figures</h2>{pictures}
 <footer><h2>To cite</h2><pre>{escape(bibtex)}</pre></footer>

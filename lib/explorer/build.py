@@ -10,8 +10,9 @@ from layerwise.run import script
 
 def main(arguments: script.Arguments) -> None:
     """Read, gather, write."""
-    from layerwise.explore import gather
-    from layerwise.explore.page import render
+    from explorer.gather import gather
+    from explorer.page import render
+    from explorer.stage import explored as shown
     from layerwise.run.results import Results
 
     config, results = arguments.config, Results.of(arguments.plan)
@@ -20,7 +21,7 @@ def main(arguments: script.Arguments) -> None:
             table: [(results.read([path], table), Path(path)) for path in paths]
             for table, paths in named.items()
         }
-        for published, named in arguments.plan.explored.items()
+        for published, named in shown(arguments.plan).items()
     }
     directions = config.association.directions
     explored = gather(sources, results.order(), arguments.output, directions)

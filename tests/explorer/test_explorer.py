@@ -15,9 +15,9 @@ from helpers.association_tables import tidy_metrics, tidy_scores
 from helpers.browser import NEEDS_CHROMIUM, asked
 from scipy.stats import spearmanr
 
+from explorer.gather import gather
+from explorer.page import pack, render
 from layerwise.association.scores import mean_scores
-from layerwise.explore import gather
-from layerwise.explore.page import pack, render
 from layerwise.names import Order
 
 LAYERS = 7

@@ -1,7 +1,7 @@
-"""The explorer: one page that draws any metric and score of a run, and needs nothing else.
+"""Tables that the explorer shows.
 
 `gather` makes tables of curves, associations and selections from the run's tables;
-`layerwise.explore.page` packs them and puts them into ``page.html`` with its style and script.
+`explorer.page` packs them and puts them into ``page.html`` with its style and script.
 What the browser shows is in ``page.js`` alone.
 """
 

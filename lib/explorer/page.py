@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerwise.explore import Curves, Explored
+from explorer.gather import Curves, Explored
 
 CODES = ((2**8, "<u1"), (2**16, "<u2"), (2**32, "<u4"))
 
