@@ -13,9 +13,11 @@ from helpers import tiny
 from helpers.refused import refused
 from peft import PrefixTuningConfig, PromptTuningConfig, get_peft_model
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from layerwise.models.load import load
 from layerwise.models.opening import open_model
+from layerwise.models.texts import Texts
 
 
 @pytest.fixture
@@ -111,6 +113,37 @@ def test_learned_prompts_in_memory(llama: Path, kind: type) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(llama)
     with refused("unsupported"), open_model(tuned, tokenizer):
         pass
+
+
+def reader(llama: Path) -> Texts:
+    words = {"<unk>": 0, "<s>": 1, "river": 2, "stone": 3}
+    model = models.WordLevel(words, unk_token="<unk>")
+    of_words = Tokenizer(model)
+    of_words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    of_words.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 1)])
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=of_words, unk_token="<unk>", bos_token="<s>", pad_token="<s>"
+    )
+    network = transformers.AutoModel.from_pretrained(llama)
+    return Texts("m", fast, tiny.entry(llama), network)
+
+
+def test_texts_of_unknown_tokens(llama: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with refused("unsupported"):
+        reader(llama).prompts([f"word{n}" for n in range(30)])
+    reader(llama).prompts(["river stone"] * 30)
+    assert not caplog.messages
+    reader(llama).prompts(["river stone", "river bank", "river shore"])
+    assert (
+        "22% of the tokens are unknown" in caplog.text and "3 texts are read as 2" in caplog.text
+    )
+
+
+def test_texts_that_begin_twice(llama: Path, caplog: pytest.LogCaptureFixture) -> None:
+    texts = reader(llama)
+    for _ in range(2):
+        texts.prompts(["<s> river", "<s> stone"])
+    assert [message.count("twice") for message in caplog.messages] == [1]
 
 
 @pytest.mark.parametrize(("value", "dtype"), [(float("nan"), "float32"), (1e6, "float16")])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from inspect import signature
@@ -23,6 +25,11 @@ from layerwise.models.source import NO_TOKENIZER
 TEXTS_AT_ONCE = 256
 
 UNLIMITED = 10**9
+
+# Share of unknown tokens from which we warn, and number of texts that cannot all be the same.
+MANY_UNKNOWN, MANY_TEXTS = 0.1, 20
+
+log = logging.getLogger(__name__)
 
 # Models that read padding up to their longest text, as in training.
 PADDED = ("siglip_text_model", "siglip2_text_model")
@@ -88,6 +95,7 @@ class Texts:
         if len(set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)) < 2:
             raise LayerwiseError(f"{who}: {NO_TOKENIZER}", code="missing_file")
         self.who, self.tokenizer, self.special_tokens = who, tokenizer, entry.special_tokens
+        self._warned: set[str] = set()
         embeddings = self._embeddings(network)
         self.n_embeddings = len(embeddings)
         self.device: torch.device = embeddings.device
@@ -151,7 +159,42 @@ class Texts:
                 rows = self._tokenized(some, truncation=True)["input_ids"]
             ids += rows
             n_cut += [len(a) - len(b) for a, b in zip(full, rows, strict=True)]
+        self._check_reading(texts, ids)
         return ids, n_cut
+
+    def _check_reading(self, texts: Sequence[str], ids: list[list[int]]) -> None:
+        """Warn once of unknown tokens and of a first token that comes twice.
+
+        Raises
+        ------
+        LayerwiseError
+            If many different texts are the same tokens, so that no layer can tell them apart.
+        """
+        unknown, first = self.tokenizer.unk_token_id, self.tokenizer.bos_token_id
+        tokens = Counter(token for row in ids for token in row)
+        n_unknown = tokens[unknown] if unknown is not None else 0
+        n_different, n_read = len(set(texts)), len({tuple(row) for row in ids})
+        if n_unknown and n_read == 1 and n_different >= MANY_TEXTS:
+            raise LayerwiseError(
+                f"{self.who}: its tokenizer reads {n_different} different texts as the same "
+                "unknown tokens; put blanks between the symbols, or take the tokenizer that the "
+                "model was trained with.",
+                code="unsupported",
+            )
+        share = n_unknown / max(tokens.total(), 1)
+        if share > MANY_UNKNOWN and "unknown" not in self._warned:
+            self._warned.add("unknown")
+            text = (
+                "%s: %.0f%% of the tokens are unknown to its tokenizer; %d texts are read as %d."
+            )
+            log.warning(text, self.who, 100 * share, n_different, n_read)
+        twice = sum(len(row) > 1 and row[0] == row[1] == first for row in ids)
+        if twice > len(ids) / 2 and "twice" not in self._warned:
+            self._warned.add("twice")
+            text = (
+                "%s: %d of %d texts begin with %s twice; set special_tokens: false in its entry."
+            )
+            log.warning(text, self.who, twice, len(ids), self.tokenizer.bos_token)
 
     def offsets(self, texts: list[str]) -> list[list[tuple[int, int]]]:
         """Character span of each token of `prompts`, as (first, after the last); (0, 0) for
