@@ -34,7 +34,7 @@ rule quickstart_tasks:
     input:
         texts=QUICKSTART_TEXTS,
         stale=rerun_if_stale(
-            "recipe", *QUICKSTART_TASKS, within="layerwise.json", folder=RECIPE_FOLDER
+            "recipe", *QUICKSTART_TASKS, folder=RECIPE_FOLDER
         ),
     output:
         [directory(folder) for folder in QUICKSTART_TASKS],
@@ -64,7 +64,7 @@ for MODEL in quickstart.nano.MODELS:
         input:
             texts=QUICKSTART_TEXTS,
             stale=rerun_if_stale(
-                "recipe", *CHECKPOINTS, within="layerwise.json", folder=RECIPE_FOLDER
+                "recipe", *CHECKPOINTS, folder=RECIPE_FOLDER
             ),
         output:
             [directory(folder) for folder in CHECKPOINTS],
