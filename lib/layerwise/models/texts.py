@@ -28,6 +28,8 @@ UNLIMITED = 10**9
 
 # Share of unknown tokens from which we warn, and number of texts that cannot all be the same.
 MANY_UNKNOWN, MANY_TEXTS = 0.1, 20
+# Texts of each call that are looked at for these warnings.
+CHECKED_TEXTS = 1000
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +161,7 @@ class Texts:
                 rows = self._tokenized(some, truncation=True)["input_ids"]
             ids += rows
             n_cut += [len(a) - len(b) for a, b in zip(full, rows, strict=True)]
-        self._check_reading(texts, ids)
+        self._check_reading(texts[:CHECKED_TEXTS], ids[:CHECKED_TEXTS])
         return ids, n_cut
 
     def _check_reading(self, texts: Sequence[str], ids: list[list[int]]) -> None:
