@@ -1,5 +1,4 @@
-"""Tables of all real language models: docs/real_models.csv, docs/real_rules.csv, and their rows
-of the evidence of `layerwise choose`, lib/layerwise/data/measured.csv.
+"""Tables of all real language models: docs/real_models.csv and docs/real_rules.csv.
 
     python benchmarks/real_models.py results/real_texts --output docs
 
@@ -17,13 +16,10 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from layerwise import data
 from layerwise.association.curves import name_readouts, with_text_sources
-from layerwise.association.published import DECODER, EMBEDDING
 from layerwise.association.scores import best_layers, mean_scores
 from layerwise.association.selection import CONSENSUS, LOES, MIDDLE, MODEL_OUTPUT, select_layers
 from layerwise.association.table import associate
-from layerwise.choosing.by_evidence import CHAT
 from layerwise.metrics.registry import directions
 from layerwise.project import ROOT
 
@@ -40,8 +36,7 @@ RULES = [
 RULES += ["curvature", "anisotropy", "infonce", "dime"]
 RESIDUAL = "mean, residual"
 WITHOUT = "-without-massive"
-KINDS = {"gemma-3-270m": DECODER, "smollm2-135m": CHAT}
-KINDS |= dict.fromkeys(("all-mpnet-base-v2", "minilm-l6"), EMBEDDING)
+MODELS = ("gemma-3-270m", "smollm2-135m", "all-mpnet-base-v2", "minilm-l6")
 
 
 def scores_of(folder: Path, model: str) -> pd.DataFrame:
@@ -103,19 +98,10 @@ def score_at(scores: pd.DataFrame, layer: int, pooling: str, tokens: str = "all"
     return means.set_index("layer")["value"].get(layer, float("nan"))
 
 
-def evidence(models: pd.DataFrame, rules: pd.DataFrame) -> pd.DataFrame:
-    """What the output and the middle layer lose, in the columns of the published losses."""
-    rows = rules[rules["metric"].isin([MODEL_OUTPUT, MIDDLE])].rename(columns={"metric": "rule"})
-    rows = rows.merge(models[["model", "last_layer", "n_tasks"]], on="model")
-    rows = rows.assign(kind=rows["model"].map(KINDS), loss=(100 * rows["regret"]).round(3))
-    rows["layer"] = rows["layer"].astype(int)
-    return rows[["kind", "model", "last_layer", "n_tasks", "rule", "layer", "loss"]]
-
-
 def main(folder: Path, output: Path) -> None:
     """Write the tables."""
     rows, rules = [], []
-    for model in KINDS:
+    for model in MODELS:
         scores = scores_of(folder, model)
         metrics = pd.read_parquet(folder / "metrics" / model / "main" / "wikipedia.parquet")
         row = row_of(model, metrics, scores)
@@ -139,7 +125,6 @@ def main(folder: Path, output: Path) -> None:
     columns += ["regret_low", "regret_high"]
     lost = pd.concat(rules)[columns].round(5)
     lost.to_csv(output / "real_rules.csv", index=False)
-    evidence(table, lost).to_csv(data.MEASURED, index=False)
 
 
 if __name__ == "__main__":

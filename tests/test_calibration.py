@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,11 +25,11 @@ from layerwise import stats
 from layerwise.association import null_level, strengths
 from layerwise.association.scores import best_elsewhere
 from layerwise.association.selection import regret_of_rule_of_others
-from layerwise.choosing.by_scores import choose_by_scores
+from layerwise.choosing.compare import compare
 from layerwise.errors import LayerwiseError
 from layerwise.metrics.table import compute_layer
-from layerwise.tasks import measures
 from layerwise.tasks.labelled import Labels, correlate, layer_score, pairs_score
+from layerwise.tasks.measures import OF_KIND
 from layerwise.tasks.probes import FOLDS
 from layerwise.tasks.results import Score
 
@@ -196,12 +197,16 @@ def choice_rates(kind: str, n: int, signal: bool, n_samples: int) -> np.ndarray:
     """Shares of samples with a miss and with a recommendation, shape (depths, 2)."""
     found = []
     for scores in drawn_scores(kind, n, signal, n_samples):
-        tables = [
-            choose_by_scores(scores[-depth:], KINDS[kind], significant=True) for depth in DEPTHS
-        ]
-        missed = [misses(c.table["difference_low"], c.table["difference_high"]) for c in tables]
-        found.append([missed, [c.layer != len(c.table) - 1 for c in tables]])
+        measure = OF_KIND[KINDS[kind]][0]
+        tables = [compare(scores[-depth:], measure) for depth in DEPTHS]
+        missed = [misses(t["difference_low"], t["difference_high"]) for t in tables]
+        found.append([missed, [is_significant(table) for table in tables]])
     return np.mean(found, axis=0).T
+
+
+def is_significant(table: Any) -> bool:
+    """True if the answer is another layer than the output, significantly better."""
+    return bool(table["difference_low"][table["difference"].argmax()] > 0)
 
 
 def grouped_scores(rng: Rng, n: int, kind: str, signal: bool) -> list[Score]:
@@ -239,7 +244,7 @@ def score_rates(kind: str, n: int, signal: bool, n_samples: int) -> tuple[float,
     rng = np.random.default_rng(n)
     drawn = [grouped_scores(rng, n, kind, signal) for _ in range(n_samples)]
     truth = float(np.mean([[one.main_score for one in scores] for scores in drawn]))
-    tables = [choose_by_scores(scores, kind).table for scores in drawn]
+    tables = [compare(scores, OF_KIND[kind][0]) for scores in drawn]
     own = np.mean([misses(t["low"], t["high"], truth) for t in tables])
     return own, np.mean([misses(t["difference_low"], t["difference_high"]) for t in tables])
 
@@ -300,29 +305,24 @@ def other_rows(rng: Rng, n: int, kind: str, signal: bool) -> tuple[Labels, np.nd
 
 
 def measure_rates(kind: str, signal: bool, n: int, n_samples: int) -> dict[str, np.ndarray]:
-    """By score: shares of samples with a miss of a difference, with a significant recommendation,
-    and in which the interval of the largest expected gain misses."""
-    rng, hits = np.random.default_rng(54), {name: [] for name in measures.OF_KIND[kind]}
+    """By score: shares of samples with a miss of a difference, and with a significant answer."""
+    rng, hits = np.random.default_rng(54), {name: [] for name in OF_KIND[kind]}
     for _ in range(n_samples):
         data, x = other_rows(rng, n, kind, signal)
         found = predictions(x, data.labels, data.splits)
         for name, of_name in hits.items():
             scores = scores_of(data, found, name)
-            choice = choose_by_scores(scores, kind, significant=True, measure=name)
-            table = choice.table
+            table = compare(scores, name)
             missed = misses(table["difference_low"], table["difference_high"])
-            best = table.loc[table["gain"].idxmax()]
-            gain_missed = misses(best["gain_low"] - 1e-9, best["gain_high"] + 1e-9)
-            of_name.append([missed, choice.layer != len(x) - 1, gain_missed])
+            of_name.append([missed, is_significant(table)])
     return {name: np.mean(of_name, axis=0) for name, of_name in hits.items()}
 
 
 @pytest.mark.parametrize("signal", [False, True], ids=["noise", "signal"])
 @pytest.mark.parametrize("kind", ["classification", "regression"])
 def test_differences_of_every_score_hold(kind: str, signal: bool) -> None:
-    for missed, recommended, gain_missed in measure_rates(kind, signal, 150, 60).values():
+    for missed, recommended in measure_rates(kind, signal, 150, 60).values():
         assert at_most(missed, 0.05, 60) and at_most(recommended, 0.025, 60)
-        assert at_most(gain_missed, 0.05, 60)
 
 
 # Leads and regrets over tasks
@@ -493,9 +493,8 @@ def print_power(n_samples: int = 200) -> None:
                     Score(p.mean(), n_runs=n, n_train=n - n // FOLDS, baseline=0.5, parts=p / n)
                     for p in norm.cdf(latent) < shares
                 ]
-                found += (
-                    choose_by_scores(scores, "classification", significant=True).layer == BETTER
-                )
+                table = compare(scores, "accuracy")
+                found += is_significant(table) and table["difference"].argmax() == BETTER
             say(f"classes {n:5} {100 * lead:5.1f} {found / n_samples:.2f}")
     rng = np.random.default_rng(0)
     for n_tasks in (5, 8, 16, 32):

@@ -1,9 +1,7 @@
-"""`layerwise choose`: a layer from labels, or from published scores."""
+"""`layerwise choose`: a layer from labels."""
 
 from __future__ import annotations
 
-import html
-import re
 import shlex
 from dataclasses import replace
 from importlib.metadata import version
@@ -15,18 +13,14 @@ import pandas as pd
 import pytest
 from helpers import tiny
 from helpers.refused import refused
-from helpers.scored import scored_vectors
-from scipy.stats import norm
 from typer.testing import CliRunner
 
 import layerwise as lw
 from layerwise import progress, stats
-from layerwise.analysis import labels_of, prompts_of
-from layerwise.association import published
-from layerwise.choosing import Choice, by_evidence, by_scores, choose, inputs
-from layerwise.choosing.by_evidence import choose_by_evidence
-from layerwise.choosing.by_scores import choose_by_scores
+from layerwise.analysis import embed_labels, labels_of, prompts_of
+from layerwise.choosing import Choice, choose, inputs
 from layerwise.choosing.choice import plot
+from layerwise.choosing.compare import answer, compare, interval
 from layerwise.cli import app
 from layerwise.config import read_config
 from layerwise.config.tasks import LabelledEntry
@@ -49,117 +43,8 @@ def run(*given: object) -> tuple[int, str]:
     return result.exit_code, f"{result.output}\n{result.exception or ''}"
 
 
-def test_without_labels(folder: Path, tmp_path: Path) -> None:
-    files = {"--csv": tmp_path / "t.csv", "--plot": tmp_path / "t.png"}
-    asked = [x for pair in files.items() for x in pair]
-    status, said = run(folder, "--verbose", *asked)
-    assert status == 0, said
-    assert said.startswith("Use the output (layer 3).\nIn 6 published base decoders, the output")
-    assert "the output loses 6.9 points (95% CI 1.9 to 12.0) against" in said
-    assert "The difference (-4.8 to 10.1) is not significant." in said
-    assert f"({folder}, tokens: drop_first)" in said
-    command = f"layerwise export {folder} llama-3 --layer 3 --tokens drop_first --pooling mean"
-    assert said.strip().endswith(f"To save it: {command}")
-    table = pd.read_csv(files["--csv"]).set_index("rule")
-    assert table.loc["model output", "loss"] > table.loc["middle layer", "loss"]
-    assert np.isnan(table.loc["curvature", "layer"]), "no metric is computed in vain"
-    assert files["--plot"].stat().st_size > 1000
-
-
-def losses_of(output: list[float]) -> pd.DataFrame:
-    """Losses in made-up base decoders; the middle layer loses 4 points."""
-    rows = [
-        {"kind": "base decoder", "rule": rule, "model": f"m{k}", "loss": loss}
-        for k, of_output in enumerate(output)
-        for rule, loss in (("model output", of_output), ("middle layer", 4.0))
-    ]
-    return pd.DataFrame(rows).assign(corpus=None, direction=np.nan)
-
-
-@pytest.mark.parametrize(
-    ("output", "layer", "said"),
-    [
-        ([5.0, 5.5, 6.0, 6.5, 5.2], 1, "is significant"),
-        ([3.0, 9.0, 3.0, 8.0, 3.0], 3, "is not significant"),
-        ([2.0, 2.5, 2.0, 2.5, 2.2], 3, "is not significant"),
-        ([9.0, 9.5, 9.0, 9.5], 3, "too few models"),
-        ([9.0], 3, "the one published base decoder"),
-    ],
-)
-def test_another_layer_than_the_output_needs_significant_evidence(
-    output: list[float], layer: int, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(published, "losses", lambda: losses_of(output))
-    loaded = load("m", tiny.entry(folder), "main", device="cpu")
-    choice = choose_by_evidence(loaded, "all")
-    assert choice.layer == layer and said in choice.reason
-    assert "40 labelled rows" in choice.reason
-    monkeypatch.setattr(published, "losses", lambda: losses_of(output).assign(kind="encoder"))
-    alone = choose_by_evidence(loaded, "all")
-    assert alone.layer == 3 and alone.reason.startswith("There are no published scores")
-    assert html.escape(alone.reason) in alone._repr_html_()
-
-
-def test_kinds_of_models(folder: Path, tmp_path: Path) -> None:
-    bert = tiny.save("bert", tmp_path / "bert")
-    for path, kind in ((folder, published.DECODER), (bert, published.ENCODER)):
-        assert by_evidence.kind_of_model(load("m", tiny.entry(path), "main", device="cpu")) == kind
-    loaded = load("m", tiny.entry(folder), "main", device="cpu")
-    loaded.texts.tokenizer.chat_template = "{{ messages }}"
-    assert by_evidence.kind_of_model(loaded) == by_evidence.CHAT
-    advised = choose_by_evidence(loaded, "all")
-    assert advised.layer == 3 and "the one published chat model" in advised.reason
-    (bert / "modules.json").write_text('[{"type": "sentence_transformers.models.Transformer"}]')
-    loaded = load("m", tiny.entry(bert), "main", device="cpu")
-    assert by_evidence.kind_of_model(loaded) == published.EMBEDDING
-    assert choose(bert).tokens == "all", "its first token is no sink"
-
-
-def test_the_cheapest_layer_that_is_not_worse() -> None:
-    output = np.arange(400) < 300
-    near = output.copy()
-    near[[0, 399]] = False, True
-    layers = [of_rows(np.arange(400) < 200), of_rows(near), of_rows(output), of_rows(output)]
-    chosen = {
-        (within, certain): choose_by_scores(
-            layers, "classification", within=within, significant=certain
-        )
-        for within in (0, 0.1, 5, 100)
-        for certain in (False, True)
-    }
-    assert [chosen[within, True].layer for within in (0, 0.1, 5, 100)] == [2, 2, 1, 0]
-    assert [chosen[within, False].layer for within in (0, 0.1, 5, 100)] == [3, 1, 1, 0]
-    certain = chosen[5, True]
-    assert certain.advice == "Use layer 1 of 3."
-    assert (
-        certain.reason.startswith("It scores 0.75 (95% CI 0.") and "0.0 points" in certain.reason
-    )
-    assert "the probability that it loses more than 5 is 0.0" in chosen[5, False].reason
-    tight = chosen[0.1, False]
-    row = tight.table.loc[tight.layer]
-    error = (row["gain_high"] - row["gain"]) / norm.isf(0.025)
-    more = norm.cdf((-0.001 - row["gain"]) / error)
-    assert f"loses more than 0.1 is {more:.2f}." in tight.reason and more > 0.2
-    for kind in measures.OF_KIND:  # Each kind has an expected loss, and the probability of more.
-        answer = choose_by_scores(layers, kind, within=5)
-        assert re.search(r" points \(95% CI .* more than 5 is 0\.\d\d\.", answer.reason), kind
-    none = choose_by_scores([layers[0], layers[3]], "classification", within=5)
-    assert none.layer == 1 and none.reason.startswith("No earlier layer is expected")
-
-
-def test_within_needs_labels(folder: Path, tmp_path: Path) -> None:
-    texts = list(dict.fromkeys(tiny.texts(90)))[:80]
-    frame = pd.DataFrame({"text": texts, "label": [str(len(t) > 80) for t in texts]})
-    frame.to_csv(tmp_path / "l.csv", index=False)
-    status, said = run(folder, "--labels", tmp_path / "l.csv", "--within", "100")
-    assert status == 0, said
-    assert "\nUse layer 0 of 3.\n" in said and "--layer 0 --tokens drop_first" in said
-    status, said = run(folder, "--within", "1")
-    assert status == 1 and "within needs labels" in said
-
-
 def test_an_export_command_can_be_pasted() -> None:
-    choice = Choice(7, "", "", "drop_first", "", pd.DataFrame())
+    choice = Choice(7, "", "", "", pd.DataFrame(), tokens="drop_first")
     command = choice.export_command("package:llm/a b#Q4_1.gguf", revision="step 1")
     assert shlex.split(command) == [
         *("layerwise", "export", "package:llm/a b#Q4_1.gguf", "Q4_1-7", "--layer", "7"),
@@ -265,39 +150,9 @@ def test_rare_classes_have_a_score_that_the_majority_does_not_fool(
     labels: Any = [text in longest for text in texts] if kind == "classes" else [*map(len, texts)]
     choice = lw.choose(folder, texts, labels, score=asked, kind=None)
     assert choice.score == f"{name} of a linear probe"
-    assert ("an accuracy of 0.89 (--score" in choice.reason) == (asked is None)
+    assert ("largest class has an accuracy of 0.89." in choice.reason) == (name == "AUROC")
     with refused("unknown_name"):
         lw.choose(folder, texts, labels, score="r2" if kind == "classes" else "auroc")
-
-
-def test_a_test_set_of_another_source(folder: Path, tmp_path: Path) -> None:
-    """Probes are trained on all labelled rows and see no test row."""
-    texts = list(dict.fromkeys(tiny.texts(200)))[:160]
-    labels = ["long" if len(text) > 80 else "short" for text in texts]
-    rows = pd.DataFrame({"text": texts, "label": labels})
-    rows[:80].to_csv(tmp_path / "l.csv", index=False)
-    rows[80:].to_csv(tmp_path / "t.csv", index=False)
-    status, said = run(folder, "--labels", tmp_path / "l.csv", "--test", tmp_path / "t.csv")
-    assert status == 0, said
-    assert "; to test: 80 of 80 labelled rows, classification: 2 classes" in said
-    assert "By cross-validation on the labelled rows it scores" in said and " of 4, where" in said
-    data, test = (
-        inputs.read_labels(inputs.task_of(tmp_path / f), 1000)[0] for f in ("l.csv", "t.csv")
-    )
-    both = data.with_test(test)
-    (split,) = both.splits
-    assert split.test.tolist() == [*range(80, 160)]
-    assert sorted(split.fitted) == [*range(80)], "all labelled rows train"
-    names = [both.names[number] for number in both.labels]
-    assert names == labels, "classes have the numbers of the labelled rows"
-    turned = replace(test, labels=1 - test.labels, names=test.names[::-1])
-    assert (data.with_test(turned).labels == both.labels).all(), "whichever class comes first"
-    for change, code in (({"label": "none"}, "mismatch"), ({"text": texts[0]}, "duplicate")):
-        odd = rows[80:].copy()
-        odd.iloc[:9, odd.columns.get_loc(*change)] = [*change.values()] * 9
-        odd.to_csv(tmp_path / "odd.csv", index=False)
-        with refused(code):
-            data.with_test(inputs.read_labels(inputs.task_of(tmp_path / "odd.csv"), 1000)[0])
 
 
 def test_pairs_are_known_by_their_columns(folder: Path, tmp_path: Path) -> None:
@@ -365,91 +220,61 @@ def test_a_rare_class_is_in_the_sample(tmp_path: Path) -> None:
         inputs.read_labels(inputs.task_of(tmp_path / "l.parquet"), 16)
 
 
+def chosen(*layers: Score, kind: str = "classification", within: float | None = None) -> Choice:
+    """The answer of some layers' scores."""
+    measure = measures.OF_KIND[kind][0]
+    labels = np.arange(40) % 2 if kind == "classification" else np.arange(40.0)
+    rows = labelled.Labels(kind, [TEXTS], labels, TEXTS, names=("a", "b"), measure=measure)
+    if kind != "classification":
+        rows = replace(rows, names=())
+    return answer(compare(layers, measure), rows, within)
+
+
 def test_labels_that_give_no_score() -> None:
     none = Score(None, n_runs=30, why="the similarities are alike")
     with refused("undefined"):
-        choose_by_scores([none, none], "pairs")
+        compare([none, none], "spearman")
 
 
-def test_equal_layers_are_not_significantly_better() -> None:
-    rng = np.random.default_rng(0)
-    chosen = []
-    for _ in range(30):
-        right = rng.normal(size=120) + rng.normal(size=(32, 120)) > -0.5
-        layers = [of_rows(one) for one in right]
-        chosen.append(choose_by_scores(layers, "tags", significant=True).layer)
-    assert sum(layer != 31 for layer in chosen) <= 3
-
-
-def test_the_expected_gain_loses_least_on_curves_of_any_shape() -> None:
-    """Against the output and the highest score, with few rows and many; intervals nearly hold."""
-    rng = np.random.default_rng(0)
-    depth = np.linspace(0, 1, 13)
-    smooth = 0.1**2 * np.exp(-(((depth[:, None] - depth) / 0.2) ** 2) / 2)
-    spread = np.sort(rng.uniform(size=20_000) + rng.normal(0, 0.1, 20_000))
-    covered = []
-    for n in (40, 200, 1000):
-        losses: dict[str, list[float]] = {"gain": [], "score": [], "output": []}
-        for _ in range(200):
-            curve = 0.6 + 0.1 * (depth - 1) + rng.multivariate_normal(0 * depth, smooth)
-            curve = (curve + rng.normal(0, 0.02, 13)).clip(0.02, 0.98)
-            # Layers mostly have the same rows right.
-            rows = rng.uniform(size=(n, 1)) + rng.normal(0, 0.1, (n, 13))
-            right = rows < np.quantile(spread, curve)
-            intervals = by_scores.Intervals([of_rows(one) for one in right.T], "accuracy")
-            gain, error = by_scores.expected_gains(intervals.scores, intervals.covariance(), depth)
-            chosen = {"gain": gain.argmax(), "score": intervals.scores.argmax(), "output": 12}
-            for rule, layer in chosen.items():
-                losses[rule].append(curve.max() - curve[layer])
-            off = np.abs(gain - curve + curve[-1])[:-1]
-            covered.append((off < 1.96 * error[:-1]).mean())
-        means = {rule: np.mean(loss) for rule, loss in losses.items()}
-        assert means["gain"] <= min(means.values()) + 0.001, (n, means)
-    assert 0.85 < np.mean(covered) < 0.98
-
-
-def test_a_layer_that_leads_by_pairs_of_rows_is_chosen() -> None:
+def test_the_layer_of_the_highest_score_is_chosen() -> None:
     output = np.arange(200) < 120
-    layers = [of_rows(output), of_rows(output | (np.arange(200) > 188)), of_rows(output)]
-    choice = choose_by_scores(layers, "classification")
-    assert choice.layer == 1 and choice.reason.startswith("It scores 0.66 (95% CI 0.")
-    assert "Expected gain over the output: 5.4 points (95% CI" in choice.reason
+    better, bit_better = output | (np.arange(200) > 188), output | (np.arange(200) > 198)
+    choice = chosen(*map(of_rows, (output, better, bit_better, output)))
+    assert choice.advice == "Use layer 1 of 3." and choice.reason.startswith("It scores 0.66 (95%")
+    assert "Difference from the output: 5.5 points (95% CI 1." in choice.reason
     assert choice.reason.endswith(", significant.")
-    certain = choose_by_scores(layers, "classification", significant=True)
-    assert certain.layer == 1 and "Lead over the output: 5.5 points (95% CI" in certain.reason
     row = choice.table.iloc[1]
     assert row["difference"] == pytest.approx(11 / 200) and 0 < row["difference_low"] < 11 / 200
+    assert chosen(*map(of_rows, (bit_better, output))).reason.endswith(", not significant.")
+
+
+def test_the_earliest_layer_that_is_not_much_worse() -> None:
+    output = np.arange(400) < 300
+    near = output.copy()
+    near[[0, 398, 399]] = False, True, True
+    layers = [*map(of_rows, (np.arange(400) < 200, np.arange(400) < 290, output, near, output))]
+    answers = {within: chosen(*layers, within=within) for within in (0, 2.4, 2.6, 100)}
+    assert [one.layer for one in answers.values()] == [2, 2, 1, 0]
+    assert "Difference from the output: -2.5 points" in answers[2.6].reason
+    alone = chosen(layers[0], layers[4], within=5)
+    assert alone.layer == 1
+    assert alone.reason.endswith("and no earlier layer scores at most 5 points below it.")
 
 
 def test_ties_are_reported() -> None:
     all_right, most = of_rows(np.ones(100, bool)), of_rows(np.arange(100) < 90)
-
-    def conclusion(*layers: Score, significant: bool = False) -> tuple[int, str]:
-        choice = choose_by_scores(layers, "classification", significant=significant)
-        return choice.layer, choice.reason
-
-    layer, reason = conclusion(all_right, all_right, all_right)
-    assert layer == 2 and reason.startswith("It scores 1.00 (95% CI 0.96 to 1.00)")
-    assert reason.endswith("these labels are too easy.")
-    layer, reason = conclusion(most, all_right, all_right)
-    assert layer == 2 and reason.endswith("no other layer is expected to score higher.")
-    layer, reason = conclusion(all_right, all_right, most, significant=True)
-    assert layer == 0 and "Lead over the output: 10.0 points" in reason
-    layer, reason = conclusion(most, all_right, significant=True)
-    assert layer == 1 and reason.endswith("no other layer scores higher.")
+    choice = chosen(all_right, all_right, all_right)
+    assert choice.layer == 2 and choice.reason.startswith("It scores 1.00 (95% CI 0.96 to 1.00)")
+    assert choice.reason.endswith("these labels are too easy.")
+    choice = chosen(most, all_right, all_right)
+    assert choice.layer == 2 and choice.reason.endswith("and no other layer scores higher.")
 
 
-def test_a_lead_over_a_worse_output_is_nothing_if_guessing_is_as_good() -> None:
-    """Of classes of 90:10 and labels of pure noise."""
+def test_a_score_that_guessing_reaches_is_said() -> None:
     usual = np.arange(400) < 360
     output = usual & (np.arange(400) % 10 > 0)
-    layers = [replace(of_rows(one), baseline=0.88) for one in (usual, output)]
-    choice = choose_by_scores(layers, "classification", significant=True)
-    assert choice.table["difference_low"][0] > 0
-    assert choice.layer == 1 and "not significantly better than guessing (0.88)" in choice.reason
-    choice = choose_by_scores(layers, "classification")
-    assert choice.layer == 0, "it is not expected to lose"
-    assert "not significantly better than guessing (0.88). Expected gain" in choice.reason
+    choice = chosen(*(replace(of_rows(one), baseline=0.88) for one in (usual, output)))
+    assert choice.layer == 0 and "not significantly better than guessing (0.88)." in choice.reason
 
 
 def test_splits_that_share_training_rows_widen_the_intervals() -> None:
@@ -458,7 +283,7 @@ def test_splits_that_share_training_rows_widen_the_intervals() -> None:
     trained = [replace(one, n_train=160) for one in layers]
     widths = {}
     for kind in ("classification", "regression"):
-        alone, wider = (choose_by_scores(x, kind).table for x in (layers, trained))
+        alone, wider = (compare(x, measures.OF_KIND[kind][0]) for x in (layers, trained))
         ends = [(t["difference_high"] - t["difference"])[:2] for t in (wider, alone)]
         widths[kind] = np.mean(ends[0] / ends[1])
     assert widths == pytest.approx({"classification": 2**0.5, "regression": 4.1**0.5})
@@ -472,7 +297,7 @@ def test_intervals_stay_in_the_range_of_the_score(kind: str) -> None:
     for share in (0.96, 0.9, 0.97, 0.93):
         part = rng.random(24) < share if kind == "classification" else rng.random(24)
         layers.append(of_rows(part if kind == "classification" else part - part.mean() + share))
-    table = choose_by_scores(layers, kind).table
+    table = compare(layers, measures.OF_KIND[kind][0])
     assert (table["high"] <= 1).all() and (kind == "regression" or (table["low"] >= -1).all())
     assert (table["low"] < table["score"]).all()
     assert (table["score"] < table["high"] + 1e-12).all()
@@ -484,7 +309,7 @@ def test_a_perfect_layer_has_an_interval_if_rows_share_groups() -> None:
     groups = np.repeat(np.arange(55), np.repeat([1, 2], [50, 5]))
     perfect = Score(1.0, 0.94, 1.0, 60, parts=np.ones(60) / 60, groups=groups)
     other = replace(of_rows(np.arange(60) < 40), groups=groups)
-    table = choose_by_scores([perfect, other], "classification").table
+    table = compare([perfect, other], "accuracy")
     assert 0.85 < table.loc[0, "low"] < 0.97 and table.loc[0, "high"] == 1
     # Differences are of sums over groups.
     lead = stats.mean_ci(np.bincount(groups, np.arange(60) >= 40) * 55 / 60)
@@ -496,7 +321,7 @@ def test_a_perfect_correlation_has_an_interval() -> None:
     rows = rng.normal(loc=(0, 0.5, 0), size=(40, 3))
     rows[:, 0] += 1 - rows[:, 0].mean()
     rows[:, 2] = 1
-    low, high = by_scores.interval(stats.simultaneous_ci(rows), "spearman")
+    low, high = interval(stats.simultaneous_ci(rows), "spearman")
     assert 0 < low[0] < 1 and low[2] == 1 and high[[0, 2]].tolist() == [1, 1]
     assert -1 < low[1] < rows[:, 1].mean() < high[1] < 1
 
@@ -515,7 +340,7 @@ def test_the_sizes_of_groups_widen_no_interval(kind: str) -> None:
         score = labelled.pairs_score(data, x[:, 0])
     else:
         score = labelled.layer_score(data, [x])
-    (row,) = choose_by_scores([replace(score, n_train=None)], kind).table.to_dict("records")
+    (row,) = compare([replace(score, n_train=None)], measures.OF_KIND[kind][0]).to_dict("records")
     own = score.score_high - score.score_low
     assert score.main_score > 0.7 and row["high"] - row["low"] == pytest.approx(own, rel=0.1)
 
@@ -537,8 +362,6 @@ def test_the_printed_command_exports_what_was_scored(
         (first_token, modules.Pooling(32, pooling_mode="cls")),
     ):
         SentenceTransformer(modules=[bert, *further], device="cpu").save(str(path))
-    monkeypatch.setattr(stats, "simultaneous_ci", _sure)
-    monkeypatch.setattr(by_scores, "interval", lambda sure, _: (sure.low, sure.high))
     monkeypatch.chdir(tmp_path)
     asked = ["--labels", tmp_path / "l.csv", "--max-length", "24"]
     for model, more in (
@@ -554,16 +377,9 @@ def test_the_printed_command_exports_what_was_scored(
         options = dict(zip(command[3::2], command[4::2], strict=True))
         loaded = load("m", tiny.entry(model, max_length=24), "main", device="cpu")
         data, _ = inputs.read_labels(inputs.task_of(tmp_path / "l.csv"), 1000)
-        wanted = scored_vectors(loaded, data, options["--tokens"])[int(options["--layer"])]
+        wanted = embed_labels(loaded, data, options["--tokens"])[int(options["--layer"])]
         assert options["--pooling"] == ("cls" if model == first_token else "mean")
         np.testing.assert_allclose(saved.encode(texts), wanted, atol=2e-5)
-
-
-def _sure(values: np.ndarray, *_: Any, **__: Any) -> stats.Estimate:
-    """Intervals without width, and every combination leads, also against guessing."""
-    mean = np.asarray(values).mean(axis=0)
-    lead = np.ones_like(mean)
-    return stats.Estimate(mean, lead, lead, lead, 0 * lead, len(values))
 
 
 def of_rows(right: np.ndarray) -> Score:
@@ -669,14 +485,8 @@ def test_bad_labels(
     assert status == 1 and told in said
 
 
-def test_what_needs_labels(folder: Path, tmp_path: Path) -> None:
-    for option in ("--text", "--label", "--test"):
-        assert "need --labels" in run(folder, option, tmp_path / "l.csv")[1]
-    for given in (
-        {"texts": TEXTS},
-        {"column": "review"},
-        {"kind": "regression"},
-        {"model": np.zeros((40, 3, 8), np.float32)},
-    ):
-        with refused("conflict"):
-            choose(**{"model": folder, **given})
+def test_texts_alone_cannot_tell_a_layer(folder: Path) -> None:
+    assert "choose needs labels" in run(folder)[1]
+    for given in ((folder,), (folder, TEXTS), (np.zeros((3, 5, 4)),)):
+        with refused("missing"):
+            choose(*given)

@@ -13,12 +13,11 @@ import torch
 import transformers as hf
 from helpers import tiny
 from helpers.refused import refused
-from helpers.scored import scored_vectors
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules
 
 import layerwise as lw
-from layerwise.analysis import labels_of
+from layerwise.analysis import embed_labels, labels_of
 from layerwise.export import Recipe, export
 from layerwise.models.opening import open_model
 
@@ -208,7 +207,7 @@ def test_embed_choose_and_export_agree_with_encode(base: Path, tmp_path: Path, s
         with open_model(source) as loaded:
             normalizes = loaded.embedder.normalizes
             labels = labels_of(LABELLED, [n % 2 for n in range(len(LABELLED))])
-            scored = scored_vectors(loaded, labels, "all")[-1]
+            scored = embed_labels(loaded, labels, "all")[-1]
             export(loaded, Recipe(3), tmp_path / f"exported {number}", TEXTS)
         vectors = lw.embed(source, TEXTS).values[-1]
         if normalizes:

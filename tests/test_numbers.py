@@ -31,7 +31,6 @@ PAGES = [
 # Sections with numbers of simulations and timings that have no table.
 WITHOUT = (
     "# Statistics",
-    "## The expected gain",
     "## What the answer costs",
     "## Error rates",
     "## Standard errors of metrics",

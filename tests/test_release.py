@@ -17,7 +17,7 @@ from helpers import tiny
 from helpers.refused import refused
 from typer.testing import CliRunner
 
-from layerwise import data, stats
+from layerwise import data
 from layerwise.activations.representation import Representation
 from layerwise.association import published
 from layerwise.association.published import published_metrics, published_scores, read_table
@@ -139,19 +139,7 @@ def test_evidence_of_selection_rules_by_kind_of_model() -> None:
         assert found["Pythia-410m", rule] == pytest.approx(lost, abs=1e-4)
     assert (published.losses()["loss"] >= 0).all()
     again = pd.read_csv(io.StringIO(losses.losses().to_csv(index=False)))
-    ours = published.losses()["model"].isin(pd.read_csv(data.MEASURED)["model"])
-    pd.testing.assert_frame_equal(again, published.losses()[~ours])  # `python -m papers losses`
-    table = published.expected_losses().set_index(["kind", "rule"])
-    output = table.xs("model output", level="rule")
-    assert output["n_models"].to_dict() == {
-        published.DECODER: 6,
-        published.ENCODER: 2,
-        published.EMBEDDING: 3,
-        published.VISION: 5,
-        "chat model": 1,
-    }
-    assert output["low"].notna().tolist() == (output["n_models"] >= stats.FEWEST).tolist()
-    assert output.loc[published.DECODER, "loss"] == pytest.approx(6.94, abs=0.01)
+    pd.testing.assert_frame_equal(again, published.losses())  # `python -m papers losses`
     assert losses.kind_of("berta-base") is None
 
 

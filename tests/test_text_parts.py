@@ -10,11 +10,10 @@ import pytest
 import torch
 from helpers import tiny
 from helpers.refused import refused
-from helpers.scored import scored_vectors
 
 import layerwise as lw
 from layerwise.activations.embedding import part_of, spans
-from layerwise.analysis import labels_of, score_labels
+from layerwise.analysis import embed_labels, labels_of
 from layerwise.config.settings import TextPart
 from layerwise.errors import Code
 from layerwise.models.load import LoadedModel
@@ -92,7 +91,7 @@ def test_a_token_that_crosses_the_boundary_counts(loaded: LoadedModel) -> None:
 def test_choose_and_tasks_read_the_same_part(loaded: LoadedModel, tmp_path: Path) -> None:
     part = {"after": "Answer:"}
     labels = labels_of(QUESTIONS, [n % 2 for n in range(len(QUESTIONS))])
-    scored = scored_vectors(loaded, labels, "all", part=part)[-1]
+    scored = embed_labels(loaded, labels, "all", part)[-1]
     expected = lw.embed(loaded.model, QUESTIONS, loaded.texts.tokenizer, part=part).values[-1]
     np.testing.assert_allclose(scored[:, : expected.shape[1]], expected, atol=1e-5)
     whole = lw.embed(loaded.model, QUESTIONS, loaded.texts.tokenizer).values[-1]
@@ -101,23 +100,6 @@ def test_choose_and_tasks_read_the_same_part(loaded: LoadedModel, tmp_path: Path
         loaded.model, QUESTIONS, [n % 2 for n in range(24)], loaded.texts.tokenizer, part=part
     )
     assert len(choice.table) == 4
-
-
-def test_a_test_set_and_the_check_beside_it_read_the_same_part(
-    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    part, parts = {"after": "Answer:"}, []
-
-    def scored(*given: Any, **options: Any) -> Any:
-        parts.append(options.get("part"))
-        return score_labels(*given, **options)
-
-    monkeypatch.setattr("layerwise.choosing.score_labels", scored)
-    texts = [f"Question: none Answer: {text}" for text in tiny.texts(20, seed=3)]
-    test = labels_of(texts, [n % 2 for n in range(20)])
-    labels = [n % 2 for n in range(24)]
-    lw.choose(loaded.model, QUESTIONS, labels, loaded.texts.tokenizer, part=part, test=test)
-    assert parts == [part, part]
 
 
 @pytest.mark.parametrize(
@@ -140,8 +122,3 @@ def test_the_marker_that_a_text_lacks_is_named() -> None:
         with refused("missing") as caught:
             part_of(text, TextPart(after="Question:", before="A:"))
         assert f"has no {lacking!r}" in str(caught.value)
-
-
-def test_a_part_needs_labels_in_choose(loaded: LoadedModel) -> None:
-    with refused("conflict"):
-        lw.choose(loaded.model, tokenizer=loaded.texts.tokenizer, part={"last": 2})

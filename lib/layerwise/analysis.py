@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from concurrent.futures import Executor, Future
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from layerwise.config.studies import several
 from layerwise.corpora.images import Picture
@@ -16,9 +16,10 @@ from layerwise.corpora.media import Medium, read_file
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.io.files import scratch
 from layerwise.progress import Progress
-from layerwise.vocabulary import USUAL
+from layerwise.vocabulary import FINAL_NORM, USUAL
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import pandas as pd
 
     from layerwise.models.load import LoadedModel
@@ -134,53 +135,66 @@ def _distinct(prompts: Sequence[Any]) -> list[int]:
 
 
 def score_labels(
-    loaded: LoadedModel,
-    labels: Labels,
-    tokens: str,
-    threads: int = 1,
-    *,
-    part: Mapping[str, Any] | None = None,
+    loaded: LoadedModel, labels: Labels, tokens: str, threads: int = 1
 ) -> list[Score]:
-    """Score every layer on labels, as a config's own task is scored by default.
+    """Score every layer on labels, as a config's own task is scored by default."""
+    return score_vectors(labels, embed_labels(loaded, labels, tokens), threads)
+
+
+def embed_labels(
+    loaded: LoadedModel, labels: Labels, tokens: str, part: Mapping[str, Any] | None = None
+) -> npt.NDArray[Any]:
+    """Embed labelled rows with every layer, as a config's own task is read by default.
 
     Tokens are pooled after the model's final norm: by the model's own pooling if it is one of
     sentence-transformers, else by their mean. Vectors are scaled to unit length if such a model
-    does so, and have its default prompt. A `part` of each text is
-    named as by ``scoring.part`` of a config.
+    does so, and have its default prompt.
+
+    Parameters
+    ----------
+    part : mapping, optional
+        Part of each text, as ``scoring.part`` of a config.
+
+    Returns
+    -------
+    array, shape (layers, texts, D), float32
+        Of the distinct texts.
     """
-    from joblib.externals.loky import get_reusable_executor  # type: ignore[import-untyped]
-
-    from layerwise.config.settings import ExtractSettings, ScoringSettings
+    from layerwise.activations.embedding import embed, representations_of
+    from layerwise.config.settings import TextPart
     from layerwise.section import parse
-    from layerwise.tasks.evaluate import Here, score_tasks
-    from layerwise.tasks.results import TaskScores
-    from layerwise.tasks.task import DEFAULT, ModelPrompts, set_up
+    from layerwise.tasks.task import normalized
 
-    scoring = parse(ScoringSettings, {"poolings": [loaded.embedder.pooling], "part": part})
-    setup = set_up(loaded, parse(ExtractSettings, {"tokens": [tokens]}), scoring)
-    if (embedder := loaded.embedder).is_saved:
-        prompts = {DEFAULT: embedder.prompt} if embedder.prompt else {}
-        setup = replace(setup, prompts=ModelPrompts(prompts, embedder.include_prompt))
-    n_layers = loaded.anatomy.n_layers
-    is_long = n_layers * len(labels.labels) >= WORTH_PROCESSES
-    pool = get_reusable_executor(threads) if threads > 1 and is_long else Here()
-    taken: list[TaskScores] = []
-    with Progress(n_layers, f"{loaded.name} scores", "layer") as bar:
-        score_tasks(setup, {"labels": labels}, taken.append, Counted(pool, bar), n_layers)
-    return [taken[0].scores[layer, 0][0] for layer in range(n_layers)]
+    texts = labels.distinct()
+    ways = representations_of(loaded, [tokens], [loaded.embedder.pooling], [FINAL_NORM])
+    chosen = None if part is None else parse(TextPart, dict(part), "part")
+    vectors = embed(loaded, texts, ways, part=chosen, **loaded.prompted(len(texts)))[0]
+    if loaded.embedder.normalizes:
+        for layer in vectors:
+            layer[...] = normalized(layer)
+    return np.asarray(vectors)
 
 
-class Counted(Executor):
-    """Runs calls elsewhere and counts those that are done."""
+def score_vectors(labels: Labels, vectors: npt.NDArray[Any], threads: int = 1) -> list[Score]:
+    """Score every layer's vectors, as `embed_labels` gives them, on labels."""
+    from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
-    def __init__(self, pool: Executor, bar: Progress) -> None:
-        self.pool, self.bar = pool, bar
+    is_long = len(vectors) * len(labels.labels) >= WORTH_PROCESSES
+    pool = Parallel(threads if is_long else 1, return_as="generator")
+    scores: list[Score] = []
+    with Progress(len(vectors), "scores", "layer") as bar:
+        for score in pool(delayed(_score_layer)(labels, layer) for layer in vectors):
+            scores.append(score)
+            bar.update()
+    return scores
 
-    def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """As the other executor."""
-        future = self.pool.submit(call, *args, **kwargs)
-        future.add_done_callback(lambda _: self.bar.update())
-        return future
+
+def _score_layer(labels: Labels, vectors: npt.NDArray[Any]) -> Score:
+    from layerwise.tasks.labelled import layer_score
+    from layerwise.tasks.task import one_thread
+
+    with one_thread():
+        return layer_score(labels, [vectors[rows] for rows in labels.rows_of_texts])
 
 
 def labels_of(prompts: Sequence[Any], labels: Sequence[Any], kind: str | None = None) -> Labels:
@@ -246,6 +260,24 @@ def prompts_of(source: Any, column: str | None = None) -> list[Any]:
 
         entry = {"file": str(source)} | ({} if column is None else {"column": column})
         return [text for _, text in open_texts(parse(FileTexts, entry))[0]]
+    return prompts_in(source, column)
+
+
+def prompts_in(source: Any, column: str | None = None) -> list[Any]:
+    """Texts, images or recordings in memory, as a model is given them.
+
+    Parameters
+    ----------
+    source
+        A list, a `datasets.Dataset` or a data frame.
+    column : str, optional
+        Column of a data set or data frame; by default ``text``.
+
+    Raises
+    ------
+    LayerwiseError
+        If it is none of these, or has no such column.
+    """
     names = getattr(source, "column_names", getattr(source, "columns", None))
     if names is not None and not isinstance(source, Mapping):
         column = column or "text"

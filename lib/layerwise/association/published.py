@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from layerwise import data, stats
+from layerwise import data
 from layerwise.association.curves import METRIC_COLUMNS, ONLY_SUBSET, of_blocks, require_columns
 from layerwise.errors import Code, LayerwiseError, check_name, first_line, in_any_case
 from layerwise.io import delimited, tables
@@ -376,7 +376,7 @@ DECODER, ENCODER, EMBEDDING, VISION = "base decoder", "encoder", "embedding mode
 
 @cache
 def losses() -> pd.DataFrame:
-    """Loss of each rule in each published model, and of two in those of FINDINGS, as shipped.
+    """Loss of each rule in each published model, as shipped.
 
     Returns
     -------
@@ -384,25 +384,4 @@ def losses() -> pd.DataFrame:
         Columns kind, model, rule, direction (of a metric: 1 if it selects its highest value),
         corpus (of a metric), layer, last_layer, n_tasks, and loss in points (0 to 100).
     """
-    files = (data.LOSSES, data.MEASURED)
-    return pd.concat([pd.read_csv(file, float_precision="round_trip") for file in files])
-
-
-def expected_losses() -> pd.DataFrame:
-    """Mean loss of each rule by kind of model, with models as the unit.
-
-    Returns
-    -------
-    DataFrame
-        Columns kind, rule, direction, corpus; loss, low and high in points: the mean over models
-        and its 95% interval (Student's); n_models, and ``models``, their names. Rules with the
-        smallest loss first. A kind without a published model has no row.
-    """
-    rows = []
-    keys = ["kind", "rule", "direction", "corpus"]
-    for key, models in losses().groupby(keys, dropna=False, sort=False):
-        mean = stats.mean_ci(models["loss"])
-        low, names = np.maximum(mean.low, 0.0), ", ".join(models["model"])
-        rows.append([*key, mean.estimate, low, mean.high, mean.n, names])
-    columns = [*keys, "loss", "low", "high", "n_models", "models"]
-    return pd.DataFrame(rows, columns=columns).sort_values(["kind", "loss"], ignore_index=True)
+    return pd.read_csv(data.LOSSES, float_precision="round_trip")

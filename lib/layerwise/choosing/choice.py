@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import re
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,35 +26,32 @@ class Choice:
     advice : str
         The layer to use, in one sentence.
     reason : str
-        Its score or expected loss, with the 95% interval.
+        Its score and its difference from the output, with 95% intervals.
+    score : str
+        Name of the score.
+    table : DataFrame
+        A row per layer: layer, score, low, high, difference (from the output), difference_low,
+        difference_high, n. The 95% intervals of scores and of differences hold for all layers
+        together, which corrects for selecting one (`layerwise.choosing.compare.compare`).
+    rows : str
+        The labelled rows that were read: their number, kind, and classes with their rows.
     tokens : str
         Token selection that the layers were read with.
-    score : str
-        Name of the score; empty without labels.
-    table : DataFrame
-        With labels a row per layer: layer, score, low, high, difference (from the output),
-        difference_low, difference_high, gain (expected over the output), gain_low, gain_high, n.
-        The 95% intervals of scores and differences hold for all layers together, which corrects
-        for selecting one; `choose_by_scores` says how. Without labels a row per rule:
-        rule, layer, loss, low, high, n_models, as `layerwise.association.published`; `layer` is
-        null for metrics that were not computed.
     pooling : str
         Pooling that the layers were read with.
     takes : {'text', 'image', 'recording'}
         What the model takes.
-    rows : str
-        The labelled rows that were read: their number, kind, and classes with their rows.
     """
 
     layer: int
     advice: str
     reason: str
-    tokens: str
     score: str
     table: pd.DataFrame = field(repr=False)
+    rows: str = ""
+    tokens: str = "all"
     pooling: str = "mean"
     takes: str = "text"
-    rows: str = ""
 
     @property
     def sentence(self) -> str:
@@ -100,57 +96,29 @@ def short_name(model: str) -> str:
     return package[1] if package else last
 
 
-def advice(layer: int, last: int) -> str:
-    """The layer to use, in a sentence."""
-    what = f"the output (layer {last})" if layer == last else f"layer {layer} of {last}"
-    return f"Use {what}."
-
-
-def with_ends(row: Mapping[Any, Any]) -> str:
-    """A score with its interval."""
-    return f"{row['score']:.2f} (95% CI {row['low']:.2f} to {row['high']:.2f})"
-
-
 def plot(choice: Choice, path: Path, model: str = "model") -> Figure:
-    """Draw the score of every layer as a workflow does, or the expected loss of every rule.
+    """Draw the score of every layer as a workflow does.
 
-    Bands are intervals of the difference to the output, whose score is the dotted line.
+    The band is the interval of the difference to the output, whose score is the dotted line.
     """
-    from matplotlib.figure import Figure
-
     from layerwise.config.studies import Study
-    from layerwise.figures import marks, theme
-    from layerwise.figures.labels import metric_label
+    from layerwise.figures import theme
     from layerwise.figures.render import draw
 
     table = choice.table
-    if choice.score:
-        depth = table["layer"] / max(len(table) - 1, 1)
-        output = table["score"].iloc[-1]
-        about: dict[str, Any] = {"model": model, "revision": "", "tokens": choice.tokens}
-        about |= {"pooling": "mean", "task": choice.score, "task_type": "", "subset": "default"}
-        ends = 100 * (output + table["difference_low"]), 100 * (output + table["difference_high"])
-        about |= dict.fromkeys(("score_low", "score_high"), float("nan"))
-        scores = table[["layer"]].assign(**about, depth=depth, main_score=table["score"])
-        study = Study(kind="score_by_depth", title=choice.advice.rstrip("."))
-        figure = draw(study, {"scores": scores}).figure
-        (ax,) = figure.axes
-        ax.set_ylabel(
-            f"{choice.score[0].upper()}{choice.score[1:]}\n(× 100; 95% CI against output)"
-        )
-        ax.fill_between(depth, *ends, color=theme.PALETTE[0], alpha=0.15, linewidth=0)
-        ax.axhline(100 * output, color=theme.GREY, lw=0.8, linestyle="dotted")
-        ax.axvline(depth[choice.layer], color=theme.GREY, lw=0.8)
-        figure.savefig(path, dpi=theme.DPI)
-        return figure
-    with theme.theme():
-        figure = Figure(figsize=(5, 3), layout="constrained")
-        table = table.iloc[::-1]
-        names = [metric_label(rule) for rule in table["rule"]]
-        ends = table["low"].to_numpy(), table["high"].to_numpy()
-        ax = figure.subplots()
-        marks.dots(ax, table["loss"].to_numpy(), names, *ends)
-        ax.set_xlabel("Score lost against the best layer (points)")
-        figure.suptitle("Layer choice", x=0.01, ha="left")
-        figure.savefig(path, dpi=theme.DPI)
+    depth = table["layer"] / max(len(table) - 1, 1)
+    output = table["score"].iloc[-1]
+    about: dict[str, Any] = {"model": model, "revision": "", "tokens": choice.tokens}
+    about |= {"pooling": "mean", "task": choice.score, "task_type": "", "subset": "default"}
+    about |= dict.fromkeys(("score_low", "score_high"), float("nan"))
+    scores = table[["layer"]].assign(**about, depth=depth, main_score=table["score"])
+    study = Study(kind="score_by_depth", title=choice.advice.rstrip("."))
+    figure = draw(study, {"scores": scores}).figure
+    (ax,) = figure.axes
+    ax.set_ylabel(f"{choice.score[0].upper()}{choice.score[1:]}\n(× 100; 95% CI against output)")
+    ends = 100 * (output + table["difference_low"]), 100 * (output + table["difference_high"])
+    ax.fill_between(depth, *ends, color=theme.PALETTE[0], alpha=0.15, linewidth=0)
+    ax.axhline(100 * output, color=theme.GREY, lw=0.8, linestyle="dotted")
+    ax.axvline(depth[choice.layer], color=theme.GREY, lw=0.8)
+    figure.savefig(path, dpi=theme.DPI)
     return figure

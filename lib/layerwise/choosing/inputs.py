@@ -13,19 +13,83 @@ import pandas as pd
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from layerwise.analysis import labels_of
+from layerwise.analysis import labels_of, prompts_in
 from layerwise.config.tasks import TAGGED, LabelledEntry
 from layerwise.corpora.media_sources import in_folder
-from layerwise.corpora.sources import label_column, read_rows
+from layerwise.corpora.sources import label_column
+from layerwise.corpora.sources import read_rows as read_table
 from layerwise.errors import LayerwiseError, check_name, closest, listed
 from layerwise.section import parse
-from layerwise.tasks import labelled, probes
+from layerwise.tasks import labelled, measures, probes
 from layerwise.tasks.labelled import Labels
 from layerwise.tasks.labels import KINDS, kind_of_labels, read_tagged
 
 log = logging.getLogger(__name__)
 
 SHARE_OF_NEAR_COPIES = 0.9
+
+
+def read_rows(
+    texts: Any, labels: Sequence[Any] | None, kind: str | None, score: str | None
+) -> Labels:
+    """Read labelled rows to choose a layer by: near-copies in one group, and their score.
+
+    Parameters
+    ----------
+    texts, labels, kind, score
+        As for `layerwise.choose`.
+
+    Raises
+    ------
+    LayerwiseError
+        If there are no labels, they are no classes or numbers, or the score is not one of theirs.
+    """
+    if labels is None and not isinstance(texts, Labels):
+        raise LayerwiseError(
+            "choose needs labels: no metric of texts alone tells which layer to use. Label 40 "
+            "texts or more (--labels FILE, labels=).",
+            code="missing",
+        )
+    rows = texts if labels is None else labels_of(prompts_in(texts), labels, kind)
+    measure = score or measures.default(rows.kind, rows.labels)
+    check_name(f"score of {rows.kind}", measure, measures.OF_KIND[rows.kind])
+    return replace(with_copies_together(rows), measure=measure, n_shuffles=0)
+
+
+def read(
+    path: Path,
+    texts: Sequence[str] = (),
+    label: str | None = None,
+    *,
+    kind: str | None = None,
+    sample: int = 1000,
+    seed: int = 0,
+) -> tuple[Labels, str]:
+    """Read labelled rows of a file or a folder, at most `sample`, and describe them in a line.
+
+    Parameters
+    ----------
+    path : Path
+        A file (`task_of`), or a folder of images or recordings with a subfolder for each class.
+    texts, label, kind, seed
+        As for `task_of`, of a file.
+
+    Raises
+    ------
+    LayerwiseError
+        As `task_of`, `read_labels` and `read_folder`; and if columns or a kind are named of a
+        folder.
+    """
+    if not path.is_dir():
+        rows, n = read_labels(task_of(path, texts, label, seed, kind), sample)
+        return rows, rows.described(n)
+    if texts or label or kind:
+        raise LayerwiseError(
+            "--text, --label and --kind are for the columns of a file, and a folder has none.",
+            code="conflict",
+        )
+    rows, n = read_folder(path, sample, seed)
+    return rows, rows.described(n, "labelled files")
 
 
 def task_of(
@@ -55,7 +119,7 @@ def task_of(
     if kind is not None:
         check_name("kind", kind, KINDS)
     is_tagged = path.suffix.lower() in TAGGED
-    frame = pd.DataFrame() if is_tagged else read_rows(path)
+    frame = pd.DataFrame() if is_tagged else read_table(path)
     has_pairs = len(texts) == 2 or (not texts and {"first", "second"} <= set(frame.columns))
     only = "tags" if is_tagged else "pairs" if has_pairs else None
     if only and kind:

@@ -144,7 +144,7 @@ def choose(
     kind: Annotated[
         str | None,
         Option(
-            help="With --labels: classification or regression (default: classification, unless "
+            help="classification or regression (default: classification, unless "
             "the labels are more than 20 numbers that are not whole or hardly repeat)."
         ),
     ] = None,
@@ -159,31 +159,16 @@ def choose(
         float | None,
         Option(
             min=0,
-            help="With --labels: choose the cheapest layer that is expected to lose at most this "
-            "many points against the output.",
+            help="Choose the earliest layer whose score is at most this many points below the "
+            "output's.",
         ),
     ] = None,
-    significant: Annotated[
-        bool,
-        Option(
-            "--significant",
-            help="With --labels: choose another layer than the output only if its lead is "
-            "significant.",
-        ),
-    ] = False,
     score: Annotated[
         str | None,
         Option(
-            help="With --labels: accuracy, balanced_accuracy, macro_f1, auroc or "
+            help="accuracy, balanced_accuracy, macro_f1, auroc or "
             "average_precision; r2 or spearman of numbers (default: accuracy, auroc if 80% of the "
             "rows are of one class, r2)."
-        ),
-    ] = None,
-    test: Annotated[
-        Path | None,
-        Option(
-            help="With --labels: labelled rows of another source, with the same columns. Probes "
-            "are trained on --labels and scored on these."
         ),
     ] = None,
     sample: Annotated[
@@ -203,14 +188,16 @@ def choose(
     dtype: DTYPE = "float32",
     threads: THREADS = 2,
 ) -> None:
-    """Recommend a layer of a model, from labelled rows or from published scores of its kind.
+    """Recommend a layer of a model by labelled rows: that of the highest score.
 
     Example: layerwise choose HuggingFaceTB/SmolLM2-135M --labels reviews.csv
     """
-    if kind is not None and (labels is None or labels.is_dir()):
-        raise LayerwiseError("--kind needs --labels with a file.", code="conflict")
-    if labels is None and (label or text or test):
-        raise LayerwiseError("--text, --label and --test need --labels.", code="conflict")
+    if labels is None:
+        raise LayerwiseError(
+            "choose needs labels: no metric of texts alone tells which layer to use. Label 40 "
+            "texts or more, and give --labels FILE.",
+            code="missing",
+        )
     import torch
 
     from layerwise import choosing
@@ -222,42 +209,21 @@ def choose(
     if tokens is not None:
         check_name("token selection", tokens, TOKENS)
     # Files are checked before the model is loaded, which may take minutes.
-    data: Any = None
-    used = ""
-    if labels is not None and labels.is_dir():
-        if label or text:
-            raise LayerwiseError(
-                "--text and --label name columns, which a folder does not have.", code="conflict"
-            )
-        data, n = inputs.read_folder(labels, sample, seed)
-        used = data.described(n, "labelled files")
-    elif labels is not None:
-        task = inputs.task_of(labels, text or (), label, seed, kind)
-        data, n = inputs.read_labels(task, sample)
-        used = data.described(n)
-    test_rows = None
-    if test is not None:
-        test_task = inputs.task_of(test, text or (), label, seed, kind)
-        test_rows, n = inputs.read_labels(test_task, sample)
-        used += f"; to test: {test_rows.described(n)}"
-    if used:
-        say(f"Read {used}.")
+    rows, described = inputs.read(labels, text or (), label, kind=kind, sample=sample, seed=seed)
+    say(f"Read {described}.")
     torch.set_num_threads(threads)
     options: dict[str, Any] = {"max_length": max_length, "revision": revision, "dtype": dtype}
     choice = choosing.choose(
         model,
-        data,
+        rows,
         tokens=tokens,
         within=within,
-        significant=significant,
         score=score,
-        test=test_rows,
         device=device,
         threads=threads,
         **options,
     )
-    about = [model, *filter(None, [choice.score]), f"tokens: {choice.tokens}"]
-    say(choice.advice, choice.reason, f"({', '.join(about)})")
+    say(choice.advice, choice.reason, f"({model}, {choice.score}, tokens: {choice.tokens})")
     if verbose:
         say(choice.table.round(3).to_string(index=False, na_rep="–"))
     if choice.takes == "text":

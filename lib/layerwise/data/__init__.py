@@ -12,9 +12,6 @@ RELEASED = {"released": "", "released_2024": "_2024"}
 # writes it.
 LOSSES = Path(__file__).parent / "losses.csv"
 
-# The same of models that `make real` runs; benchmarks/real_models.py writes it.
-MEASURED = Path(__file__).parent / "measured.csv"
-
 # Folder of the shipped tables of Skean et al. 2025; its README names the sources.
 PUBLISHED = Path(__file__).parent / "published"
 

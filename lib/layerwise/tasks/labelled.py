@@ -29,7 +29,7 @@ from scipy.stats import norm
 
 from layerwise.activations.embedding import Word, words_of
 from layerwise.config.settings import ScoringSettings
-from layerwise.config.tasks import LabelledEntry, task_type
+from layerwise.config.tasks import LabelledEntry
 from layerwise.corpora.prompts import media_of, read_corpus
 from layerwise.corpora.sources import label_column, read_rows
 from layerwise.errors import LayerwiseError, check_name
@@ -48,8 +48,8 @@ FEWEST = 10  # pairs; below, a normal law of the estimate is out of reach
 
 
 @dataclass(frozen=True, eq=False)
-class Labels(Task):
-    """Labelled texts, images, recordings or words: a task in memory.
+class Labels:
+    """Labelled texts, images, recordings or words.
 
     Attributes
     ----------
@@ -71,8 +71,6 @@ class Labels(Task):
         Name of the score, of `layerwise.tasks.measures`; by default the kind's first.
     n_shuffles : int
         Shuffles of the labels for the probes' control; 0 for none.
-    n_tested : int
-        If not 0, probes are trained on all rows but the last ones, so many, and tested on those.
     """
 
     kind: str
@@ -84,54 +82,11 @@ class Labels(Task):
     names: tuple[str, ...] = ()
     measure: str = ""
     n_shuffles: int = probes.SHUFFLES
-    n_tested: int = 0
 
     @cached_property
     def splits(self) -> list[Split]:
         """Rows that probes are trained and tested on; raises as `probes.splits`."""
-        if not self.n_tested:
-            return probes.splits(self.labels, self.groups, self.seed)
-        n = len(self.labels) - self.n_tested
-        split = probes.splits(self.labels[:n], self.groups[:n], self.seed)[0]
-        train = np.sort(np.concatenate([split.train, split.test]))
-        return [Split(train, split.validation, np.arange(n, len(self.labels)))]
-
-    def with_test(self, test: Labels) -> Labels:
-        """Rows to train on, followed by rows of another source to test on.
-
-        Raises
-        ------
-        LayerwiseError
-            If the kinds differ, or a class or a text of the test rows makes no sense there.
-        """
-        if self.kind != test.kind or self.kind not in ("classification", "regression"):
-            raise LayerwiseError(
-                f"A test set of another source takes classes or numbers of texts in both files, "
-                f"got {self.kind} and {test.kind} (--kind says how labels are read).",
-                code="mismatch",
-            )
-        if unknown := set(test.names) - set(self.names):
-            raise LayerwiseError(
-                f"The test rows have classes that the labels lack: {', '.join(sorted(unknown))}.",
-                code="mismatch",
-            )
-        labels = test.labels
-        if self.names:
-            labels = np.array([self.names.index(test.names[number]) for number in labels])
-        seen = set(self.texts[0])
-        if n_seen := sum(text in seen for text in test.texts[0]):
-            raise LayerwiseError(
-                f"{n_seen} of {len(labels)} test rows have a text of the labelled rows, which "
-                "probes would know; leave them out.",
-                code="duplicate",
-            )
-        return replace(
-            self,
-            texts=[self.texts[0] + test.texts[0]],
-            labels=np.concatenate([self.labels, labels]),
-            groups=[*self.groups, *(("test", group) for group in test.groups)],
-            n_tested=len(labels),
-        )
+        return probes.splits(self.labels, self.groups, self.seed)
 
     def check_splits(self) -> None:
         """Refuse rows that cannot be split, as `probes.splits`; nothing is trained on pairs."""
@@ -158,19 +113,11 @@ class Labels(Task):
             types=self.types and [self.types[row] for row in chosen],
         )
 
-    @property
-    def task_type(self) -> str:
-        """By its kind."""
-        return task_type(self.kind)
-
-    def units(self, most: int) -> Iterator[Unit]:  # noqa: ARG002
-        """All texts at once: probes need them together."""
-        yield Unit([("", text) for text in self.distinct()])
-
-    def score(self, selection: None, vectors: Vectors, settings: ScoringSettings) -> Score:  # noqa: ARG002
-        """Score one layer."""
-        scaled = vectors.scaled(settings)
-        return layer_score(self, [scaled.of("", column) for column in self.texts])
+    @cached_property
+    def rows_of_texts(self) -> list[Array]:
+        """For each column of texts, the places of its texts in `distinct`, shape (N,)."""
+        place = {text: row for row, text in enumerate(self.distinct())}
+        return [np.array([place[text] for text in column]) for column in self.texts]
 
 
 def read(task: LabelledEntry, corpus: Path | None = None) -> Labels:
@@ -379,19 +326,20 @@ class LabelledTask(Task):
         """By its kind."""
         return self.entry.task_type
 
-    def units(self, most: int) -> Iterator[Unit]:
+    def units(self, most: int) -> Iterator[Unit]:  # noqa: ARG002
         """All texts, or the images or recordings of its corpus, at once."""
         media = media_of(read_corpus(self.corpus)) if self.corpus else ()
-        for unit in _labels(self).units(most):
-            yield replace(unit, media={medium.sha256: medium for medium in media})
+        keys = [("", text) for text in _labels(self).distinct()]  # probes need all at once
+        yield Unit(keys, media={medium.sha256: medium for medium in media})
 
     def text_of(self, item: Any) -> str:
         """A text, or the sentence of a word."""
         return item.sentence if isinstance(item, Word) else str(item)
 
-    def score(self, selection: None, vectors: Vectors, settings: ScoringSettings) -> Score:
+    def score(self, selection: None, vectors: Vectors, settings: ScoringSettings) -> Score:  # noqa: ARG002
         """Score one layer."""
-        return _labels(self).score(selection, vectors, settings)
+        data, scaled = _labels(self), vectors.scaled(settings)
+        return layer_score(data, [scaled.of("", column) for column in data.texts])
 
 
 @keep_data
