@@ -27,7 +27,7 @@ from layerwise.corpora.media import Medium, UnreadableError, read_file
 from layerwise.corpora.select import in_sample_order, log_counts
 from layerwise.corpora.sources import label_column, load_hub, read_rows, with_class_names
 from layerwise.errors import LayerwiseError, check_name
-from layerwise.io.files import is_folder
+from layerwise.io.files import is_folder, visible_files
 from layerwise.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ def in_folder(folder: Path) -> tuple[Media, Callable[[int], Medium]]:
     LayerwiseError
         If it holds none, or both.
     """
-    endings = {path.suffix.lower() for path in folder.rglob("*")}
+    endings = {path.suffix.lower() for path in visible_files(folder)}
     kinds = [kind for kind in (Picture, Recording) if not endings.isdisjoint(kind.suffixes)]
     if len(kinds) != 1:
         raise LayerwiseError(
@@ -185,8 +185,8 @@ def _of_folder(source: FolderMedia, kind: type[Medium]) -> Media:
             f"There is no folder {folder}; relative paths start at the current folder.",
             code="missing_file",
         )
-    files = (p for p in folder.rglob("*") if p.suffix.lower() in kind.suffixes and p.is_file())
-    ids = sorted(p.relative_to(folder).as_posix() for p in files)
+    files = (path for path in visible_files(folder) if path.suffix.lower() in kind.suffixes)
+    ids = sorted(path.relative_to(folder).as_posix() for path in files)
     if not ids:
         raise LayerwiseError(
             f"{folder} holds no {kind.kind}; accepted are files that end in "

@@ -45,6 +45,8 @@ NO_MEMORY = re.compile(
 
 
 LARGE = 10**9
+# Folders and files that archives and file managers leave in others.
+LEFT_BY_PROGRAMS = {"__MACOSX", "@eaDir", "Thumbs.db", "desktop.ini"}
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 LOCK = "lock"
@@ -255,10 +257,21 @@ def cached_sha256(path: Path) -> str:
     return cached(_state(path), lambda: sha256_file(path))
 
 
+def visible_files(folder: Path) -> list[Path]:
+    """Files below a folder in the order of their names, without what programs leave behind:
+    hidden files and folders, and those that file managers make."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(path for path in files if not any(map(_is_junk, path.relative_to(folder).parts)))
+
+
+def _is_junk(name: str) -> bool:
+    return name.startswith(".") or name in LEFT_BY_PROGRAMS
+
+
 def folder_sha256(folder: Path) -> str:
     """SHA-256 of the names and contents of a folder's files, computed once for their states."""
-    files = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file()}
-    files = {name: files[name] for name in sorted(files) if not name.endswith(".lock")}
+    visible = (path for path in visible_files(folder) if path.suffix != ".lock")
+    files = {path.relative_to(folder).as_posix(): path for path in visible}
     states = sha256_text(*(text for name, p in files.items() for text in (name, _state(p))))
     lines = (f"{name} {sha256_file(p)}" for name, p in files.items())
     return cached(states, lambda: sha256_text("\n".join(lines)))

@@ -35,6 +35,7 @@ from layerwise.io.files import (
     is_folder,
     memory_fault,
     sha256_text,
+    visible_files,
 )
 from layerwise.section import parse
 
@@ -255,7 +256,7 @@ def identity(entry: Model, revision: str = "main") -> str:
 def folder_hashes(folder: Path) -> dict[str, str]:
     """SHA-256 of each file in a model's folder by its relative path, `UNREAD` ones left out."""
     next(folder.iterdir(), None)  # rglob silently skips folders that it may not read
-    paths = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix not in UNREAD)
+    paths = [path for path in visible_files(folder) if path.suffix not in UNREAD]
     return {path.relative_to(folder).as_posix(): cached_sha256(path) for path in paths}
 
 
