@@ -29,7 +29,8 @@ from layerwise.figures import report, select
 from layerwise.figures.kinds.association import against_null
 from layerwise.figures.labels import MEASURES
 from layerwise.figures.panels import Look
-from layerwise.figures.render import Drawn, draw, plain, with_labels
+from layerwise.figures.render import Drawn, draw, plain
+from layerwise.figures.select import with_labels
 from layerwise.metrics.registry import directions
 from layerwise.names import Order
 
@@ -516,19 +517,6 @@ def test_other_poolings_are_not_dropped_in_silence(caplog: pytest.LogCaptureFixt
     scores = pd.concat([tidy_scores(SCORES), tidy_scores(SCORES).assign(pooling="max")])
     drawn = made("score_by_depth", {"scores": scores})
     assert "max (another pooling; name it in the study)" in drawn.caption
-    with refused("ambiguous"):
-        made(
-            "training_dynamics",
-            {**tables(), "scores": both_poolings()},
-            models=("nano-1m",),
-            tokens=("all",),
-            pooling=("mean", "max"),
-        )
-
-
-def both_poolings() -> pd.DataFrame:
-    scores = tables()["scores"]
-    return pd.concat([scores, scores.assign(pooling="max")], ignore_index=True)
 
 
 def test_scores_without_a_probe_are_refused() -> None:

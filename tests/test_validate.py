@@ -93,38 +93,38 @@ published: theirs |  | unknown_name | studies.s.published
  | models: {a: {source: {folder: ..}}} | missing_file | models.a
 kind: score_by_depth |  | missing | studies.s
 kind: probes_by_depth | TASKS | missing | studies.s
-kind: along_sequence |  | missing | studies.s.metrics
-kind: metrics_by_depth, metrics: [rankme] |  | unknown_name | studies.s.metrics
-kind: metrics_by_depth, metrics: [lidar] | metrics: {} | too_few | studies.s.metrics
-kind: metrics_by_depth, metrics: [sink_rate] | metrics: {} | missing | studies.s.metrics
-alpha: 3 |  | unknown_name | studies.s.alpha
-tokens: [drop_sinks] |  | unknown_name | studies.s.tokens
-kind: score_by_depth, pooling: max | TASKS | unknown_name | studies.s.pooling
-kind: sublayers |  | too_few | studies.s.sublayers
+kind: along_sequence |  | missing | studies.s
+kind: metrics_by_depth, metrics: [rankme] |  | unknown_name | studies.s
+kind: metrics_by_depth, metrics: [lidar] | metrics: {} | missing | studies.s
+kind: metrics_by_depth, metrics: [sink_rate] | metrics: {} | missing | studies.s
+alpha: 3 |  | unknown_name | studies.s
+tokens: [drop_sinks] |  | unknown_name | studies.s
+kind: score_by_depth, pooling: max | TASKS | unknown_name | studies.s
+kind: sublayers |  | missing | studies.s
 kind: metrics_over_checkpoints, metrics: [curvature] |  | too_few | studies.s
-kind: attention_sink | extract: {tokens: [all]} | too_few | studies.s.tokens
-kind: token_selection, tokens: [drop_first] | TASKS | too_few | studies.s.tokens
+kind: attention_sink | extract: {tokens: [all]} | too_few | studies.s
+kind: token_selection, tokens: [drop_first] | TASKS | too_few | studies.s
 kind: bimodality, metrics: [curvature, effective_rank] |  | ambiguous | studies.s
-kind: metric_vs_score, metrics: [prompt_entropy], over: tasks | TASKS | missing | studies.s.corpora
+kind: metric_vs_score, metrics: [prompt_entropy], over: tasks | TASKS | unsupported | studies.s
 corpora: [task texts] |  | missing | studies.s
 kind: layer_selection, corpora: [task texts] | TASKS | missing | studies.s
-colour: repetition |  | unknown_name | studies.s.colour
-corpora: [r], colour: randomness | corpora: {r: REPEATED} | unknown_name | studies.s.colour
+colour: repetition |  | unknown_name | studies.s
+corpora: [r], colour: randomness | corpora: {r: REPEATED} | unknown_name | studies.s
 corpora: [r], colour: model | corpora: {r: REPEATED} | ambiguous | studies.s
-y: [scores] |  | unknown_key | studies.s.y
+y: [scores] |  | unsupported | studies.s
  | corpora: {w: TEXTS, v: TEXTS} | ambiguous | studies.s
-kind: score_by_depth, task_types: [Clasification] | TASKS | unknown_name | studies.s.task_types
-kind: score_by_depth, task_types: [Clustering] | tasks: {a: {folder: tests, type: STS}} | unknown_name | studies.s.task_types
-kind: layer_selection, task_types: [STS, Clustering] | TASKS | ambiguous | studies.s.task_types
-kind: training_dynamics, pooling: [mean, max] | models: {a: TWO}, TASKS, SCORING | ambiguous | studies.s.pooling
-kind: size_scaling, tokens: [all] | models: {a: TWO} | missing | studies.s.sizes
-kind: bimodality, metrics: [dataset_entropy] | metrics: {} | unsupported | studies.s.metrics
-kind: alpha_robustness, metrics: [curvature] |  | unsupported | studies.s.metrics
-kind: finetuning_effects, metrics: [curvature] |  | too_few | studies.s.models
-models: [a, b], revisions: [step1] | models: {a: TWO, b: {source: {hub: x/b}}} | too_few | studies.s.revisions
+kind: score_by_depth, task_types: [Clasification] | TASKS | unknown_name | studies.s
+kind: score_by_depth, task_types: [Clustering] | tasks: {a: {folder: tests, type: STS}} | unknown_name | studies.s
+kind: layer_selection, task_types: [STS, Clustering] | TASKS | unsupported | studies.s
+kind: training_dynamics, pooling: [mean, max] | models: {a: TWO}, TASKS, SCORING | unsupported | studies.s
+kind: size_scaling, tokens: [all] | models: {a: TWO} | missing | studies.s
+kind: bimodality, metrics: [dataset_entropy] | metrics: {} | unsupported | studies.s
+kind: alpha_robustness, metrics: [curvature] |  | unsupported | studies.s
+kind: finetuning_effects, metrics: [curvature] |  | too_few | studies.s
+models: [a, b], revisions: [step1] | models: {a: TWO, b: {source: {hub: x/b}}} | too_few | studies.s
 kind: layer_selection, row: model | TASKS | unsupported | studies.s
-kind: score_by_depth, published: theirs | PUBLISHED | unknown_name | studies.s.published
-kind: layer_similarity, published: theirs | PUBLISHED | unknown_name | studies.s.published
+kind: score_by_depth, published: theirs | PUBLISHED | unknown_name | studies.s
+kind: layer_similarity, published: theirs | PUBLISHED | unknown_name | studies.s
 """  # noqa: E501
 
 
@@ -153,7 +153,7 @@ def test_problems(row: str) -> None:
 WORDS = """
 models: [a-1n] |  | studies.s.models: there is no 'a-1n' (did you mean 'a-1m'?).
 kind: probes_by_depth | TASKS | studies.s: probes_by_depth needs tasks of your own labels, and there are none; add some.
-metrics: [prompt_entropi] |  | studies.s.metrics: there is no 'prompt_entropi' (did you mean 'prompt_entropy'?).
+metrics: [prompt_entropi] |  | studies.s: Unknown metric 'prompt_entropi' (did you mean 'prompt_entropy'?); choose from 'curvature', 'effective_rank', 'prompt_entropy'.
 """  # noqa: E501
 
 

@@ -112,18 +112,12 @@ class Kind:
         The checkpoints of a study that names none.
     metrics : tuple of str or None
         The metrics of a study that names none; None for all.
-    compares : tuple of str
-        Dimensions that must have several values.
     single : tuple of str
         Keys of which a study may name one value at most.
     needs_checkpoints : bool
         True if it shows only models with two or more checkpoints.
-    needs_pairs : bool
-        True if it compares models or checkpoints with the first, so that it needs two.
     only_probes : bool
         True if it shows only tasks of own labels that a probe is trained for.
-    needs_sizes : bool
-        True if it needs each model's number of parameters.
     needs_orders : bool
         True if its metrics must have an order alpha.
     """
@@ -142,12 +136,9 @@ class Kind:
     roles_of_many_models: Roles | None = None
     revisions: Literal["last", "all"] = "last"
     metrics: tuple[str, ...] | None = ("prompt_entropy",)
-    compares: tuple[str, ...] = ()
     single: tuple[str, ...] = ()
     needs_checkpoints: bool = False
-    needs_pairs: bool = False
     only_probes: bool = False
-    needs_sizes: bool = False
     needs_orders: bool = False
 
 

@@ -18,7 +18,7 @@ from layerwise.config.kinds import (
     key_of,
     placed,
 )
-from layerwise.config.settings import Measure, Over
+from layerwise.config.settings import OWN_TEXTS, Measure, Over
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.section import Alpha, Name, Section, SomeOf
 from layerwise.vocabulary import USUAL, Normalization, PublishedProtocol, Sublayer, Tokens
@@ -143,6 +143,21 @@ class Study(Section):
         """The roles that the study assigns, each with its dimensions."""
         assigned = {role: several(getattr(self, role)) for role in ROLES}
         return {role: dimensions for role, dimensions in assigned.items() if dimensions}
+
+    @model_validator(mode="after")
+    def _fits_kind(self) -> Self:
+        """Refuse keys that the kind does not use, and several values where it takes one."""
+        problem = ""
+        if self.y is not None and self.kind != "curves":
+            problem = f"{self.kind} has no y; remove it"
+        for key in self.declaration.single:
+            if len(several(getattr(self, key))) > 1:
+                problem = f"{self.kind} takes one value of {key}; name one"
+        if self.over == "tasks" and OWN_TEXTS not in (self.corpora or ()):
+            problem = f"over: tasks needs metrics of each task's texts; add corpora: [{OWN_TEXTS}]"
+        if problem:
+            raise PydanticCustomError("unsupported", "{problem}", {"problem": problem})
+        return self
 
     @model_validator(mode="after")
     def _takes_roles(self) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,15 +14,14 @@ import pandas as pd
 from layerwise.association.curves import FROM_LAST
 from layerwise.association.table import ALL_MODELS
 from layerwise.config.studies import Study
-from layerwise.errors import LayerwiseError, printable
+from layerwise.errors import printable
 from layerwise.figures import theme
 from layerwise.figures.labels import SCORE, title_of
 from layerwise.figures.panels import Look
 from layerwise.figures.select import Data
 from layerwise.io.files import write_text
 from layerwise.io.tables import write_csv
-from layerwise.metrics.registry import directions as declared
-from layerwise.names import Order, in_order
+from layerwise.names import Order
 from layerwise.stats import FEW, FEWEST
 
 if TYPE_CHECKING:
@@ -44,8 +43,6 @@ LEADS = (
     " Bands of differences to the output: 95% CI over task clusters, simultaneous for all layers."
 )
 NO_LEADS = f" Scores are without intervals, which take {FEWEST} task clusters."
-
-OPTIONAL = frozenset({"texts"})  # images have none
 
 
 @dataclass(frozen=True)
@@ -110,32 +107,15 @@ def draw(
         If a table is missing or lacks what the study asks for, or values of a dimension without a
         role would be mixed.
     """
-    read = {name: tables[name] for name in study.reads if tables.get(name) is not None}
-    missing = set(study.reads) - {*read, *OPTIONAL}
-    if missing:
-        raise LayerwiseError(
-            f"A study of kind {study.kind} needs tables of {', '.join(sorted(missing))}; give "
-            "them.",
-            code="missing_file",
-        )
-    better = declared()
-    own_texts: Mapping[str, str] = {}
-    if config is not None:
-        read = {name: with_labels(table, config.labels()) for name, table in read.items()}
-        better |= config.association.directions
-        own_texts = config.own_texts
-        order = order or Order.of(config)
-    order = order or Order()
-    there = {str(m) for t in read.values() if "model" in t for m in t["model"].unique()}
-    models = [*order.models, *in_order(there - {*order.models, ALL_MODELS}, ())]
-    data = Data(study, read, replace(order, models=models), better, own_texts)
+    data = Data.of(study, tables, order, config)
     kind = study.declaration
     table = kind.table(data)
     title = title_of(study)
     import matplotlib.pyplot as plt
 
     with theme.theme():
-        figure = kind.plot(table, Look(data.roles(table), models, study.ordered, ax, order.copies))
+        models, copies = data.order.models, data.order.copies
+        figure = kind.plot(table, Look(data.roles(table), models, study.ordered, ax, copies))
         if ax is None:
             figure.suptitle(title, x=0.01, ha="left")
             plt.close(figure)  # out of pyplot's list; the figure itself can still be saved
@@ -191,16 +171,6 @@ def _span(table: pd.DataFrame, column: str) -> str:
 def _names(table: pd.DataFrame, column: str) -> list[str]:
     names = table[column].dropna().unique() if column in table else ()
     return [str(name) for name in names if name not in ("", "none")]
-
-
-def with_labels(table: pd.DataFrame, labels: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
-    """A table with a column for each way in which its corpora are perturbed."""
-    if "corpus" not in table:
-        return table
-    columns = pd.DataFrame.from_dict(
-        {c: labels[c] for c in table["corpus"].unique() if c in labels}, orient="index"
-    )
-    return table.join(columns.astype(object), on="corpus").fillna(dict.fromkeys(columns, ""))
 
 
 def plain(text: str) -> str:

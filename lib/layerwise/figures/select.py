@@ -20,8 +20,8 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -41,14 +41,19 @@ from layerwise.config.settings import OWN_TEXTS
 from layerwise.config.studies import VARIANT, MetricChoice, Study, of_usual, several
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.figures.labels import SCORE
+from layerwise.metrics.registry import directions
 from layerwise.names import Order, in_order
 from layerwise.stats import FEW, Estimate, mean_ci, with_intervals
 from layerwise.vocabulary import BLOCK, LABELS, SUBLAYERS, TOKENS
+
+if TYPE_CHECKING:
+    from layerwise.config import Config
 
 log = logging.getLogger(__name__)
 
 POINT = ["model", "revision", "representation"]
 DIFFERENCE = "score difference"
+OPTIONAL = frozenset({"texts"})  # images have none
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,40 @@ class Data:
     directions: Mapping[str, int] = field(default_factory=dict)
     own_texts: Mapping[str, str] = field(default_factory=dict)
     omitted: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls,
+        study: Study,
+        tables: Mapping[str, pd.DataFrame],
+        order: Order | None = None,
+        config: Config | None = None,
+    ) -> Data:
+        """A study's data; the parameters are those of `layerwise.figures.render.draw`.
+
+        Raises
+        ------
+        LayerwiseError
+            If a table is missing.
+        """
+        read = {name: tables[name] for name in study.reads if tables.get(name) is not None}
+        missing = set(study.reads) - {*read, *OPTIONAL}
+        if missing:
+            raise LayerwiseError(
+                f"A study of kind {study.kind} needs tables of {', '.join(sorted(missing))}; give "
+                "them.",
+                code="missing_file",
+            )
+        better, own_texts = directions(), {}
+        if config is not None:
+            read = {name: with_labels(table, config.labels()) for name, table in read.items()}
+            better |= config.association.directions
+            own_texts = config.own_texts
+            order = order or Order.of(config)
+        order = order or Order()
+        there = {str(m) for t in read.values() if "model" in t for m in t["model"].unique()}
+        models = [*order.models, *in_order(there - {*order.models, ALL_MODELS}, ())]
+        return cls(study, read, replace(order, models=models), better, own_texts)
 
     def omit(self, names: Sequence[str], why: str) -> None:
         """Log and remember that something is not shown."""
@@ -229,6 +268,8 @@ class Data:
 
     def require_roles(self, table: pd.DataFrame) -> None:
         """Refuse to draw two curves as one."""
+        for dimension in placed(self.study.assigned_roles):
+            check_name("dimension", dimension, [d for d in (*DIMENSIONS, *LABELS) if d in table])
         roles = self.roles(table)
         dimensions = [d for d in (*DIMENSIONS, *LABELS) if d in table]
         shown = [d for d in dimensions if d in placed(roles)]
@@ -394,6 +435,16 @@ def with_dimensions(table: pd.DataFrame) -> pd.DataFrame:
         column = table[name] if name in table else pd.Series("", index=table.index)
         table[name] = column.astype(object).where(column.notna(), "")
     return table
+
+
+def with_labels(table: pd.DataFrame, labels: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
+    """A table with a column for each way in which its corpora are perturbed."""
+    if "corpus" not in table:
+        return table
+    columns = pd.DataFrame.from_dict(
+        {c: labels[c] for c in table["corpus"].unique() if c in labels}, orient="index"
+    )
+    return table.join(columns.astype(object), on="corpus").fillna(dict.fromkeys(columns, ""))
 
 
 def of_variant(table: pd.DataFrame, asked: Study | MetricChoice) -> pd.DataFrame:

@@ -369,7 +369,6 @@ class Results:
         """A study of the plan, or a kind with its defaults, with some of its keys changed."""
         from layerwise.config.studies import Study
         from layerwise.run.plan import PlannedStudy
-        from layerwise.run.validate_studies import check_study
         from layerwise.section import parse
 
         check_name("study or kind", name, [*plan.studies, *all_kinds()])
@@ -392,9 +391,7 @@ class Results:
                     "study with these to the config and run it.",
                     code="missing_file",
                 )
-        planned = PlannedStudy(base.name if base else name, study, plan.config)
-        check_study(planned)
-        return planned
+        return PlannedStudy(base.name if base else name, study, plan.config)
 
     def _names(self, wildcard: str, section: str) -> list[str]:
         """Names in the paths of files, in the order of the config."""

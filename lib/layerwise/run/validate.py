@@ -24,7 +24,7 @@ from layerwise.models.source import locate
 from layerwise.names import RESERVED, encode
 from layerwise.project import rules_of
 from layerwise.run.plan import OF_SCORES, Plan, paths_of
-from layerwise.run.validate_studies import WITH_CORPORA, check_study, require_known
+from layerwise.run.tables_to_come import WITH_CORPORA, check_study, require_known
 from layerwise.tasks import catalog
 from layerwise.tasks.catalog import PAPER, TYPES
 

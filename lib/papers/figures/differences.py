@@ -128,7 +128,6 @@ def score_differences(data: Data) -> pd.DataFrame:
     roles={"row": ("y",), "column": ("model", "representation")},
     roles_of_checkpoints={"row": ("y",), "column": ("model", "revision", "representation")},
     metrics=("prompt_entropy", "effective_rank", "curvature"),
-    needs_pairs=True,
     caption=(
         "Difference from the base model, paired by prompt, on {n_prompts} prompts of {corpora}, "
         "and debiased CKA of the same layer of both. Bands: 95% CI over prompts. Filled: p < .05, "
@@ -144,7 +143,6 @@ def score_differences(data: Data) -> pd.DataFrame:
     reads=("scores",),
     roles={"row": ("model",), "column": ("representation",)},
     roles_of_checkpoints={"row": ("model", "revision"), "column": ("representation",)},
-    needs_pairs=True,
     caption=(
         "Mean main score over {n_tasks} tasks ({n_clusters} task clusters) less that of the base "
         "model at the same layer, paired by task. Bands: 95% CI over task clusters, for each "
@@ -210,6 +208,12 @@ def token_selection(data: Data) -> pd.DataFrame:
         base = of_all.get((curve.model, curve.revision, curve.pooling))
         if base is not None and curve is not base:
             frames.append(score_change(curve, base).drop(columns="p").assign(best=False))
+    if len(frames) == 1:
+        raise LayerwiseError(
+            f"A study of kind {data.study.kind} compares all tokens with other selections; name "
+            "all and others under extract.tokens.",
+            code="too_few",
+        )
     return select.with_dimensions(pd.concat(frames, ignore_index=True))
 
 
@@ -221,7 +225,6 @@ def token_selection(data: Data) -> pd.DataFrame:
     reads=("metrics", "scores"),
     roles={"row": ("y",), "column": ("model",), "colour": ("representation",)},
     takes=("row", "column", "colour", "dashes"),
-    compares=("tokens",),
     caption=(
         "Metrics on {n_prompts} prompts of {corpora} and mean main score over {n_tasks} tasks "
         "({n_clusters} task clusters) by depth, for each token selection; and the score of each "

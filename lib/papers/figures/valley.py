@@ -95,7 +95,6 @@ def _valley(of_all: pd.DataFrame, of_tokens: pd.DataFrame) -> dict[str, Any]:
     title="Compression valley by token selection",
     reads=("prompts",),
     roles={"column": ("model",), "dashes": ("tokens",)},
-    compares=("tokens",),
     caption=(
         "Metric on {n_prompts} prompts of {corpora} for each token selection. A valley's depth is "
         "the difference of its lowest layer from the lower of the highest layers before and after "
@@ -195,7 +194,6 @@ def _short(size: float) -> str:
     reads=("prompts",),
     published=("metrics",),
     roles={"row": ("y",), "column": ("representation",), "colour": ("model",)},
-    needs_sizes=True,
     caption=(
         "Metric by depth for each model size, mean over {n_prompts} prompts of {corpora} (of "
         "published tables: over data sets in place of prompts); then depth of the valley (95% CI "

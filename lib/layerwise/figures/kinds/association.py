@@ -50,7 +50,8 @@ COLUMNS = list(RENAMED.values())
 
 def measures_of(study: Study, associations: pd.DataFrame) -> list[str]:
     """The measures that a study shows."""
-    measures = [m for m in MEASURES if m in set(associations["measure"])]
+    there = set(associations["measure"].unique())
+    measures = [m for m in MEASURES if m in there]
     if study.measure == EVERY:
         return measures
     wanted = several(study.measure) or measures[:1]

@@ -40,6 +40,13 @@ def curves(data: Data) -> pd.DataFrame:
         every = tuple(sorted(map(float, alphas)))
         data = replace(data, study=data.study.model_copy(update={"alpha": every}))
     table = data.curves()
+    if data.study.declaration.needs_orders and (table["alpha"] == "").any():
+        metric = table.loc[table["alpha"] == "", "metric"].iloc[0]
+        raise LayerwiseError(
+            f"A study of kind {data.study.kind} is about α, which {metric} lacks; name "
+            "prompt_entropy under `metrics`.",
+            code="unsupported",
+        )
     best = select.best_rows(table, data.directions)
     metrics = data.tables.get("metrics")
     if metrics is not None and "drop_first" in set(metrics["tokens"]):
@@ -295,7 +302,6 @@ def sublayers(data: Data) -> pd.DataFrame:
         "column": ("model", "revision", "representation"),
         "colour": ("sublayer",),
     },
-    compares=("sublayer",),
     caption=(
         "Metric inside blocks by depth, mean over {n_prompts} prompts of {corpora}. Below, the "
         "change of the residual stream that mixer and MLP make in each block. Bands: 95% CI over "
