@@ -21,13 +21,14 @@ from scipy.linalg import subspace_angles
 from layerwise import data
 from layerwise.activations.store import Activations
 from layerwise.association.curves import with_text_sources
-from layerwise.association.published import published_metrics, published_scores, read_table
 from layerwise.association.selection import MODEL_OUTPUT, NESTED, select_layers
 from layerwise.config.settings import MetricsSettings
+from layerwise.io.delimited import read_table
 from layerwise.metrics.registry import directions
 from layerwise.metrics.table import compute
 from layerwise.run.results import Results
 from layerwise.section import parse
+from papers.published import published_metrics, published_scores
 from papers.tables import TEXTS
 
 AXES = 10

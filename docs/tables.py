@@ -13,11 +13,10 @@ import numpy as np
 import pandas as pd
 
 from layerwise import stats
-from layerwise.association import published
 from layerwise.association.curves import ScoreCurves
 from layerwise.association.scores import gains_by_task
 from layerwise.errors import LayerwiseError
-from papers import claims
+from papers import claims, losses
 from papers.tables import Release
 
 DOCS = Path(__file__).resolve().parent
@@ -186,7 +185,7 @@ def _gains(release: Release) -> pd.DataFrame:
 
 def _losses() -> pd.DataFrame:
     """Points that rules of layer selection lose, on average over Pythia's sizes."""
-    lost = published.losses()
+    lost = losses.shipped()
     lost = lost[lost["model"].isin([f"Pythia-{size}" for size in SIZES])]
     lost = lost[lost["corpus"].isna() | (lost["corpus"] == "wikitext")]
     mean = (lost.groupby("rule")["loss"].mean() / 100).rename("value").reset_index()

@@ -18,7 +18,6 @@ from scipy.fft import dct, idct
 from scipy.spatial.distance import cdist, pdist
 
 from layerwise import association
-from layerwise.association import similarity
 from layerwise.association.curves import (
     OWN_TEXTS,
     baselines,
@@ -35,6 +34,7 @@ from layerwise.names import Order, in_order, order_key, step_of
 from layerwise.run.plan import Plan
 from layerwise.run.results import Results
 from layerwise.tasks.catalog import PAPER
+from papers import similarity
 
 
 def one(table: pd.DataFrame, **wanted: object) -> pd.Series:

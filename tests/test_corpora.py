@@ -20,13 +20,13 @@ from helpers.refused import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerwise.association import published
 from layerwise.config.corpora import CorpusSettings, FileTexts, Filters, HubTexts, Sample
 from layerwise.corpora import prompts
 from layerwise.corpora.prompts import make_corpus, make_views
 from layerwise.corpora.select import count_tokens, cut, is_heading, select
 from layerwise.corpora.sources import of_texts, open_texts, prompt_of
 from layerwise.errors import Code
+from layerwise.io.delimited import read_table
 from layerwise.section import parse
 from quickstart import wikipedia
 
@@ -109,7 +109,7 @@ def test_a_row_that_does_not_fit_the_header_is_named_by_its_line(
                 read(file=str(path))
         elif code != "too_few":
             with refused(code) as caught:
-                published.read_table(path)
+                read_table(path)
         assert line is None or f"line {line}:" in str(caught.value)
 
 

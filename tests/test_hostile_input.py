@@ -21,16 +21,17 @@ from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerwise.association.published import published_metrics, published_scores, read_table
 from layerwise.config import Config, read_config
 from layerwise.config.corpora import FileTexts
 from layerwise.corpora.sources import open_texts
 from layerwise.errors import ConfigError, LayerwiseError, printable
 from layerwise.figures.render import Drawn
 from layerwise.io import tables
+from layerwise.io.delimited import read_table
 from layerwise.run import report
 from layerwise.run.plan import Plan
 from layerwise.run.script import Plain
+from papers.published import published_metrics, published_scores
 
 T = TypeVar("T")
 

@@ -12,11 +12,12 @@ import pandas as pd
 import pytest
 from conftest import ROOT
 
-from layerwise.association.published import published_metrics, published_scores, read_table
 from layerwise.association.table import associate
 from layerwise.config import Config, read_config
 from layerwise.figures.render import Drawn, draw
 from layerwise.figures.select import Data
+from layerwise.io.delimited import read_table
+from papers.published import published_metrics, published_scores
 
 Frame = pd.DataFrame
 SHIPPED = ROOT / "lib/layerwise/data/published"

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from layerwise import data
-from layerwise.association import published
 from layerwise.project import ROOT
+from papers import losses
 
 DETAILS = "docs/findings_by_model.md"
 
@@ -141,7 +141,7 @@ def test_published_selection_and_valley() -> None:
     assert "by 4.7 (−2.0 to 11.4)" in page
     assert "gains 3.2 points over the output (0.0 to 6.4)" in page
     assert f"{made.count('| **')} claims" in page
-    lost = published.losses()
+    lost = losses.shipped()
     on_wikitext = lost[lost["corpus"] == "wikitext"]
     by_rule = on_wikitext[on_wikitext["model"] == "Pythia-410m"].set_index("rule")["loss"]
     assert f"loses {by_rule['prompt_entropy']:.1f} points" in page

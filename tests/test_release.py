@@ -19,19 +19,19 @@ from typer.testing import CliRunner
 
 from layerwise import data
 from layerwise.activations.representation import Representation
-from layerwise.association import published
-from layerwise.association.published import published_metrics, published_scores, read_table
 from layerwise.cli import app
 from layerwise.config import Config
 from layerwise.config.settings import ExtractSettings, ScoringSettings
 from layerwise.errors import Code, LayerwiseError
 from layerwise.io import tables
+from layerwise.io.delimited import read_table
 from layerwise.models.load import load
 from layerwise.run.plan import Plan
 from layerwise.tasks.evaluate import evaluate
 from layerwise.tasks.labelled import LabelledTask
-from papers import explain, losses, release
+from papers import explain, losses, published, release
 from papers.__main__ import app as annex
+from papers.published import published_metrics, published_scores
 
 MODEL = "Pythia/70m/step1000"
 SCORES = {"STS12": 0.25, "STS17": 0.5}
@@ -130,16 +130,16 @@ def test_a_release_is_imported(checkout: Path, tmp_path: Path) -> None:
 
 
 def test_evidence_of_selection_rules_by_kind_of_model() -> None:
-    found = published.losses().set_index(["model", "rule"])["loss"].groupby(level=[0, 1]).first()
+    found = losses.shipped().set_index(["model", "rule"])["loss"].groupby(level=[0, 1]).first()
     large = read_table(data.published("scores"))
     large = large[(large["size"] == "410m") & (large["revision"] == "main")]
     mean = large.groupby(["task", "layer"])["main_score"].mean().unstack().mean()
     for rule, layer in (("model output", 24), ("middle layer", 12)):
         lost = 100 * (mean.max() - mean[layer])
         assert found["Pythia-410m", rule] == pytest.approx(lost, abs=1e-4)
-    assert (published.losses()["loss"] >= 0).all()
+    assert (losses.shipped()["loss"] >= 0).all()
     again = pd.read_csv(io.StringIO(losses.losses().to_csv(index=False)))
-    pd.testing.assert_frame_equal(again, published.losses())  # `python -m papers losses`
+    pd.testing.assert_frame_equal(again, losses.shipped())  # `python -m papers losses`
     assert losses.kind_of("berta-base") is None
 
 

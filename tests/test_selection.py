@@ -17,11 +17,6 @@ from hypothesis.extra.numpy import arrays
 
 from layerwise import stats
 from layerwise.association.curves import with_text_sources
-from layerwise.association.published import (
-    published_metrics,
-    published_scores,
-    read_table,
-)
 from layerwise.association.scores import best_layers
 from layerwise.association.selection import (
     CONSENSUS,
@@ -38,7 +33,9 @@ from layerwise.association.selection import (
 )
 from layerwise.association.table import associate
 from layerwise.config.settings import AssociationSettings
+from layerwise.io.delimited import read_table
 from layerwise.metrics.catalog.spectrum import participation_ratio
+from papers.published import published_metrics, published_scores
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ROOT.parent / "shared" / "published"

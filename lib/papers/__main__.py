@@ -42,7 +42,7 @@ def additions() -> None:
 def losses() -> None:
     """Print what rules of layer selection lose in the published models, as CSV.
 
-    `layerwise choose` reads it: python -m papers losses > lib/layerwise/data/losses.csv
+    Example: python -m papers losses > lib/papers/losses.csv
     """
     from papers.losses import losses
 
@@ -90,9 +90,8 @@ def explain(
 
     Example: python -m papers explain results/as_released published pythia-410m STS12
     """
-    from layerwise.association import published
     from layerwise.run.results import Results
-    from papers import explain
+    from papers import explain, published
 
     plan = Results(results).plan
     if plan is None:

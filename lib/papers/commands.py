@@ -39,7 +39,7 @@ def compare(
 
     Example: layerwise compare results/as_released published pythia-410m
     """
-    from layerwise.association import published
+    from papers import published
 
     first = published.read_scores(str(results), model, revision)
     differences = published.differences(first, published.read_scores(other, model))

@@ -14,7 +14,6 @@ import pandas as pd
 import torch
 from joblib.externals.loky import get_reusable_executor  # type: ignore[import-untyped]
 
-from layerwise.association.published import MAIN, differences
 from layerwise.errors import LayerwiseError, check_name, in_any_case
 from layerwise.models.load import LoadedModel
 from layerwise.models.states import States
@@ -25,6 +24,7 @@ from layerwise.tasks.evaluate import score_tasks
 from layerwise.tasks.results import TaskScores
 from layerwise.tasks.task import ModelPrompts, Task, set_up, texts_of
 from layerwise.vocabulary import FINAL_NORM, POOLINGS, SCORED_READOUTS, TOKENS
+from papers.published import MAIN, differences
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ def explain(
     task : str
         One of its tasks.
     other : DataFrame
-        Scores to meet, from `layerwise.association.published.read_scores`.
+        Scores to meet, from `papers.published.read_scores`.
     revision : str, optional
         Checkpoint of the run; by default the only one, or ``main``.
 

@@ -3,23 +3,25 @@
 The rules are the model's output, the middle layer (l = L/2 rounded down), and each metric of the
 protocol `reference`, which selects the layer at its better end. Each selects one layer of a model
 for all of its tasks. The loss is the mean score of the best layer less that of the selected one.
-`layerwise.association.published` reads the table.
+`shipped` reads the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.resources import files
 
 import numpy as np
 import pandas as pd
 
 from layerwise.association.curves import ScoreCurves, mean_curve, metric_curves, score_curves
-from layerwise.association.published import DECODER, EMBEDDING, ENCODER, VISION
 from layerwise.association.selection import MIDDLE, MODEL_OUTPUT
 from layerwise.config.settings import OWN_TEXTS
 from layerwise.metrics.registry import directions
 from papers.release import ATTENTION_PROBE
 from papers.tables import TEXTS, Release
+
+DECODER, ENCODER, EMBEDDING, VISION = "base decoder", "encoder", "embedding model", "vision model"
 
 KINDS: Mapping[str, str] = {
     "Pythia": DECODER,
@@ -36,13 +38,19 @@ tasks on whose texts a metric must be known."""
 CORPORA = ("wikitext", "imagenet", OWN_TEXTS)
 
 
+def shipped() -> pd.DataFrame:
+    """The table of `losses`, as shipped."""
+    return pd.read_csv(files("papers").joinpath("losses.csv"), float_precision="round_trip")
+
+
 def losses() -> pd.DataFrame:
     """Loss of each rule in each finished model of the shipped tables.
 
     Returns
     -------
     DataFrame
-        The columns of `layerwise.association.published.losses`. Mean pooling; models with scores
+        Columns kind, model, rule, direction (of a metric: 1 if it selects its highest value),
+        corpus (of a metric), layer, last_layer, n_tasks, and loss in points (0 to 100). Mean pooling; models with scores
         of all tasks at the last layer and at half of all layers; those tasks and layers that
         `layerwise.association.curves.score_curves` keeps.
     """

@@ -28,8 +28,8 @@ import pandas as pd
 from numpy._core import multiarray
 
 from layerwise import data
-from layerwise.association.published import OLD_NAME
 from layerwise.errors import LayerwiseError, first_line
+from papers.published import OLD_NAME
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def read_scores(results: Path) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns of `layerwise.association.published.SCORES`, ``pooling`` and ``last_layer``: a row
+        Columns of `papers.published.SCORES`, ``pooling`` and ``last_layer``: a row
         for each task, subset and layer. Test splits of the paper's tasks only.
     """
     last = _last_layers(results)
@@ -165,7 +165,7 @@ def read_metrics(results: Path) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns of `layerwise.association.published.METRICS`, and protocol, alpha, ``last_layer``,
+        Columns of `papers.published.METRICS`, and protocol, alpha, ``last_layer``,
         and ``normed``, true for states after the final norm: a row for each metric, data set,
         normalisation and layer. Missing values are left out.
     """

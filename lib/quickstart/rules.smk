@@ -33,9 +33,7 @@ rule quickstart_texts:
 rule quickstart_tasks:
     input:
         texts=QUICKSTART_TEXTS,
-        stale=rerun_if_stale(
-            "recipe", *QUICKSTART_TASKS, folder=RECIPE_FOLDER
-        ),
+        stale=rerun_if_stale("recipe", *QUICKSTART_TASKS, folder=RECIPE_FOLDER),
     output:
         [directory(folder) for folder in QUICKSTART_TASKS],
     log:
@@ -63,9 +61,7 @@ for MODEL in quickstart.nano.MODELS:
             f"train_{MODEL.replace('-', '_')}"
         input:
             texts=QUICKSTART_TEXTS,
-            stale=rerun_if_stale(
-                "recipe", *CHECKPOINTS, folder=RECIPE_FOLDER
-            ),
+            stale=rerun_if_stale("recipe", *CHECKPOINTS, folder=RECIPE_FOLDER),
         output:
             [directory(folder) for folder in CHECKPOINTS],
             losses=report(

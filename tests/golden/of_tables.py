@@ -17,15 +17,16 @@ from of_models import activations
 
 from layerwise import association
 from layerwise.activations.store import Activations
-from layerwise.association import published as module
-from layerwise.association import similarity
 from layerwise.association.scores import best_layers
 from layerwise.association.selection import select_layers, summarize
 from layerwise.association.table import associate
 from layerwise.config.studies import Study
 from layerwise.figures.render import draw
+from layerwise.io.delimited import read_table
 from layerwise.metrics.registry import directions
 from layerwise.names import Order
+from papers import published as module
+from papers import similarity
 
 
 def made_up_order() -> Any:
@@ -120,7 +121,7 @@ def published(what: str) -> pd.DataFrame:
     path = SHARED / "published" / files[what]
     if not path.is_file():
         pytest.skip("the published tables are not next to the checkout")
-    table = getattr(module, f"published_{what}")(module.read_table(path))
+    table = getattr(module, f"published_{what}")(read_table(path))
     table = table[table["model"] == sorted(table["model"].unique())[0]]
     key = "corpus" if what == "metrics" else "task"
     table = table[table[key].isin(sorted(table[key].unique())[:4]) & (table["layer"] % 5 == 0)]

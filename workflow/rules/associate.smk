@@ -1,8 +1,7 @@
-# Metrics against scores, study by study, and published tables.
+# Metrics against scores, study by study.
 
 
 localrules:
-    import_published,
     weights,
 
 
@@ -53,51 +52,6 @@ rule select:
             "select_layers",
             "--study {wildcards.study:q} --output {output.selections:q} "
             "--summary {output.summary:q}",
-        )
-
-
-rule similarity:
-    input:
-        activations=study_tables("activations"),
-        stale=rerun_if_stale("similarity", "<results>/similarities/{study}.parquet"),
-    output:
-        replaced("<results>/similarities/{study}.parquet"),
-    log:
-        "<results>/logs/similarity/{study}.log",
-    conda:
-        ENVIRONMENT
-    resources:
-        mem_mb=lambda wildcards, attempt: 6000 * attempt,
-    params:
-        key=key("similarity"),
-    message:
-        "Comparing layers by CKA and RSA for {wildcards.study}"
-    shell:
-        script("compare_layers", "--study {wildcards.study:q} --output {output:q}")
-
-
-rule import_published:
-    input:
-        published_files,
-        stale=rerun_if_stale(
-            "published", "<results>/published/{published}.metrics.parquet"
-        ),
-    output:
-        scores="<results>/published/{published}.scores.parquet",
-        metrics="<results>/published/{published}.metrics.parquet",
-    log:
-        "<results>/logs/published/{published}.log",
-    conda:
-        ENVIRONMENT
-    params:
-        key=key("published"),
-    message:
-        "Importing the published tables {wildcards.published}"
-    shell:
-        script(
-            "import_published",
-            "--published {wildcards.published:q} --scores {output.scores:q} "
-            "--metrics {output.metrics:q}",
         )
 
 

@@ -57,12 +57,6 @@ def views_file(wildcards):
     )
 
 
-def published_files(wildcards):
-    """The tables of other work that a study draws."""
-    entry = CONFIG.published[decode(wildcards.published)]
-    return [path for path in (entry.scores, entry.metrics) if path]
-
-
 def of_studies(folder, suffix):
     """The figures, captions or tables of all studies."""
     return [f"{CONFIG.results}/{folder}/{study}.{suffix}" for study in STUDIES]

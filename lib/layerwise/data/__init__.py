@@ -8,10 +8,6 @@ from pathlib import Path
 # end of their files' names.
 RELEASED = {"released": "", "released_2024": "_2024"}
 
-# Scores that rules of layer selection lose in the published models; `python -m papers losses`
-# writes it.
-LOSSES = Path(__file__).parent / "losses.csv"
-
 # Folder of the shipped tables of Skean et al. 2025; its README names the sources.
 PUBLISHED = Path(__file__).parent / "published"
 

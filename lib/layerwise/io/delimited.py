@@ -17,6 +17,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from layerwise.errors import LayerwiseError, first_line
+from layerwise.io.files import is_file
 
 Quoting = Literal[0, 3]
 """`csv.QUOTE_MINIMAL` or `csv.QUOTE_NONE`."""
@@ -167,3 +168,36 @@ def _fields(
         ) from error
     finally:
         csv.field_size_limit(limit)
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """Read a CSV (gzipped or not) or parquet table.
+
+    Raises
+    ------
+    LayerwiseError
+        If the file is missing or not such a table.
+    """
+    path = Path(path)
+    if not is_file(path):
+        raise LayerwiseError(
+            f"There is no table {path}; relative paths start at the current folder.",
+            code="missing_file",
+        )
+    try:
+        if path.suffix == ".parquet":
+            return _without_categories(pd.read_parquet(path))
+        return read(path)
+    except (LayerwiseError, MemoryError):
+        raise
+    except Exception as error:  # a damaged file fails in whatever part of pandas, Arrow, gzip
+        raise LayerwiseError(
+            f"{path} is neither CSV nor parquet, or is damaged ({first_line(error)}); get it "
+            "again.",
+            code="unreadable",
+        ) from error
+
+
+def _without_categories(table: pd.DataFrame) -> pd.DataFrame:
+    kinds = {c: k.categories.dtype for c, k in table.dtypes.items() if k == "category"}
+    return table.astype(kinds)

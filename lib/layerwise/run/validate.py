@@ -279,11 +279,17 @@ def _check_association(config: Config) -> None:
     corpora, tasks = [*config.corpora], [*config.tasks, *PAPER]
     if {*texts} - {*corpora} or {*texts.values(), *sources} - {*tasks}:
         # pandas takes a second to import; most configs do not need it here.
-        from layerwise.association.published import names_in
-
         for entry in config.published.values():
-            corpora += names_in(Path(entry.metrics), "corpus", "dataset")
-            tasks += names_in(Path(entry.scores), "task") if entry.scores else []
+            corpora += _names_in(Path(entry.metrics), "corpus", "dataset")
+            tasks += _names_in(Path(entry.scores), "task") if entry.scores else []
     require_known("association.own_texts", texts, corpora)
     require_known("association.own_texts", texts.values(), tasks)
     require_known("association.text_sources", sources, tasks)
+
+
+def _names_in(path: Path, *columns: str) -> list[str]:
+    """The names in some columns of a published table, of those that it has."""
+    from layerwise.io.delimited import read_table
+
+    table = read_table(path)
+    return [" ".join(str(n).split()) for c in columns if c in table for n in table[c].unique()]

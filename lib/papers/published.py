@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +20,9 @@ import pandas as pd
 
 from layerwise import data
 from layerwise.association.curves import METRIC_COLUMNS, ONLY_SUBSET, of_blocks, require_columns
-from layerwise.errors import Code, LayerwiseError, check_name, first_line, in_any_case
-from layerwise.io import delimited, tables
-from layerwise.io.files import is_file
+from layerwise.errors import Code, LayerwiseError, check_name, in_any_case
+from layerwise.io import tables
+from layerwise.io.delimited import read_table
 from layerwise.section import NAME, NAMES
 from layerwise.vocabulary import BLOCK, FINAL_NORM, LABELS, RESIDUAL
 
@@ -53,45 +52,6 @@ RANGES = {
 }
 
 WITH_ALPHA = frozenset({"prompt_entropy", "dataset_entropy", "dime"})
-
-
-def read_table(path: Path) -> pd.DataFrame:
-    """Read a CSV (gzipped or not) or parquet table.
-
-    Raises
-    ------
-    LayerwiseError
-        If the file is missing or not such a table.
-    """
-    path = Path(path)
-    if not is_file(path):
-        raise LayerwiseError(
-            f"There is no table {path}; relative paths start at the current folder.",
-            code="missing_file",
-        )
-    try:
-        if path.suffix == ".parquet":
-            return _without_categories(pd.read_parquet(path))
-        return delimited.read(path)
-    except (LayerwiseError, MemoryError):
-        raise
-    except Exception as error:  # a damaged file fails in whatever part of pandas, Arrow, gzip
-        raise LayerwiseError(
-            f"{path} is neither CSV nor parquet, or is damaged ({first_line(error)}); get it "
-            "again.",
-            code="unreadable",
-        ) from error
-
-
-def _without_categories(table: pd.DataFrame) -> pd.DataFrame:
-    kinds = {c: k.categories.dtype for c, k in table.dtypes.items() if k == "category"}
-    return table.astype(kinds)
-
-
-def names_in(path: Path, *columns: str) -> list[str]:
-    """The names in some columns of a published table, of those that it has."""
-    table = read_table(path)
-    return [_one_line(name) for c in columns if c in table for name in table[c].unique()]
 
 
 def published_scores(table: pd.DataFrame) -> pd.DataFrame:
@@ -367,21 +327,3 @@ def described(differences: pd.DataFrame) -> list[str]:
             f"{means.index[-1]} at {score.iloc[-1]:.1f}."
         )
     return lines
-
-
-# Rules of layer selection in published models
-
-DECODER, ENCODER, EMBEDDING, VISION = "base decoder", "encoder", "embedding model", "vision model"
-
-
-@cache
-def losses() -> pd.DataFrame:
-    """Loss of each rule in each published model, as shipped.
-
-    Returns
-    -------
-    DataFrame
-        Columns kind, model, rule, direction (of a metric: 1 if it selects its highest value),
-        corpus (of a metric), layer, last_layer, n_tasks, and loss in points (0 to 100).
-    """
-    return pd.read_csv(data.LOSSES, float_precision="round_trip")

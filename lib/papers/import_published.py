@@ -11,8 +11,9 @@ from layerwise.run import script
 
 def main(arguments: script.Arguments) -> None:
     """Read, convert, write."""
-    from layerwise.association.published import published_metrics, published_scores, read_table
     from layerwise.io import tables
+    from layerwise.io.delimited import read_table
+    from papers.published import published_metrics, published_scores
 
     entry = arguments.config.published[arguments.published]
     for table, convert in (("metrics", published_metrics), ("scores", published_scores)):

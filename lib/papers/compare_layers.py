@@ -11,8 +11,8 @@ from layerwise.run import script
 def main(arguments: script.Arguments) -> None:
     """Open the activations, compare, write."""
     from layerwise.activations.store import Activations
-    from layerwise.association import similarity
     from layerwise.io import tables
+    from papers import similarity
 
     study = arguments.plan.studies[arguments.study]
     with ExitStack() as stack:
