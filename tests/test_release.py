@@ -292,7 +292,6 @@ def score_pairs(run: Plan, way: Representation, settings: dict[str, Any]) -> Non
         keys={"pairs": "1"},
         key="1",
         output=file,
-        folder=file.parents[2] / "parts",
     )
     usual = {"tokens": "all", "pooling": "mean", "readout": "final_norm"}
     tables.write(file, pd.read_parquet(file).assign(**usual))

@@ -51,7 +51,8 @@ def losses() -> pd.DataFrame:
     DataFrame
         Columns kind, model, rule, direction (of a metric: 1 if it selects its highest value),
         corpus (of a metric), layer, last_layer, n_tasks, and loss in points (0 to 100).
-        Mean pooling; models with scores of all tasks at the last layer and at half of all layers; those tasks and layers that
+        Mean pooling; models with scores of all tasks at the last layer and at half of all layers;
+        those tasks and layers that
         `layerwise.association.curves.score_curves` keeps.
     """
     release = Release()
