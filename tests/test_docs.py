@@ -199,7 +199,7 @@ MADE = re.compile(
 
 @pytest.mark.parametrize("path", PICTURES, ids=lambda p: p.stem)
 def test_pictures_are_in_full_colour_and_say_what_the_code_says(path: Path) -> None:
-    code = (ROOT / "lib" / "layerwise" / "figures").rglob("*.py")
+    code = (f for place in ("layerwise", "papers") for f in (ROOT / "lib" / place).rglob("*.py"))
     source = "".join(file.read_text(encoding="utf-8") for file in code)
     source += (ROOT / "lib" / "layerwise" / "vocabulary.py").read_text(encoding="utf-8")
     with Image.open(path) as image:

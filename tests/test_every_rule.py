@@ -23,13 +23,6 @@ def test_rules_whose_scripts_spread_work_have_threads() -> None:
         assert re.search(r"^    threads: .*(CONFIG|THREADS)", texts[rule], re.M), rule
 
 
-def test_requests_of_a_part_are_of_that_part() -> None:
-    """Without its number, a request is that of the job that joins the parts: ten minutes."""
-    rules = (Path(__file__).parents[1] / "workflow/rules/evaluate.smk").read_text()
-    asked = re.findall(r"request\((.*?)\)", rules.split("rule evaluate_part:")[1])
-    assert len(asked) == 5 and all('"revision"' in one and '"part"' in one for one in asked)
-
-
 @pytest.mark.slow
 def test_every_rule_runs(tmp_path: Path) -> None:
     project = Project(tmp_path / "project")

@@ -73,26 +73,6 @@ def test_every_altered_byte_of_the_values_is_noticed(tmp_path: Path) -> None:
                 pd.testing.assert_frame_equal(found, frame())
 
 
-def test_every_altered_bit_of_the_footer_is_noticed(tmp_path: Path) -> None:
-    path = tmp_path / "t.parquet"
-    tables.write(path, frame(), key="abc", corpus="wiki")
-    content, facts = path.read_bytes(), tables.facts(path)
-    pd.testing.assert_frame_equal(pd.read_parquet(path), frame())
-    start = content.rindex(tables.MARK)
-    for bit in range(8 * start, 8 * len(content)):
-        altered = bytearray(content)
-        altered[bit // 8] ^= 1 << bit % 8
-        path.write_bytes(altered)
-        try:
-            same = tables.facts(path) == facts and tables.read(path, "metrics").equals(frame())
-        except LayerwiseError as error:
-            assert "t.parquet" in str(error)
-            with refused("unreadable"):
-                tables.read(path, "metrics")
-        else:  # in the mark, which is not of the table
-            assert same and bit < 8 * (start + len(tables.MARK))
-
-
 def test_a_table_cut_off_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     tables.write(path, frame())

@@ -22,7 +22,7 @@ import yaml
 from conftest import ROOT
 from helpers.project import Project, assert_drawn_alike
 from helpers.refused import refused
-from layerwise.run.publish import publish
+from tools.publish import publish
 from safetensors.torch import load_file
 
 import layerwise as lw

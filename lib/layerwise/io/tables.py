@@ -1,20 +1,17 @@
 """Parquet tables: the one module that writes and reads them.
 
 A table's metadata say how it was made: versions, command, and the key of its job. Any Parquet
-reader shows them. Pages have checksums, and so has the footer, which holds names, counts and
-metadata: its SHA-256 stands in front of it, where readers do not look.
+reader shows them. Pages have checksums, which are verified on reading.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from layerwise.errors import LayerwiseError, first_line, printable
 from layerwise.io.files import provenance, replacing, sha256_file, write_text
@@ -23,10 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-MARK = b"layerwise footer"
-"""In front of the footer's SHA-256."""
-TAIL = 8
-"""Bytes at the end of a Parquet file: the footer's length, and "PAR1"."""
 REMEDY = "delete it and run snakemake again."
 
 
@@ -72,14 +65,9 @@ def write(
         facts |= {"schema": kind.name, "schema_version": str(kind.version)}
     table = table.replace_schema_metadata(None)
     options: Any = {"compression": "zstd", "store_schema": False, "write_page_checksum": True}
-    with replacing(path) as partial:
-        with pq.ParquetWriter(partial, table.schema, **options) as writer:
-            writer.write_table(table)
-            writer.add_key_value_metadata(provenance(**facts, key=key))
-        with partial.open("r+b") as file:
-            end, footer = _footer(file)
-            file.seek(end)
-            file.write(MARK + sha256(footer).digest() + footer)
+    with replacing(path) as partial, pq.ParquetWriter(partial, table.schema, **options) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata(provenance(**facts, key=key))
 
 
 def read(
@@ -173,7 +161,6 @@ def facts(path: Path) -> dict[str, str]:
     import pyarrow.parquet as pq
 
     with _readable(path, "results"):
-        _check_footer(path)
         return _decoded(pq.read_metadata(path))
 
 
@@ -189,8 +176,6 @@ def joined_versions(of_tables: Iterable[Mapping[str, str]]) -> str:
 def _read(path: Path, what: str, columns: Sequence[str] | None, kind: Kind | None) -> pd.DataFrame:
     import pyarrow.parquet as pq
 
-    with _readable(path, what):
-        _check_footer(path)
     with _readable(path, what), pq.ParquetFile(path, page_checksum_verification=True) as file:
         metadata = _decoded(file.metadata)
         stored = metadata.get("schema"), metadata.get("schema_version")
@@ -208,24 +193,6 @@ def _read(path: Path, what: str, columns: Sequence[str] | None, kind: Kind | Non
         table = file.read(columns=None if columns is None else list(columns))
         frame: pd.DataFrame = table.to_pandas(ignore_metadata="key" in metadata)
     return frame if columns is None else frame[list(columns)]
-
-
-def _footer(file: BinaryIO) -> tuple[int, bytes]:
-    """Start of a Parquet file's footer, and all bytes from there."""
-    end = file.seek(-TAIL, os.SEEK_END)
-    start = end - int.from_bytes(file.read(4), "little")
-    file.seek(start)
-    return start, file.read()
-
-
-def _check_footer(path: Path) -> None:
-    """Refuse an altered footer; files from elsewhere have no checksum of it."""
-    with path.open("rb") as file:
-        start, footer = _footer(file)
-        file.seek(start - len(MARK) - sha256().digest_size)
-        before = file.read(start - file.tell())
-    if before.startswith(MARK) and before != MARK + sha256(footer).digest():
-        raise ValueError("its footer was altered")
 
 
 @contextmanager
