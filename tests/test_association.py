@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -125,17 +123,6 @@ def test_cubic_trends_of_depth_are_taken_out_from_12_layers_on() -> None:
     for n_layers in (11, 12):
         left = association.residuals(np.linspace(-1.0, 1.0, n_layers)[None] ** 3)
         assert left.any() == (n_layers == 11)
-
-
-def test_dcor_is_imported_without_compiling_and_stays_the_users() -> None:
-    code = (
-        "import sys, time\n"
-        "from layerwise import association\n"
-        "start = time.process_time(); association._dcor(); used = time.process_time() - start\n"
-        "assert 'dcor' not in sys.modules and used < 2.5, used\n"
-        "import numba; assert not numba.config.DISABLE_JIT\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_distance_correlation_is_that_of_its_definition(rng: np.random.Generator) -> None:

@@ -20,11 +20,7 @@ docs/statistics.md has the share of unrelated curves beyond it.
 
 from __future__ import annotations
 
-import sys
-from functools import cache, lru_cache
-from importlib import import_module
-from types import ModuleType
-from typing import Any
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +42,13 @@ def strengths(measure: str, x: Floats, y: Floats) -> Floats:
     """Association of k pairs of curves, shapes (k, n) to (k,); 0 where a curve is constant.
 
     Distance correlations are biased upwards for few points: two independent curves of 25 layers
-    reach about 0.3.
+    reach about 0.3. The first use compiles dcor, which takes some seconds in each process.
     """
+    if measure == "dcor":
+        import dcor
+
+        pairs = zip(x, y, strict=True)
+        return np.array([dcor.distance_correlation(one, other) for one, other in pairs])
     return of_features(measure, features(measure, x), features(measure, y))
 
 
@@ -72,37 +73,9 @@ def features(measure: str, curves: Floats) -> Floats:
         one, other = np.triu_indices(curves.shape[1], 1)
         return np.sign(curves[:, one] - curves[:, other])
     distances = np.abs(curves[:, :, None] - curves[:, None])
-    centred = _dcor().double_centered
-    return np.array([centred(of_curve).ravel() for of_curve in distances])
+    import dcor
 
-
-@cache
-def _dcor() -> ModuleType:
-    """The package dcor without what numba compiles, which takes 6 s in every process.
-
-    Users who import dcor get the compiled package.
-    """
-    numba: Any = import_module("numba")
-    before = {name: value for name, value in sys.modules.items() if _is_dcor(name)}
-    compiled, vectorize = numba.config.DISABLE_JIT, numba.guvectorize
-    for name in before:
-        del sys.modules[name]
-    try:
-        numba.config.DISABLE_JIT, numba.guvectorize = (
-            True,
-            lambda *_, **__: lambda function: function,
-        )
-        import dcor
-    finally:
-        numba.config.DISABLE_JIT, numba.guvectorize = compiled, vectorize
-        for name in filter(_is_dcor, [*sys.modules]):
-            del sys.modules[name]
-        sys.modules.update(before)
-    return dcor  # type: ignore[no-any-return]
-
-
-def _is_dcor(module: str) -> bool:
-    return module.partition(".")[0] == "dcor"
+    return np.array([dcor.double_centered(of_curve).ravel() for of_curve in distances])
 
 
 def slopes(metric: Floats, scores: Floats) -> Floats:
