@@ -131,6 +131,9 @@ S = np.ones((2, 3, 4), np.float32)
         (lambda p: write(p, S, ["a", "b"], [0, 2, 2]), "unreadable"),
         (lambda p: write(p, S, ["a", "b"], [0, 3, 3]), "wrong_shape"),
         (lambda p: write(p, S * 1j, ["a", "b", "c"]), "wrong_shape"),
+        (lambda p: write(p, S.astype(np.uint16), ["a", "b", "c"]), "wrong_shape"),
+        (lambda p: write(p, S * [[[1], [0], [1]]], ["a", "b", "c"]), "wrong_shape"),
+        (lambda p: write(p, S, ["a", "b"], [0.0, 1.0, 3.0]), "unreadable"),
         (lambda p: p.write_bytes(b"x"), "unreadable"),
         (lambda p: h5py.File(p, "w").close(), "unreadable"),
     ],
@@ -141,6 +144,13 @@ def test_files_that_are_no_states(
     make(path := tmp_path / "s.h5")
     with refused(code):
         lw.analyse(path, ["a"])
+
+
+def test_more_layers_than_dimensions_get_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    lw.States(S, ["a", "b", "c"])
+    assert not caplog.messages
+    lw.States(np.ones((5, 3, 4), np.float32), ["a", "b", "c"])
+    assert "5 layers of 4 dimensions" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +23,8 @@ from torch import Tensor, nn
 from layerwise.errors import LayerwiseError, first_line
 from layerwise.models.architectures import Anatomy
 from layerwise.models.source import STATES
+
+log = logging.getLogger(__name__)
 
 KIND: Final = "states"
 
@@ -43,7 +46,8 @@ class States:
     Raises
     ------
     LayerwiseError
-        If shapes differ, values are no real numbers or not finite, or a text is there twice.
+        If shapes differ, values are no floating-point numbers or not finite, a text is there
+        twice, or a text is zero at every layer.
 
     Examples
     --------
@@ -74,12 +78,32 @@ class States:
             raise self._bad(
                 "expected an array (layers, texts, D), or an array (layers, T, D) for each text"
             )
-        if any(one.dtype.kind not in "fiu" for one in tokens):
+        kinds = {one.dtype.kind for one in tokens}
+        if kinds & {"i", "u"}:
+            raise self._bad(
+                "expected floating-point numbers, got integers; whole numbers may be the bits of a "
+                "type that the program does not have, such as bfloat16, so convert them"
+            )
+        if kinds != {"f"}:
             raise self._bad("expected real numbers")
         if not all(np.isfinite(one).all() for one in tokens):
             raise self._bad("some values are NaN or infinite")
+        empty = [t for t, one in zip(self.texts, tokens, strict=True) if not one.any()]
+        if empty:
+            raise self._bad(
+                f"{len(empty)} of {len(tokens)} texts are zero at every layer, as if never written "
+                f"(such as {empty[0][:60]!r}); write their states, or leave the texts out"
+            )
         self.tokens = tokens
         ((self.n_layers, self.hidden),) = shapes
+        if self.n_layers > self.hidden:
+            log.warning(
+                "%s: %d layers of %d dimensions; the axes are (layers, texts, D), and programs "
+                "that store columns first reverse them",
+                name,
+                self.n_layers,
+                self.hidden,
+            )
         self.of_tokens = not whole
         self.max_length = max(one.shape[1] for one in tokens)
 
@@ -112,6 +136,8 @@ class States:
         if "offsets" not in contents:
             return cls(states, texts, name=path.name)
         bounds = contents["offsets"].tolist()
+        if contents["offsets"].dtype.kind not in "iu":
+            raise _unreadable(path, "offsets have to be whole numbers")
         if bounds[:1] != [0] or bounds[-1:] != [states.shape[1]] or sorted(bounds) != bounds:
             raise _unreadable(path, "offsets have to rise from 0 to the number of tokens")
         tokens = [states[:, start:stop] for start, stop in pairwise(bounds)]
