@@ -118,7 +118,7 @@ def layers_of(answers: dict[str, Any]) -> dict[str, int]:
     labels, n = answers["tested_labels"], len(answers["tested_labels"])
     right = answers["tested"].argmax(axis=2) == labels
     n_train = int(answers["n_train"])
-    scores = [Score(r.mean(), n_runs=n, parts=r / n, n_train=n_train) for r in right]
+    scores = [Score(r.mean(), n_runs=n, values=r.astype(float), n_train=n_train) for r in right]
     table, last = compare(scores, "accuracy"), len(right) - 1
     highest = int(table["difference"].argmax())
     return {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -28,7 +29,7 @@ from layerwise.association.selection import regret_of_rule_of_others
 from layerwise.choosing.compare import compare
 from layerwise.errors import LayerwiseError
 from layerwise.metrics.table import compute_layer
-from layerwise.tasks.labelled import Labels, correlate, layer_score, pairs_score
+from layerwise.tasks.labelled import Labels, layer_score, pairs_score
 from layerwise.tasks.measures import OF_KIND
 from layerwise.tasks.probes import FOLDS
 from layerwise.tasks.results import Score
@@ -173,9 +174,11 @@ def labelled_rows(rng: Rng, n: int, kind: str, signal: bool) -> tuple[Labels, np
 
 
 def of_pairs(rng: Rng, n: int, signal: bool) -> list[Score]:
-    texts, judged = np.arange(2 * n).reshape(2, n), rng.normal(size=n)
+    texts, judged = [[*range(n)], [*range(n, 2 * n)]], rng.normal(size=n)
     cosines = judged + 0.7 * rng.normal(size=(31, n)) if signal else walks(rng, n, 31).T
-    return [correlate(c, judged + signal * rng.normal(size=n), texts) for c in cosines]
+    data = Labels("pairs", texts, judged, texts[0])
+    shown = (replace(data, labels=judged + signal * rng.normal(size=n)) for _ in cosines)
+    return [pairs_score(rows, c) for rows, c in zip(shown, cosines, strict=True)]
 
 
 KINDS = dict.fromkeys(("classes", "rare", "classes, copies"), "classification")
@@ -266,11 +269,14 @@ def test_simulated_probes_are_those_of_users(kind: str) -> None:
     unlike, about = [], ("n_runs", "n_train", "baseline")
     for n in (40, 200):
         data, x = labelled_rows(np.random.default_rng(n), n, kind, True)
-        fast, real = layer_scores(data, x)[::10], [layer_score(data, [v]) for v in x[::10]]
+        fast, real = (
+            layer_scores(data, x)[::10],
+            [layer_score(replace(data, with_values=True), [v]) for v in x[::10]],
+        )
         assert [getattr(fast[0], name) for name in about] == pytest.approx(
             [getattr(real[0], name) for name in about], abs=1e-9
         )
-        unlike += [np.abs(a.parts - b.parts) > 1e-6 for a, b in zip(fast, real, strict=True)]
+        unlike += [np.abs(a.values - b.values) > 1e-6 for a, b in zip(fast, real, strict=True)]
     # Neither fit of a class ends at the optimum, so rows in between may change.
     assert np.concatenate(unlike).mean() <= (0.01 if KINDS[kind] == "classification" else 0)
 
@@ -490,7 +496,13 @@ def print_power(n_samples: int = 200) -> None:
                     size=(31, n)
                 )
                 scores = [
-                    Score(p.mean(), n_runs=n, n_train=n - n // FOLDS, baseline=0.5, parts=p / n)
+                    Score(
+                        p.mean(),
+                        n_runs=n,
+                        n_train=n - n // FOLDS,
+                        baseline=0.5,
+                        values=p.astype(float),
+                    )
                     for p in norm.cdf(latent) < shares
                 ]
                 table = compare(scores, "accuracy")

@@ -27,7 +27,7 @@ from layerwise.config.tasks import LabelledEntry
 from layerwise.errors import Code, LayerwiseError
 from layerwise.models.load import load
 from layerwise.section import parse
-from layerwise.tasks import labelled, measures, probes
+from layerwise.tasks import labelled, measures
 from layerwise.tasks.results import Score
 
 
@@ -305,17 +305,6 @@ def test_intervals_stay_in_the_range_of_the_score(kind: str) -> None:
     assert (table["low"] < low).all()
 
 
-def test_a_perfect_layer_has_an_interval_if_rows_share_groups() -> None:
-    groups = np.repeat(np.arange(55), np.repeat([1, 2], [50, 5]))
-    perfect = Score(1.0, 0.94, 1.0, 60, parts=np.ones(60) / 60, groups=groups)
-    other = replace(of_rows(np.arange(60) < 40), groups=groups)
-    table = compare([perfect, other], "accuracy")
-    assert 0.85 < table.loc[0, "low"] < 0.97 and table.loc[0, "high"] == 1
-    # Differences are of sums over groups.
-    lead = stats.mean_ci(np.bincount(groups, np.arange(60) >= 40) * 55 / 60)
-    assert table.loc[0, "difference_low"] == pytest.approx(1 / 3 - (lead.high - 1 / 3), abs=0.01)
-
-
 def test_a_perfect_correlation_has_an_interval() -> None:
     rng = np.random.default_rng(0)
     rows = rng.normal(loc=(0, 0.5, 0), size=(40, 3))
@@ -324,25 +313,6 @@ def test_a_perfect_correlation_has_an_interval() -> None:
     low, high = interval(stats.simultaneous_ci(rows), "spearman")
     assert 0 < low[0] < 1 and low[2] == 1 and high[[0, 2]].tolist() == [1, 1]
     assert -1 < low[1] < rows[:, 1].mean() < high[1] < 1
-
-
-@pytest.mark.parametrize("kind", ["classification", "regression", "pairs"])
-def test_the_sizes_of_groups_widen_no_interval(kind: str) -> None:
-    """One layer, with nothing to correct for, has the interval of its score."""
-    rng = np.random.default_rng(0)
-    groups = np.repeat(np.arange(100), np.repeat([1, 9], [75, 25]))
-    x = (rng.normal(size=(100, 4))[groups] + rng.normal(size=(300, 4)) / 3).astype(np.float32)
-    shown = x[:, 0] + rng.normal(size=300) / 3
-    labels = probes.classes(list(shown > 0)) if kind == "classification" else shown
-    texts = [[str(group) for group in groups], [f"row {row}" for row in range(300)]]
-    data = labelled.Labels(kind, texts if kind == "pairs" else texts[:1], labels, texts[0])
-    if kind == "pairs":
-        score = labelled.pairs_score(data, x[:, 0])
-    else:
-        score = labelled.layer_score(data, [x])
-    (row,) = compare([replace(score, n_train=None)], measures.OF_KIND[kind][0]).to_dict("records")
-    own = score.score_high - score.score_low
-    assert score.main_score > 0.7 and row["high"] - row["low"] == pytest.approx(own, rel=0.1)
 
 
 def test_the_printed_command_exports_what_was_scored(
@@ -386,7 +356,7 @@ def of_rows(right: np.ndarray) -> Score:
     """The score of a layer that has some rows right."""
     p, n = float(right.mean()), len(right)
     margin = 1.96 * np.sqrt(p * (1 - p) / n)
-    return Score(p, p - margin, p + margin, n, parts=right / n)
+    return Score(p, p - margin, p + margin, n, values=right.astype(float))
 
 
 @pytest.mark.parametrize("seed", [0, 7])

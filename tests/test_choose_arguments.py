@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def of_share(share: float, n: int = 200, **more: Any) -> Score:
     """A layer that has the first rows right."""
     right = np.arange(n) < round(share * n)
-    return Score(share, n_runs=n, parts=right / n, **more)
+    return Score(share, n_runs=n, values=right.astype(float), **more)
 
 
 def test_a_model_is_opened_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:

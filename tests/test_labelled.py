@@ -19,7 +19,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from layerwise.config.tasks import LabelledEntry
 from layerwise.errors import LayerwiseError
 from layerwise.tasks import labelled, measures, probes
-from layerwise.tasks.labelled import LabelledTask, Labels, correlate, layer_score
+from layerwise.tasks.labelled import LabelledTask, Labels, layer_score, pairs_score
 from layerwise.tasks.labels import read_tagged
 from layerwise.tasks.task import normalized, texts_of
 
@@ -33,11 +33,11 @@ def features(seed: int = 0, n: int = N, d: int = 8) -> np.ndarray:
 def test_a_direction_is_found_and_shuffled_labels_are_not() -> None:
     x = features()
     labels = probes.classes([str(v > 0) for v in x[:, 0]])
-    found = probes.probe(x, labels, probes.splits(labels))
+    found = probes.probe(x, labels, probes.splits(labels), with_values=True)
     assert found.main_score > 0.95 and found.score_low < found.main_score <= found.score_high
     assert abs(found.control - 0.5) < 0.12 and found.selectivity > 0.35
     assert found.n_runs == N and found.n_train == 160
-    assert found.parts.sum() == pytest.approx(found.main_score)
+    assert found.values.mean() == pytest.approx(found.main_score)
     assert found.chance == pytest.approx(max(np.bincount(labels)) / N, abs=0.03)
 
 
@@ -95,14 +95,19 @@ def test_the_penalty_is_the_strongest_within_one_standard_error_of_the_best(kind
     assert moved.penalty == expected and abs(moved.main_score - found.main_score) < half
 
 
-def test_a_row_that_is_tested_changes_nothing_of_the_others() -> None:
+def test_a_row_that_is_tested_changes_nothing_of_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     x = features(n=probes.FEW + 100)
     noise = np.random.default_rng(1).normal(size=len(x))
     labels = probes.classes([str(v > 0) for v in x[:, 0] + noise])
     (split,) = rows = probes.splits(labels)
     odd = x.copy()
     odd[split.test[0]] = 1e6
-    plain, changed = (probes.probe(each, labels, rows).parts for each in (x, odd))
+    monkeypatch.setattr(measures, "pseudo_values", lambda _, predicted, *__: predicted)
+    plain, changed = (
+        probes.probe(each, labels, rows, with_values=True).values for each in (x, odd)
+    )
     assert np.array_equal(plain[1:], changed[1:])
 
 
@@ -129,7 +134,7 @@ def scores_of_sklearn(n_classes: int) -> dict[str, Any]:
 @pytest.mark.parametrize("n_classes", [2, 4])
 @pytest.mark.parametrize("name", [*measures.NAMES])
 def test_scores_are_sklearns_and_their_errors_those_of_the_bootstrap(
-    name: str, n_classes: int
+    name: str, n_classes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(0)
     n, score = 300, scores_of_sklearn(n_classes)[name]
@@ -143,16 +148,33 @@ def test_scores_are_sklearns_and_their_errors_those_of_the_bootstrap(
     if name in measures.OF_KIND["regression"]:
         truth = rng.normal(size=n)
         predicted = truth + rng.normal(size=n).round(1)
-    values = measures.values(name, predicted, truth, np.zeros(n))
+    monkeypatch.setattr(measures, "BLOCKS", n)
+    values = measures.pseudo_values(name, predicted, truth, np.arange(n))
     assert values.mean() == pytest.approx(score(truth, predicted))
     drawn = rng.integers(n, size=(400, n))
     errors = np.std([score(truth[rows], predicted[rows]) for rows in drawn])
     assert values.std() / np.sqrt(n) == pytest.approx(errors, rel=0.15)
     halves = np.arange(n) % 2
-    apart = measures.values(name, predicted, truth, halves).mean()
+    apart = measures.score(name, predicted, truth, halves)
     of_halves = [score(truth[halves == k], predicted[halves == k]) for k in (0, 1)]
     expected = np.mean(of_halves) if name in measures.BY_SPLIT else score(truth, predicted)
     assert apart == pytest.approx(expected)
+
+
+def test_a_class_that_the_test_rows_lack_does_not_count() -> None:
+    rng = np.random.default_rng(0)
+    truth, shares = np.arange(40) % 2, rng.dirichlet(np.ones(3), 40)
+    for name, score in (
+        ("auroc", metrics.roc_auc_score),
+        ("average_precision", metrics.average_precision_score),
+    ):
+        expected = np.mean([score(truth == c, shares[:, c]) for c in (0, 1)])
+        assert measures.score(name, shares, truth) == pytest.approx(expected)
+        assert np.isfinite(measures.pseudo_values(name, shares, truth, np.arange(40))).all()
+        assert np.isnan(measures.score(name, shares[:, :2], np.zeros(40, int)))
+    said = rng.integers(0, 3, 40)
+    expected = metrics.f1_score(truth, said, average="macro")
+    assert measures.score("macro_f1", said, truth) == pytest.approx(expected)
 
 
 def test_neighbours_vote_by_cosine() -> None:
@@ -217,9 +239,7 @@ def test_pairs_are_spearmans_correlation_of_cosines() -> None:
     assert (found.score_low, found.score_high) == pytest.approx(
         np.quantile(rhos, [0.025, 0.975]), abs=0.03
     )
-    assert found.parts is not None and found.parts.sum() == pytest.approx(
-        found.main_score, abs=1e-9
-    )
+    assert found.values.mean() == pytest.approx(found.main_score, abs=1e-9)
 
 
 def test_pairs_that_share_a_text_are_not_independent() -> None:
@@ -228,12 +248,17 @@ def test_pairs_that_share_a_text_are_not_independent() -> None:
     texts = np.stack([np.repeat(np.arange(10), 20), np.arange(10, 210)])
     x = of_text[texts[0]] + rng.normal(size=N) * 0.1
     y = of_text[texts[0]] + rng.normal(size=N)
-    shared = correlate(x, y, texts)
-    alone = correlate(x, y, np.arange(2 * N).reshape(2, N))
+    apart = [[f"a{i}" for i in range(N)], [f"b{i}" for i in range(N)]]
+    shared, alone = (
+        pairs_score(Labels("pairs", apart, y, list(groups)), x)
+        for groups in (texts[0], np.arange(N))
+    )
     assert shared.main_score == alone.main_score
     widths = [score.score_high - score.score_low for score in (shared, alone)]
     assert widths[0] > 1.3 * widths[1]
-    assert correlate(np.zeros(N), y, texts).main_score is None
+    assert pairs_score(Labels("pairs", apart, y, apart[0]), np.zeros(N)).main_score is None
+    few = pairs_score(Labels("pairs", apart, y, ["a", "b"] * (N // 2)), x)
+    assert few.score_low is None and few.main_score == alone.main_score
 
 
 def frame(n: int = 40) -> pd.DataFrame:

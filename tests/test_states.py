@@ -66,10 +66,6 @@ def test_states_give_the_values_of_their_model(
     chosen = (lw.choose(states, TEXTS, LABELS, tokens="all") for states in (tokens, vectors))
     one, other = (choice.table.round(6) for choice in chosen)
     pd.testing.assert_frame_equal(one, other)
-    unknown = lw.choose(lw.States(tokens, TEXTS))
-    assert unknown.reason.startswith(
-        "There are no published scores of a model of this kind (given"
-    )
 
 
 def test_states_of_one_hash_have_one_shape() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
 from scipy.special import expit
 from sklearn.metrics import accuracy_score, r2_score
 
@@ -126,22 +125,37 @@ def scores_of(data: Labels, found: np.ndarray, measure: str = "") -> list[Score]
     for split in splits:
         known = y[split.fitted]
         usual[split.test] = np.bincount(known).argmax() if y.dtype.kind == "i" else known.mean()
-    if y.dtype.kind == "i":
-        parts, baseline = (found > 0) == y, accuracy_score(y, usual)
-    else:
-        parts, baseline = np.stack([measures.r2(one, y) for one in found]), r2_score(y, usual)
-    if measure:
-        tested_by = np.empty(n, int)
-        for number, split in enumerate(splits):
-            tested_by[split.test] = number
-        compared = found if y.dtype.kind == "f" else (found > 0).astype(int)
-        if measure in measures.OF_SHARES:
-            compared = expit(np.stack([-found, found], axis=-1))
-        parts = np.stack([measures.values(measure, one, y, tested_by) for one in compared])
+    is_class = y.dtype.kind == "i"
+    baseline = accuracy_score(y, usual) if is_class else r2_score(y, usual)
     tested = np.concatenate([split.test for split in splits])
-    members = pd.factorize(np.array(data.groups)[tested])[0]
+    groups, truth = np.array(data.groups)[tested], y[tested]
+    tested_by = np.repeat(np.arange(len(splits)), [len(split.test) for split in splits])
+    compared = (found[:, tested] > 0).astype(int) if is_class else found[:, tested]
+    if measure in measures.OF_SHARES:
+        compared = expit(np.stack([-found[:, tested], found[:, tested]], axis=-1))
     about = {"n_runs": n, "n_train": len(splits[0].fitted), "baseline": baseline}
     return [
-        Score(float(each.mean()), parts=each[tested] / n, groups=members, **about)
-        for each in parts
+        Score(values.mean(), values=values, **about)
+        for values in (
+            measures.pseudo_values(measure, one, truth, groups, tested_by)
+            if measure
+            else fast_values(one, truth, groups)
+            for one in compared
+        )
     ]
+
+
+def fast_values(predicted: np.ndarray, truth: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """`layerwise.tasks.measures.pseudo_values` of accuracy or R², from sums over rows."""
+    blocks = measures.blocks_of(groups, np.zeros(len(truth), int))
+    rows = [np.ones(len(truth)), predicted == truth]
+    if truth.dtype.kind == "f":
+        rows = [np.ones(len(truth)), (predicted - truth) ** 2, truth, truth**2]
+    sums = np.stack([np.bincount(blocks, row) for row in rows])
+
+    def score(n: np.ndarray, first: np.ndarray, *rest: np.ndarray) -> np.ndarray:
+        return 1 - first / (rest[1] - rest[0] ** 2 / n) if rest else first / n
+
+    whole, n = sums.sum(axis=1), sums.shape[1]
+    values = n * score(*whole) - (n - 1) * score(*(whole[:, None] - sums))
+    return values + score(*whole) - values.mean()

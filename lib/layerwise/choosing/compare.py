@@ -50,14 +50,16 @@ def compare(scores: Sequence[Score], measure: str) -> pd.DataFrame:
     LayerwiseError
         If the last layer has no score.
     """
-    scored = {layer: one for layer, one in enumerate(scores) if one.parts is not None}
+    scored = {layer: one for layer, one in enumerate(scores) if one.values is not None}
     if len(scores) - 1 not in scored:
-        why = next(one.why for one in scores if one.parts is None)
+        why = next(one.why for one in scores if one.values is None)
         raise LayerwiseError(f"These labels give no score: {why}.", code="undefined")
-    intervals = Intervals([*scored.values()], measure)
-    table = pd.DataFrame({"score": intervals.scores}, index=pd.Index(scored, name="layer"))
-    table["low"], table["high"] = intervals.of_scores()
-    lead = intervals.of_differences(-1)
+    values = np.stack([np.asarray(one.values) for one in scored.values()], axis=1)
+    factor = widening(scores[-1], measure)
+    table = pd.DataFrame({"score": values.mean(axis=0)}, index=pd.Index(scored, name="layer"))
+    ends = stats.simultaneous_ci(values, widening=factor)
+    table["low"], table["high"] = interval(ends, measure)
+    lead = stats.simultaneous_ci(values - values[:, [-1]], widening=factor)
     table["difference"], table["difference_low"], table["difference_high"] = lead[:3]
     table = table.reindex(range(len(scores))).reset_index().assign(n=scores[-1].n_runs)
     table.attrs["guessing"] = scores[-1].baseline or 0.0
@@ -119,34 +121,6 @@ def _why_measure(rows: Labels) -> str:
         return ""
     share = np.bincount(rows.labels).max() / len(rows.labels)
     return f" Scored by AUROC: guessing the largest class has an accuracy of {share:.2f}."
-
-
-class Intervals:
-    """95% intervals of several scores on the same rows, which hold for all of them together."""
-
-    def __init__(self, scores: Sequence[Score], measure: str) -> None:
-        self.measure, groups = measure, scores[-1].groups
-        # Each row's contribution times their number has the score as its mean.
-        self.rows = np.stack([np.asarray(one.parts) for one in scores], axis=1)
-        self.rows *= len(self.rows)
-        self.groups = np.arange(len(self.rows)) if groups is None else groups
-        self.scores = self.rows.mean(axis=0)
-        self.factor = widening(scores[-1], measure)
-
-    def of_scores(self) -> tuple[Any, Any]:
-        """Ends of the intervals of the scores."""
-        ends = stats.simultaneous_ci(self.rows, self.groups, 0, self.factor)
-        return interval(ends, self.measure)
-
-    def of_differences(self, column: int) -> stats.Estimate:
-        """Intervals of the differences from one of the scores.
-
-        They are of sums over groups: of few groups, those that correct for the sizes of groups
-        are too narrow (docs/statistics.md).
-        """
-        more = self.rows - self.rows[:, [column]]
-        sums = np.stack([np.bincount(self.groups, one) for one in more.T], axis=1)
-        return stats.simultaneous_ci(sums * len(sums) / len(more), widening=self.factor)
 
 
 def widening(score: Score, measure: str) -> float:

@@ -53,7 +53,7 @@ def read_rows(
     rows = texts if labels is None else labels_of(prompts_in(texts), labels, kind)
     measure = score or measures.default(rows.kind, rows.labels)
     check_name(f"score of {rows.kind}", measure, measures.OF_KIND[rows.kind])
-    return replace(with_copies_together(rows), measure=measure, n_shuffles=0)
+    return replace(with_copies_together(rows), measure=measure, n_shuffles=0, with_values=True)
 
 
 def read(

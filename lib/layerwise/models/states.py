@@ -81,7 +81,7 @@ class States:
         kinds = {one.dtype.kind for one in tokens}
         if kinds & {"i", "u"}:
             raise self._bad(
-                "expected floating-point numbers, got integers; whole numbers may be the bits of a "
+                "expected floating-point numbers, got integers, which may be the bits of a "
                 "type that the program does not have, such as bfloat16, so convert them"
             )
         if kinds != {"f"}:
@@ -91,7 +91,7 @@ class States:
         empty = [t for t, one in zip(self.texts, tokens, strict=True) if not one.any()]
         if empty:
             raise self._bad(
-                f"{len(empty)} of {len(tokens)} texts are zero at every layer, as if never written "
+                f"{len(empty)} of {len(tokens)} texts are zero at every layer, as if unwritten "
                 f"(such as {empty[0][:60]!r}); write their states, or leave the texts out"
             )
         self.tokens = tokens

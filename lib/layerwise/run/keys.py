@@ -43,7 +43,7 @@ VERSIONS = {
     "pickled": 1,
     "extract": 3,
     "metrics": 6,
-    "evaluate": 5,
+    "evaluate": 6,
     "associate": 8,
     "select": 8,
     "similarity": 2,

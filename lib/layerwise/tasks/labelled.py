@@ -23,9 +23,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 from scipy.cluster.hierarchy import DisjointSet
-from scipy.stats import norm
 
 from layerwise.activations.embedding import Word, words_of
 from layerwise.config.settings import ScoringSettings
@@ -33,6 +31,7 @@ from layerwise.config.tasks import LabelledEntry
 from layerwise.corpora.prompts import media_of, read_corpus
 from layerwise.corpora.sources import label_column, read_rows
 from layerwise.errors import LayerwiseError, check_name
+from layerwise.stats import mean_ci
 from layerwise.tasks import measures, probes
 from layerwise.tasks.labels import class_names, describe_labels, is_missing, read_tagged
 from layerwise.tasks.probes import Split
@@ -71,6 +70,8 @@ class Labels:
         Name of the score, of `layerwise.tasks.measures`; by default the kind's first.
     n_shuffles : int
         Shuffles of the labels for the probes' control; 0 for none.
+    with_values : bool
+        Whether scores have their values by group, which `layerwise.choose` compares.
     """
 
     kind: str
@@ -82,6 +83,7 @@ class Labels:
     names: tuple[str, ...] = ()
     measure: str = ""
     n_shuffles: int = probes.SHUFFLES
+    with_values: bool = False
 
     @cached_property
     def splits(self) -> list[Split]:
@@ -235,6 +237,7 @@ def layer_score(data: Labels, columns: Sequence[Array]) -> Score:
         types=data.types,
         measure=data.measure,
         n_shuffles=data.n_shuffles,
+        with_values=data.with_values,
     )
 
 
@@ -244,68 +247,38 @@ def cosines(columns: Sequence[Array]) -> Array:
     return np.asarray(np.einsum("nd,nd->n", first, second, dtype=np.float64))
 
 
-def pairs_score(data: Labels, measure: Array) -> Score:
-    """Correlate a measure of pairs, shape (N,), with their labels."""
-    texts = pd.factorize(pd.Series(data.texts[0] + data.texts[1]))[0].reshape(2, -1)
-    score = correlate(measure, data.labels, texts)
-    return replace(score, groups=pd.factorize(pd.Series(data.groups))[0])
+def pairs_score(data: Labels, similarities: Array) -> Score:
+    """Correlate similarities of pairs, shape (N,), with their labels, by ranks (Spearman).
 
-
-def correlate(measure: npt.ArrayLike, judged: npt.ArrayLike, texts: npt.ArrayLike) -> Score:
-    """Correlate a measure of pairs with their labels, by ranks (Spearman).
-
-    The standard error comes from the influence of each pair (Hampel 1974), the interval is normal
-    on Fisher's scale. Pairs that share a text are not independent (Fafchamps & Gubert 2007).
-
-    Parameters
-    ----------
-    measure, judged : array, shape (N,)
-    texts : array of int, shape (2, N)
-        The two texts of each pair.
+    The interval is over groups of pairs that share texts, on Fisher's z scale; there is none for
+    fewer than `layerwise.stats.FEWEST` groups.
 
     Returns
     -------
     Score
-        Without a score if one side does not vary; its parts are the pairs.
+        Without a score if one side does not vary.
 
     Raises
     ------
     LayerwiseError
         For fewer than ten pairs.
     """
-    x, y = np.asarray(measure, dtype=float), np.asarray(judged, dtype=float)
-    n = len(y)
+    n = len(data.labels)
     if n < FEWEST:
         raise LayerwiseError(
             f"{n} pairs are too few for a correlation; give {FEWEST} or more.", code="too_few"
         )
-    if np.ptp(x) == 0 or np.ptp(y) == 0:
+    if np.ptp(similarities) == 0 or np.ptp(data.labels) == 0:
         return Score(None, n_runs=n, why="the similarities of all pairs are alike")
-    values = measures.spearman(x, y)
-    rho = float(np.clip(values.mean(), -1.0, 1.0))
-    influence = values - rho
+    values = measures.pseudo_values("spearman", similarities, data.labels, data.groups)
+    rho = measures.score("spearman", similarities, data.labels)
+    linear = mean_ci(values)
     inside = np.clip(rho, -1 + 1e-12, 1 - 1e-12)
-    error = standard_error(influence, np.sort(np.asarray(texts), axis=0))
-    margin = norm.isf(0.025) * error / (1 - inside**2)
+    margin = (linear.high - linear.estimate) / (1 - inside**2)
     low, high = np.tanh(np.arctanh(inside) + margin * np.array([-1, 1]))
-    return Score(rho, float(low), float(high), n, parts=values / n)
-
-
-def standard_error(influence: Array, pairs: npt.NDArray[Any]) -> float:
-    """Standard error from influences of shape (N,).
-
-    The products of the influences of all pairs with a text in common are summed, or the squares
-    alone where that is more. `pairs` has shape (2, N), the smaller number first.
-    """
-    n = len(influence)
-    first, second = pairs
-    apart = first != second
-    each = np.concatenate([first, second[apart]])
-    shared = np.square(np.bincount(each, np.concatenate([influence, influence[apart]]))).sum()
-    # Pairs that have both texts in common were counted for each.
-    same = np.unique(pairs[:, apart], axis=1, return_inverse=True)[1].reshape(-1)
-    shared -= np.square(np.bincount(same, influence[apart])).sum()
-    return float(np.sqrt(max(shared, np.square(influence).sum()) / (n * (n - 1))))
+    if not np.isfinite(margin):  # too few groups
+        return Score(rho, n_runs=n, values=values)
+    return Score(rho, float(low), float(high), n, values=values)
 
 
 @dataclass(frozen=True)

@@ -232,6 +232,7 @@ def probe(
     types: Types = None,
     measure: str = "",
     n_shuffles: int = SHUFFLES,
+    with_values: bool = False,
 ) -> Score:
     """Fit and score the probes of one layer.
 
@@ -253,6 +254,8 @@ def probe(
         neighbours and the control always have.
     n_shuffles : int
         Shuffles of the labels for the control; 0 for none.
+    with_values : bool
+        Whether the score has its values by group.
     """
     rng = np.random.default_rng(seed)
     of_classes = _are_classes(labels)
@@ -283,12 +286,16 @@ def probe(
     neighbours_low, neighbours_high = interval(neighbours, truth, test_groups)
     split_of_row = np.repeat(np.arange(len(splits)), [len(split.test) for split in splits])
     compared = np.concatenate(probabilities, axis=1) if by_probability else (linear, guess)
-    of_rows, of_guess = (measures.values(measure, p, truth, split_of_row) for p in compared)
+    main_score, baseline = (measures.score(measure, p, truth, split_of_row) for p in compared)
+    if np.isnan(main_score):
+        return Score(None, n_runs=len(truth), why="the test rows lack a class")
+    values = None
+    if with_values:
+        values = measures.pseudo_values(measure, compared[0], truth, test_groups, split_of_row)
     has_interval = measure in ("accuracy", "r2")
-    baseline = float(of_guess.mean())
     control = float(np.mean(controls)) if controls else None
     return Score(
-        main_score=float(of_rows.mean()),
+        main_score=main_score,
         score_low=low if has_interval else None,
         score_high=high if has_interval else None,
         n_runs=len(truth),
@@ -301,8 +308,7 @@ def probe(
         baseline=baseline,
         penalty=float(np.median(penalties)),
         n_train=len(splits[0].fitted),
-        parts=of_rows / len(truth),
-        groups=test_groups,
+        values=values,
     )
 
 

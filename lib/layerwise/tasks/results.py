@@ -53,11 +53,9 @@ class Score:
         Of a probe: rows behind one fit.
     sub_scores : str, optional
         Of a task of mteb's: all of its scores as JSON, if they are asked for.
-    parts : array, shape (N,), optional
-        Contribution of each tested row to the main score, which is their sum (of R² and
-        correlations to first order). Not in the table.
-    groups : array of int, shape (N,), optional
-        Group of each tested row, from 0; by default each is its own. Not in the table.
+    values : array, shape (groups,), optional
+        Pseudo-values of the main score, which is their mean, if they are asked for
+        (`layerwise.tasks.measures.pseudo_values`). Not in the table.
     """
 
     main_score: float | None
@@ -77,8 +75,7 @@ class Score:
     penalty: float | None = None
     n_train: int | None = None
     sub_scores: str | None = None
-    parts: npt.NDArray[Any] | None = field(default=None, compare=False, repr=False)
-    groups: npt.NDArray[Any] | None = field(default=None, compare=False, repr=False)
+    values: npt.NDArray[Any] | None = field(default=None, compare=False, repr=False)
 
 
 _NAMES = ("model", "revision", "task", "task_type", "tokens", "pooling", "readout")
