@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.cluster.hierarchy import DisjointSet
+from scipy.stats import sem, t
 
 from layerwise.activations.embedding import Word, words_of
 from layerwise.config.settings import ScoringSettings
@@ -31,7 +32,6 @@ from layerwise.config.tasks import LabelledEntry
 from layerwise.corpora.prompts import media_of, read_corpus
 from layerwise.corpora.sources import label_column, read_rows
 from layerwise.errors import LayerwiseError, check_name
-from layerwise.stats import mean_ci
 from layerwise.tasks import measures, probes
 from layerwise.tasks.labels import class_names, describe_labels, is_missing, read_tagged
 from layerwise.tasks.probes import Split
@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 Array = npt.NDArray[Any]
 
 FEWEST = 10  # pairs; below, a normal law of the estimate is out of reach
+FEWEST_GROUPS = 5  # of pairs; below, there is no interval
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,7 +252,7 @@ def pairs_score(data: Labels, similarities: Array) -> Score:
     """Correlate similarities of pairs, shape (N,), with their labels, by ranks (Spearman).
 
     The interval is over groups of pairs that share texts, on Fisher's z scale; there is none for
-    fewer than `layerwise.stats.FEWEST` groups.
+    fewer than `FEWEST_GROUPS` groups.
 
     Returns
     -------
@@ -272,12 +273,12 @@ def pairs_score(data: Labels, similarities: Array) -> Score:
         return Score(None, n_runs=n, why="the similarities of all pairs are alike")
     values = measures.pseudo_values("spearman", similarities, data.labels, data.groups)
     rho = measures.score("spearman", similarities, data.labels)
-    linear = mean_ci(values)
-    inside = np.clip(rho, -1 + 1e-12, 1 - 1e-12)
-    margin = (linear.high - linear.estimate) / (1 - inside**2)
-    low, high = np.tanh(np.arctanh(inside) + margin * np.array([-1, 1]))
-    if not np.isfinite(margin):  # too few groups
+    if len(values) < FEWEST_GROUPS:
         return Score(rho, n_runs=n, values=values)
+    half = t.isf(0.025, len(values) - 1) * sem(values)
+    inside = np.clip(rho, -1 + 1e-12, 1 - 1e-12)
+    margin = half / (1 - inside**2)
+    low, high = np.tanh(np.arctanh(inside) + margin * np.array([-1, 1]))
     return Score(rho, float(low), float(high), n, values=values)
 
 
