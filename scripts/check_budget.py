@@ -1,4 +1,4 @@
-"""Check the size of the library against its budget in pyproject.toml (`make lint`)."""
+"""Check sizes of library, add-ons and tests against the budget in pyproject.toml (`make lint`)."""
 
 import ast
 import io
@@ -8,6 +8,10 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+SUFFIXES = {".py", ".js", ".css", ".html", ".yaml", ".yml", ".cu", ".smk", ".mplstyle", ".rst"}
+# How a line begins that is a comment; # elsewhere.
+COMMENTS = {".js": ("//", "/*", "*"), ".cu": ("//", "/*", "*"), ".css": "/*", ".html": "<!--"}
+COMMENTS |= {".rst": ".. "}
 LAYOUT = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 DOCUMENTED = ast.Module | ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef
 
@@ -25,18 +29,34 @@ def code_lines(source: str) -> int:
     return len(code)
 
 
+def lines_of(file: Path) -> int:
+    """Lines of a file that are not blank or a comment; of Python also no docstring."""
+    text = file.read_text("utf-8")
+    if file.suffix == ".py":
+        return code_lines(text)
+    mark = COMMENTS.get(file.suffix, "#")
+    stripped = (line.strip() for line in text.splitlines())
+    return sum(bool(line) and not line.startswith(mark) for line in stripped)
+
+
+def files_of(folder: str) -> list[Path]:
+    """The sources below a folder, of every suffix that somebody writes by hand."""
+    files = sorted((ROOT / folder).rglob("*"))
+    return [f for f in files if f.suffix in SUFFIXES or f.name == "Snakefile"]
+
+
 def main() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    budget = settings["tool"]["layerwise"]["budget"]
-    files = sorted((ROOT / "lib/layerwise").rglob("*.py"))
-    sizes = {"lines": sum(code_lines(f.read_text("utf-8")) for f in files), "files": len(files)}
-    for unit, size in sizes.items():
-        sys.stdout.write(f"lib/layerwise: {size:,} {unit} of {budget[unit]:,}\n")
-        if size > budget[unit]:
-            sys.exit(
-                f"lib/layerwise has {size - budget[unit]} {unit} too many. One in, one out: find "
-                "what the addition makes needless (CONTRIBUTING.md)."
-            )
+    for where, budget in settings["tool"]["layerwise"]["budget"].items():
+        files = [file for folder in where.split() for file in files_of(folder)]
+        sizes = {"lines": sum(map(lines_of, files)), "files": len(files)}
+        for unit, most in budget.items():
+            sys.stdout.write(f"{where}: {sizes[unit]:,} {unit} of {most:,}\n")
+            if sizes[unit] > most:
+                sys.exit(
+                    f"{where} has {sizes[unit] - most} {unit} too many. One in, one out: find "
+                    "what the addition makes needless (CONTRIBUTING.md)."
+                )
 
 
 if __name__ == "__main__":
