@@ -22,13 +22,13 @@ import yaml
 from conftest import ROOT
 from helpers.project import Project, assert_drawn_alike
 from helpers.refused import refused
-from tools.publish import publish
 from safetensors.torch import load_file
 
 import layerwise as lw
 from layerwise.activations.store import Activations
 from layerwise.io import tables
 from layerwise.run.snakemake import CONFIG, RUNNING
+from tools.publish import publish
 
 REPORTS = {"report": 1, "explore": 1}
 
