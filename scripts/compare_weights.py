@@ -3,8 +3,6 @@
 Pythia's step0 and step1 are equal on the hub, and other branches have been wrong at times.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,11 +17,9 @@ log = logging.getLogger(__name__)
 COLUMNS = ["model", "revision", "dtype", "weights_sha256"]
 
 
-def main(arguments: script.Arguments) -> None:
+def main(job: script.Job) -> None:
     """Read the hashes, warn of equal ones, write the table."""
-    plan = arguments.plan
-    weights = compare(Path(plan.facts_tables[point]) for point in plan.swept)
-    tables.write_csv(arguments.output, weights, arguments.key)
+    tables.write_csv(Path(job.output[0]), compare(map(Path, job.input)), job.key)
 
 
 def compare(paths: Iterable[Path]) -> pd.DataFrame:
@@ -50,4 +46,4 @@ def compare(paths: Iterable[Path]) -> pd.DataFrame:
 
 
 if __name__ == "__main__":
-    script.run(main, script.parser(__doc__, stage="weights", output="CSV table to write"))
+    script.run(main, snakemake)

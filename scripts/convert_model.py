@@ -3,8 +3,6 @@
 Reading GGUF is slow, and of pickled weights only tensors are read.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import pickle
@@ -32,21 +30,21 @@ TOKENIZER_FILES = (
 )
 
 
-def main(arguments: script.Arguments) -> None:
+def main(job: script.Job) -> None:
     """Load, save, and write the key when the folder is complete."""
     import torch
 
     from layerwise.models.source import locate
 
-    torch.set_num_threads(arguments.threads)
-    source = arguments.config.models[arguments.model].source
-    location, target = locate(source, arguments.revision), arguments.output
-    with replacing_folder(target.parent) as folder:
+    torch.set_num_threads(job.threads)
+    source = job.config.models[job.names["model"]].source
+    location = locate(source, job.names["revision"])
+    with replacing_folder(Path(job.output[0]).parent) as folder:
         if source.gguf_file:
             convert_gguf(location, folder)
         else:
             convert_pickled(Path(location.name), source.pickled, folder)
-        script.write_marker(folder, arguments.key)
+        script.write_marker(folder, job.key)
 
 
 def convert_gguf(location: Location, target: Path) -> None:
@@ -172,5 +170,4 @@ def _save_tokenizer(vocabulary: Path, token: str, target: Path) -> None:
 
 
 if __name__ == "__main__":
-    output = "layerwise.json in the folder to write; it holds the key"
-    script.run(main, script.parser(__doc__, "model", "revision", stage="converted", output=output))
+    script.run(main, snakemake)

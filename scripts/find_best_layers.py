@@ -1,26 +1,21 @@
 """Find the best layer of each model, for the first page of the report."""
 
-from __future__ import annotations
+from pathlib import Path
 
 from layerwise.run import script
 
 
-def main(arguments: script.Arguments) -> None:
+def main(job: script.Job) -> None:
     """Read the scores, find, write."""
     from layerwise.figures.report import first_table
     from layerwise.io import tables
     from layerwise.names import Order
     from layerwise.run.results import Results
 
-    config, plan = arguments.config, arguments.plan
-    results, files = Results.of(plan), plan.score_files
-    found = first_table(
-        results.read(files, "scores"),
-        Order.of(config),
-        config.association.seed,
-    )
-    tables.write_csv(arguments.output, found, arguments.key)
+    scores = Results.of(job.plan).read(job.input, "scores")
+    rows = first_table(scores, Order.of(job.config), job.config.association.seed)
+    tables.write_csv(Path(job.output[0]), rows, job.key)
 
 
 if __name__ == "__main__":
-    script.run(main, script.parser(__doc__, stage="best_layers", output="CSV table to write"))
+    script.run(main, snakemake)

@@ -4,11 +4,10 @@ The table has a row for each prompt that is not empty: ``id``, and ``text``, the
 template followed by the answer without special tokens.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Iterator
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from layerwise.errors import LayerwiseError
@@ -20,7 +19,7 @@ log = logging.getLogger(__name__)
 BATCH = 32
 
 
-def main(arguments: script.Arguments) -> None:
+def main(job: script.Job) -> None:
     """Load the model, write prompts and answers."""
     import pandas as pd
     import torch
@@ -29,14 +28,13 @@ def main(arguments: script.Arguments) -> None:
     from layerwise.io import tables
     from layerwise.models import devices
 
-    torch.set_num_threads(arguments.threads)
-    config = arguments.config
-    settings = config.corpora[arguments.corpus].source.generate
+    torch.set_num_threads(job.threads)
+    settings = job.config.corpora[job.names["corpus"]].source.generate
     pairs, facts = open_texts(settings.prompts)
     asked = [(name, prompt) for name, prompt in pairs if prompt.strip()]
-    model, extraction = settings.model, config.extraction(settings.model)
-    revision = config.models[model].revisions[-1]
-    entry = script.entry_of(arguments.plan, model, revision)
+    model, extraction = settings.model, job.config.extraction(settings.model)
+    revision = job.config.models[model].revisions[-1]
+    entry = script.entry_of(job.plan, model, revision)
     claim = devices.pick(extraction.device, spread=entry.device_map is not None)
     network, tokenizer = _load(model, entry, revision, extraction.dtype)
     if entry.device_map is None:
@@ -44,9 +42,9 @@ def main(arguments: script.Arguments) -> None:
     chats = [_in_template(tokenizer, prompt) for _, prompt in asked]
     answers = dict(_answers(network, tokenizer, chats, settings.max_new_tokens))
     rows = [(name, chats[i] + answers[i]) for i, (name, _) in enumerate(asked)]
-    facts |= {"key": arguments.key, "model": model, "revision": revision}
+    facts |= {"key": job.key, "model": model, "revision": revision}
     frame = pd.DataFrame(rows, columns=["id", "text"])
-    tables.write(arguments.output, frame, kind=GENERATED, **facts)
+    tables.write(Path(job.output[0]), frame, kind=GENERATED, **facts)
 
 
 def _load(name: str, model: Any, revision: str, dtype: str) -> tuple[Any, Any]:
@@ -125,5 +123,4 @@ def _answers(
 
 
 if __name__ == "__main__":
-    output = "table of texts to write"
-    script.run(main, script.parser(__doc__, "corpus", stage="generate", output=output))
+    script.run(main, snakemake)

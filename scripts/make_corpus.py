@@ -1,29 +1,23 @@
 """Select the prompts of a corpus: filter its source and draw a stable sample."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from layerwise.run import script
 
 
-def main(arguments: script.Arguments) -> None:
+def main(job: script.Job) -> None:
     """Open the source, select, write the corpus."""
     from layerwise.corpora.prompts import make_corpus
 
-    plan, name = arguments.plan, arguments.corpus
-    settings = plan.config.corpora[name]
-    texts = next(iter(arguments.texts), None)
-    task = getattr(settings.source, "task", None)
-    if task is not None:
+    name = job.names["corpus"]
+    settings = job.config.corpora[name]
+    texts = next(iter(job.files("texts")), None)
+    if (task := getattr(settings.source, "task", None)) is not None:
         from layerwise.tasks.task import texts_of
 
-        texts = texts_of(script.task_of(plan, task))
-    make_corpus(arguments.output, name, settings, texts=texts, key=arguments.key)
+        texts = texts_of(script.task_of(job.plan, task))
+    make_corpus(Path(job.output[0]), name, settings, texts=texts, key=job.key)
 
 
 if __name__ == "__main__":
-    options = script.parser(__doc__, "corpus", stage="corpus", output="corpus to write")
-    about = "files that the texts come from: generated texts, or a user's"
-    options.add_argument("--texts", type=Path, nargs="*", default=[], help=about)
-    script.run(main, options)
+    script.run(main, snakemake)

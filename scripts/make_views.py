@@ -1,24 +1,18 @@
 """Make the augmented copies of a corpus of texts (nlpaug), images (kornia) or recordings."""
 
-from __future__ import annotations
+from pathlib import Path
 
 from layerwise.run import script
 
 
-def main(arguments: script.Arguments) -> None:
+def main(job: script.Job) -> None:
     """Read the corpus, augment, write the views."""
     from layerwise.corpora.prompts import make_views
 
-    settings = arguments.config.corpora[arguments.corpus].views
-    make_views(
-        arguments.output,
-        arguments.prompts,
-        settings,
-        processes=arguments.threads,
-        key=arguments.key,
-    )
+    settings = job.config.corpora[job.names["corpus"]].views
+    output, corpus = Path(job.output[0]), Path(job.input.corpus)
+    make_views(output, corpus, settings, processes=job.threads, key=job.key)
 
 
 if __name__ == "__main__":
-    files = {"prompts": "corpus to read", "output": "views to write"}
-    script.run(main, script.parser(__doc__, "corpus", stage="views", **files))
+    script.run(main, snakemake)

@@ -1,9 +1,6 @@
 # The explorer: any metric and score of the run in one page.
 
-from explorer import stage
 from explorer.stage import explored
-
-EXPLORER = Path(stage.__file__).parent
 
 
 rule explore:
@@ -14,7 +11,6 @@ rule explore:
             for paths in tables.values()
             for path in paths
         ],
-        stale=rerun_if_stale("explore", "<results>/explore.html"),
     output:
         "<results>/explore.html",
     log:
@@ -25,5 +21,5 @@ rule explore:
         key=key("explore"),
     message:
         "Building the explorer"
-    shell:
-        script(EXPLORER / "build", "--output {output:q}")
+    script:
+        "build.py"

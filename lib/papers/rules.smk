@@ -1,9 +1,5 @@
 # Tables that others published, and the similarity of layers.
 
-import papers
-
-PAPERS = Path(papers.__file__).parent
-
 
 localrules:
     import_published,
@@ -18,9 +14,8 @@ def published_files(wildcards):
 rule similarity:
     input:
         activations=study_tables("activations"),
-        stale=rerun_if_stale("similarity", "<results>/similarities/{study}.parquet"),
     output:
-        replaced("<results>/similarities/{study}.parquet"),
+        update("<results>/similarities/{study}.parquet"),
     log:
         "<results>/logs/similarity/{study}.log",
     conda:
@@ -31,19 +26,13 @@ rule similarity:
         key=key("similarity"),
     message:
         "Comparing layers by CKA and RSA for {wildcards.study}"
-    shell:
-        script(
-            PAPERS / "compare_layers",
-            "--study {wildcards.study:q} --output {output:q}",
-        )
+    script:
+        "compare_layers.py"
 
 
 rule import_published:
     input:
         published_files,
-        stale=rerun_if_stale(
-            "published", "<results>/published/{published}.metrics.parquet"
-        ),
     output:
         scores="<results>/published/{published}.scores.parquet",
         metrics="<results>/published/{published}.metrics.parquet",
@@ -55,9 +44,5 @@ rule import_published:
         key=key("published"),
     message:
         "Importing the published tables {wildcards.published}"
-    shell:
-        script(
-            PAPERS / "import_published",
-            "--published {wildcards.published:q} --scores {output.scores:q} "
-            "--metrics {output.metrics:q}",
-        )
+    script:
+        "import_published.py"

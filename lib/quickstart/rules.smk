@@ -14,8 +14,6 @@ localrules:
 
 
 rule quickstart_texts:
-    input:
-        stale=rerun_if_stale("recipe", QUICKSTART_TEXTS, folder=RECIPE_FOLDER),
     output:
         QUICKSTART_TEXTS,
     log:
@@ -23,7 +21,7 @@ rule quickstart_texts:
     conda:
         ENVIRONMENT
     params:
-        key=PLAN.keys.recipe(RECIPE_FOLDER),
+        key=PLAN.key("recipe", folder=RECIPE_FOLDER),
     message:
         "Extracting the paragraphs of the Wikipedia slice"
     shell:
@@ -33,7 +31,6 @@ rule quickstart_texts:
 rule quickstart_tasks:
     input:
         texts=QUICKSTART_TEXTS,
-        stale=rerun_if_stale("recipe", *QUICKSTART_TASKS, folder=RECIPE_FOLDER),
     output:
         [directory(folder) for folder in QUICKSTART_TASKS],
     log:
@@ -43,7 +40,7 @@ rule quickstart_tasks:
     conda:
         ENVIRONMENT
     params:
-        key=PLAN.keys.recipe(RECIPE_FOLDER),
+        key=PLAN.key("recipe", folder=RECIPE_FOLDER),
     message:
         "Making the quickstart's tasks"
     shell:
@@ -61,15 +58,9 @@ for MODEL in quickstart.nano.MODELS:
             f"train_{MODEL.replace('-', '_')}"
         input:
             texts=QUICKSTART_TEXTS,
-            stale=rerun_if_stale("recipe", *CHECKPOINTS, folder=RECIPE_FOLDER),
         output:
             [directory(folder) for folder in CHECKPOINTS],
-            losses=report(
-                f"{RECIPE_FOLDER}/{MODEL}.losses.csv",
-                caption="losses.rst",
-                category="Models",
-                labels={"model": MODEL, "table": "loss by checkpoint"},
-            ),
+            losses=f"{RECIPE_FOLDER}/{MODEL}.losses.csv",
         log:
             f"<results>/logs/quickstart/{MODEL}.log",
         # The passes of its checkpoints wait for it.
@@ -77,7 +68,7 @@ for MODEL in quickstart.nano.MODELS:
         conda:
             ENVIRONMENT
         params:
-            key=PLAN.keys.recipe(RECIPE_FOLDER),
+            key=PLAN.key("recipe", folder=RECIPE_FOLDER),
             model=MODEL,
         message:
             f"Training {MODEL}"

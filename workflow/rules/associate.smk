@@ -8,7 +8,6 @@ localrules:
 rule associate:
     input:
         tables=study_tables("metrics", "scores"),
-        stale=rerun_if_stale("associate", "<results>/associations/{study}.parquet"),
     output:
         "<results>/associations/{study}.parquet",
     log:
@@ -19,26 +18,16 @@ rule associate:
         key=key("associate"),
     message:
         "Associating metrics with scores for {wildcards.study}"
-    shell:
-        script("associate_metrics", "--study {wildcards.study:q} --output {output:q}")
+    script:
+        "../../scripts/associate_metrics.py"
 
 
 rule select:
     input:
         tables=study_tables("metrics", "prompts", "scores"),
-        stale=rerun_if_stale(
-            "select",
-            "<results>/selections/{study}.parquet",
-            "<results>/selections/{study}.csv",
-        ),
     output:
         selections="<results>/selections/{study}.parquet",
-        summary=report(
-            "<results>/selections/{study}.csv",
-            caption="../report/selections.rst",
-            category="Tables",
-            labels={"study": "{study}", "as": "layers selected by each metric"},
-        ),
+        summary="<results>/selections/{study}.csv",
     log:
         "<results>/logs/select/{study}.log",
     conda:
@@ -47,25 +36,15 @@ rule select:
         key=key("select"),
     message:
         "Selecting layers by metrics for {wildcards.study}"
-    shell:
-        script(
-            "select_layers",
-            "--study {wildcards.study:q} --output {output.selections:q} "
-            "--summary {output.summary:q}",
-        )
+    script:
+        "../../scripts/select_layers.py"
 
 
 rule weights:
     input:
         tables=lambda _: [PLAN.facts_tables[point] for point in PLAN.swept],
-        stale=rerun_if_stale("weights", "<results>/report/weights.csv"),
     output:
-        report(
-            "<results>/report/weights.csv",
-            caption="../report/weights.rst",
-            category="Models",
-            labels={"table": "weights of each checkpoint"},
-        ),
+        "<results>/report/weights.csv",
     log:
         "<results>/logs/weights.log",
     conda:
@@ -74,5 +53,5 @@ rule weights:
         key=key("weights"),
     message:
         "Comparing the weights of checkpoints"
-    shell:
-        script("compare_weights", "--output {output:q}")
+    script:
+        "../../scripts/compare_weights.py"

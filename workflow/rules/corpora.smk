@@ -6,9 +6,8 @@ rule generate:
     input:
         prompts=lambda wildcards: PLAN.corpus_files(decode(wildcards.corpus)),
         model=writer_files,
-        stale=rerun_if_stale("generate", "<results>/generated/{corpus}.parquet"),
     output:
-        replaced("<results>/generated/{corpus}.parquet"),
+        update("<results>/generated/{corpus}.parquet"),
     log:
         "<results>/logs/generate/{corpus}.log",
     wildcard_constraints:
@@ -20,23 +19,22 @@ rule generate:
     threads: CONFIG.extract.threads
     resources:
         mem_mb=lambda wildcards, attempt: REQUESTS.memory_mb(writer(wildcards), attempt),
-        runtime=LONGEST,
+        runtime=240,
         gpu=lambda wildcards: REQUESTS.gpus(writer(wildcards)),
     params:
         key=key("generate"),
     message:
         "Generating the texts of {wildcards.corpus}"
-    shell:
-        script("generate_texts", "--corpus {wildcards.corpus:q} --output {output:q}")
+    script:
+        "../../scripts/generate_texts.py"
 
 
 rule corpus:
     input:
         texts=corpus_files,
         made=lambda wildcards: PLAN.made_files(CONFIG.corpora[decode(wildcards.corpus)]),
-        stale=rerun_if_stale("corpus", "<results>/corpora/{corpus}.parquet"),
     output:
-        replaced("<results>/corpora/{corpus}.parquet"),
+        update("<results>/corpora/{corpus}.parquet"),
     log:
         "<results>/logs/corpus/{corpus}.log",
     priority: 20
@@ -46,19 +44,15 @@ rule corpus:
         key=key("corpus"),
     message:
         "Selecting the prompts of {wildcards.corpus}"
-    shell:
-        script(
-            "make_corpus",
-            "--corpus {wildcards.corpus:q} --texts {input.texts:q} --output {output:q}",
-        )
+    script:
+        "../../scripts/make_corpus.py"
 
 
 rule views:
     input:
         corpus="<results>/corpora/{corpus}.parquet",
-        stale=rerun_if_stale("views", "<results>/corpora/{corpus}.views.parquet"),
     output:
-        replaced("<results>/corpora/{corpus}.views.parquet"),
+        update("<results>/corpora/{corpus}.views.parquet"),
     log:
         "<results>/logs/views/{corpus}.log",
     priority: 20
@@ -69,8 +63,5 @@ rule views:
         key=key("views"),
     message:
         "Augmenting the prompts of {wildcards.corpus}"
-    shell:
-        script(
-            "make_views",
-            "--corpus {wildcards.corpus:q} --prompts {input.corpus:q} --output {output:q}",
-        )
+    script:
+        "../../scripts/make_views.py"

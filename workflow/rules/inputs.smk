@@ -1,4 +1,4 @@
-# Inputs and resources of the rules: functions of their wildcards.
+# Inputs of the rules: functions of their wildcards.
 
 
 def writer(wildcards):
@@ -7,59 +7,54 @@ def writer(wildcards):
 
 
 def writer_files(wildcards):
-    """As `model_files`, of the model that writes a corpus."""
+    """Files that must exist before the model that writes a corpus can be loaded."""
     model = writer(wildcards)
     return files_of_model(model, CONFIG.models[model].revisions[-1])
 
 
 def model_files(wildcards):
-    """The files of a model that the workflow makes: converted, or by a recipe."""
+    """Files that must exist before a model can be loaded."""
     return files_of_model(decode(wildcards.model), decode(wildcards.revision))
 
 
 def files_of_model(model, revision):
-    """The same by the config's names."""
+    """The marker of a converted model, or the files that recipes make."""
     converted = model_folder(CONFIG, model, revision)
     return (
-        [f"{converted}/layerwise.json"]
-        if converted
-        else sources_of_model(model, revision)
+        [f"{converted}/layerwise.json"] if converted else model_sources(model, revision)
     )
 
 
-def sources_of_model(model, revision):
+def model_sources(model, revision):
     """The files of a model that recipes make."""
     return PLAN.made_files(CONFIG.models[model], revision)
 
 
-def replaced(path):
-    """An output that stays until its job replaces it, also where the job fails."""
-    return update(path)
-
-
-def kept(path):
-    """Activations are temporary if the config says so."""
-    return replaced(path) if CONFIG.extract.keep_activations else temp(path)
-
-
-def activations_due(wildcards):
-    """The activations; none where the tables have all metrics and others are dropped."""
-    if not PLAN.metrics_due(**names(wildcards)):
-        return []
-    return result("<results>/activations/{model}/{revision}/{corpus}.h5", wildcards)
+def corpus_files(wildcards):
+    """The files that a corpus is selected from, if there are any."""
+    corpus = decode(wildcards.corpus)
+    results = PLAN.corpus_results(corpus)
+    # Of generated texts, the prompts are the input of the model that writes them.
+    return (
+        results if corpus in PLAN.generated else [*PLAN.corpus_files(corpus), *results]
+    )
 
 
 def views_file(wildcards):
     """The views of a corpus, if it has any."""
-    n_views = CONFIG.corpora[decode(wildcards.corpus)].views.n
+    has_views = CONFIG.corpora[decode(wildcards.corpus)].views.n > 0
     return (
-        f"{CONFIG.results}/corpora/{wildcards.corpus}.views.parquet" if n_views else []
+        f"{CONFIG.results}/corpora/{wildcards.corpus}.views.parquet"
+        if has_views
+        else []
     )
 
 
-def of_studies(folder, suffix):
-    """The figures, captions or tables of all studies."""
-    return [f"{CONFIG.results}/{folder}/{study}.{suffix}" for study in STUDIES]
+def task_files(wildcards):
+    """The local data of all tasks that a model is scored on at a checkpoint."""
+    tasks = PLAN.tasks[decode(wildcards.model), decode(wildcards.revision)]
+    files = [PLAN.task_files(task) + PLAN.task_results(task) for task in tasks]
+    return list(dict.fromkeys(path for paths in files for path in paths))
 
 
 def report_table(name, points):

@@ -4,19 +4,11 @@
 
 rule metrics:
     input:
-        activations=activations_due,
-        stale=rerun_if_stale(
-            "metrics",
-            "<results>/metrics/{model}/{revision}/{corpus}.parquet",
-            "<results>/metrics/{model}/{revision}/{corpus}.prompts.parquet",
-            "<results>/metrics/{model}/{revision}/{corpus}.positions.parquet",
-        ),
+        activations="<results>/activations/{model}/{revision}/{corpus}.h5",
     output:
-        metrics=replaced("<results>/metrics/{model}/{revision}/{corpus}.parquet"),
-        prompts=replaced(
-            "<results>/metrics/{model}/{revision}/{corpus}.prompts.parquet"
-        ),
-        positions=replaced(
+        metrics=update("<results>/metrics/{model}/{revision}/{corpus}.parquet"),
+        prompts=update("<results>/metrics/{model}/{revision}/{corpus}.prompts.parquet"),
+        positions=update(
             "<results>/metrics/{model}/{revision}/{corpus}.positions.parquet"
         ),
     log:
@@ -29,18 +21,9 @@ rule metrics:
     conda:
         ENVIRONMENT
     threads: CONFIG.extract.threads
-    resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
-        runtime=lambda wildcards, attempt: 60 * attempt,
     params:
         key=key("metrics"),
     message:
         "Computing the metrics of {wildcards.model} at {wildcards.revision} on {wildcards.corpus}"
-    shell:
-        script(
-            "compute_metrics",
-            "--model {wildcards.model:q} --revision {wildcards.revision:q} "
-            "--corpus {wildcards.corpus:q} --activations {input.activations:q} "
-            "--metrics {output.metrics:q} --prompts {output.prompts:q} "
-            "--positions {output.positions:q}",
-        )
+    script:
+        "../../scripts/compute_metrics.py"

@@ -5,8 +5,7 @@ CONVERTED = "<results>/converted/{model}/{revision}"
 
 rule convert:
     input:
-        model=lambda wildcards: sources_of_model(**names(wildcards)),
-        stale=rerun_if_stale("converted", f"{CONVERTED}/layerwise.json"),
+        model=lambda wildcards: model_sources(**names(wildcards)),
     output:
         update(f"{CONVERTED}/layerwise.json"),
     log:
@@ -22,9 +21,5 @@ rule convert:
         key=key("converted"),
     message:
         "Converting {wildcards.model} to safetensors"
-    shell:
-        script(
-            "convert_model",
-            "--model {wildcards.model:q} --revision {wildcards.revision:q} "
-            "--output {output:q}",
-        )
+    script:
+        "../../scripts/convert_model.py"

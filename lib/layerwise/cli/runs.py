@@ -71,18 +71,15 @@ def plan(
 ) -> None:
     """List the jobs of a run and what they take, without running it.
 
-    GPU memory and hours, core hours, downloads and activations are estimates from the names of
-    models and the lengths of texts, of what is due. Further options are those of `run`.
+    GPU memory and hours, downloads and activations are estimates from the names of models and the
+    lengths of texts, of what is due. Further options are those of `run`.
     """
-    from layerwise.run.resources import LONGEST, Requests
+    from layerwise.run.resources import Requests
 
     planned = _snakemake(config, *context.args, "--dry-run", "--quiet", "host", "rules")
-    requests = Requests(planned)
-    table = requests.table(tflops)
+    table = Requests(planned).table(tflops)
     if len(table):
         say(table.to_string(index_names=False, float_format="{:,.1f}".format))
-        if tasks := requests.too_long():
-            say(f"No job of {LONGEST} minutes finishes {', '.join(tasks)}: raise the time limit.")
     if planned.measured and not planned.config.extract.keep_activations:
         n = sum(map(len, planned.measured.values()))
         say(f"Activations are not kept: one more metric takes {n:,} extractions again.")
@@ -131,6 +128,7 @@ def _snakemake(config: Path, *arguments: str) -> Plan:
     from layerwise.config.reading import read_yaml
     from layerwise.extras import require
     from layerwise.project import SNAKEFILE
+    from layerwise.run.snakemake import Survey
     from layerwise.run.validate import read_valid
 
     require("snakemake", "workflow")
@@ -150,11 +148,15 @@ def _snakemake(config: Path, *arguments: str) -> Plan:
         except ValueError as error:
             raise LayerwiseError(f"-C: {error}") from None
     plan = read_valid(document, [config])
+    survey = Survey(plan)
+    if warning := survey.warning():
+        say(warning)
+    forced = ["--forcerun", *survey.stale] if survey.stale else []
     command = ["-m", "snakemake", "--snakefile", str(SNAKEFILE), "--configfile", str(config)]
     # Jobs start `python`: this one, also where its environment is not activated.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     process = subprocess.Popen(
-        [sys.executable, *command, *arguments], env={**os.environ, "PATH": path}
+        [sys.executable, *command, *arguments, *forced], env={**os.environ, "PATH": path}
     )
     # Whoever stops this command stops Snakemake with it, which lets no further job start.
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -66,11 +66,11 @@ def _downloads(plan: Plan) -> Iterator[Callable[[], None]]:
         if any(isinstance(source, HubSource | HubAdapter) for source in sources):
             for revision in entry.revisions:
                 yield partial(fetch_model, entry, revision)
-    sources = [data_of(corpus.source) for corpus in config.corpora.values()]
-    for source in sources:
+    data = [data_of(corpus.source) for corpus in config.corpora.values()]
+    for source in data:
         if isinstance(source, HubData):
             yield partial(fetch_data, source)
-    tasks = {source.task: MtebEntry() for source in sources if isinstance(source, TaskTexts)}
+    tasks = {source.task: MtebEntry() for source in data if isinstance(source, TaskTexts)}
     for task, settings in (tasks | config.tasks).items():
         of_hub = isinstance(getattr(settings, "questions", None), HubQuestions)
         if of_hub or settings == MtebEntry():

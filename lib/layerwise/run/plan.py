@@ -1,31 +1,44 @@
-"""The plan of a run: what each study of a config reads, and the files of the whole.
+"""The plan of a run: what each study of a config reads, the files of the whole, and their keys.
 
-Everything is found once per process and in time linear in the number of checkpoints. Names are
+A key is a short hash of everything that decides the values in a file: the version of its stage,
+its settings, the identity of the model or data, and the keys of its inputs. Snakemake compares it
+with the key of the last run (its ``params`` trigger), and the file stores it: results copied
+without ``.snakemake`` are checked too.
+
+`STAGES` has a row for each kind of file. Settings at their default are left out of a key. Raise
+the version of a stage when its code or a default changes values; tests fail until you do.
+
+Everything is computed once per process and in time linear in the number of checkpoints. Names are
 those of the config.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, cached_property
+from inspect import getfile
 from itertools import chain
-from pathlib import Path
-from typing import TypeVar
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple, TypeVar
 
 from layerwise.config import Config
 from layerwise.config.corpora import GeneratedTexts, TaskTexts, data_of
 from layerwise.config.models import is_converted
 from layerwise.config.settings import OWN_TEXTS
 from layerwise.config.studies import Study
-from layerwise.config.tasks import MtebEntry
-from layerwise.errors import LayerwiseError
-from layerwise.io import tables
-from layerwise.names import PATHS, encode, path_of
-from layerwise.run.keys import Keys
+from layerwise.config.tasks import LabelledEntry, MtebEntry
+from layerwise.io.files import cached_sha256, folder_sha256
+from layerwise.metrics.registry import all_metrics, directions
+from layerwise.metrics.source import formula_hash
+from layerwise.models.source import identity
+from layerwise.names import PATHS, decode, encode, path_of
+from layerwise.project import rules_of
 from layerwise.section import Section, item_path
+from layerwise.vocabulary import POOLINGS, PROTOCOLS, READOUTS, SUBLAYERS, TOKENS
 
 OF_STUDY = {"associations", "selections", "similarities"}
 """Tables that are made for one study."""
@@ -134,14 +147,11 @@ class Plan:
     Attributes
     ----------
     studies : dict of str to PlannedStudy
-    keys : Keys
-        The key of every file.
     """
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.studies = {n: PlannedStudy(n, s, config) for n, s in config.studies.items()}
-        self.keys = Keys(self)
 
     def path(self, table: str, **names: str) -> str:
         """The path of a file of `layerwise.names.PATHS`."""
@@ -152,6 +162,11 @@ class Plan:
         """The models and checkpoints whose scores some study reads."""
         reading = (study for study in self.studies.values() if OF_SCORES & {*study.needs})
         return _distinct(point for study in reading for point in study.points)
+
+    @cached_property
+    def scored_points(self) -> frozenset[Point]:
+        """`scored` as a set."""
+        return frozenset(self.scored)
 
     @cached_property
     def measured(self) -> dict[Point, list[str]]:
@@ -204,33 +219,17 @@ class Plan:
         return {model: names for model, names in revisions.items() if names}
 
     @cached_property
+    def _revisions(self) -> dict[str, set[str]]:
+        return {model: set(entry.revisions) for model, entry in self.config.models.items()}
+
+    def has_revision(self, model: str, revision: str) -> bool:
+        """True if the config has a checkpoint of a model."""
+        return revision in self._revisions[model]
+
+    @cached_property
     def score_files(self) -> list[str]:
         """The tables of scores that studies read."""
         return [self.path("scores", model=m, revision=r) for m, r in self.scored]
-
-    def metrics_due(self, **names: str) -> list[str]:
-        """The metrics that the tables of a checkpoint and corpus lack.
-
-        All of them if there are no such tables, or if they are made again under the same key.
-        """
-        keys = self.keys.of_metrics(**names)
-        paths = [Path(self.path(table, **names)) for table in ("metrics", "prompts", "positions")]
-        with suppress(LayerwiseError):
-            made_for = {facts["key"]: facts for facts in map(tables.facts, paths)}
-            if len(made_for) == 1 and self.keys.metrics(**names) not in made_for:
-                (facts,) = made_for.values()
-                stored = json.loads(facts.get("metric_keys", "{}"))
-                return [name for name, key in keys.items() if stored.get(name) != key]
-        return list(keys)
-
-    def table_keys(self) -> dict[str, str]:
-        """The keys of the tables that studies read, by path below the results."""
-        return {
-            path_of(table, **names): self.keys.of_table(table, **names)
-            for study in self.studies.values()
-            for table in study.needs
-            for names in study.names(table)
-        }
 
     def is_to_make(self, model: str) -> bool:
         """True if a recipe makes a model and has not made its last checkpoint yet."""
@@ -279,6 +278,449 @@ class Plan:
         if isinstance(source, GeneratedTexts):
             return [f"{self.config.results}/generated/{encode(corpus)}.parquet"]
         return self.task_results(source.task) if isinstance(source, TaskTexts) else []
+
+    # Keys
+
+    @cache
+    def key(self, stage: str, **names: str) -> str:
+        """The key of a stage's files for names of the config."""
+        row = STAGES[self._medium(**names) if stage == "corpus" else stage]
+        inputs = [self.key(i, **{n: names[n] for n in STAGES[i].names}) for i in row.inputs]
+        return digest(stage, row.version, row.settings(self, **names), inputs)
+
+    def _medium(self, corpus: str) -> str:
+        entry = self.config.corpora[corpus]
+        return next((m for m in ("images", "audio") if hasattr(entry, m)), "corpus")
+
+    def expected(self, path: str | Path) -> tuple[str, str] | None:
+        """The rule and the key of a file of the workflow; None for a file of the user."""
+        if folder := self.config.recipe_of(str(path)):
+            return "", self.key("recipe", folder=folder)
+        if not PurePath(path).is_relative_to(self.config.results):
+            return None
+        inside = PurePath(path).relative_to(self.config.results).as_posix()
+        for stage, pattern in _patterns():
+            if match := pattern.fullmatch(inside):
+                names = {name: decode(value) for name, value in match.groupdict().items()}
+                if all(self._is_known(*item) for item in names.items()):
+                    return STAGES[stage].rule, self.key(stage, **names)
+        return None
+
+    def _is_known(self, kind: str, name: str) -> bool:
+        sections = {"model": "models", "corpus": "corpora", "study": "studies"}
+        return kind == "revision" or name in getattr(self.config, sections.get(kind, kind))
+
+    @cache
+    def metric_keys(self, model: str, revision: str, corpus: str) -> dict[str, str]:
+        """The keys of single metrics, and of the quantities along the sequence."""
+        extracted = self.key("extract", model=model, revision=revision, corpus=corpus)
+        version = STAGES["metrics"].version
+        return {
+            name: digest("metrics", version, extracted, *by) for name, by in self._metrics.items()
+        }
+
+    @cached_property
+    def _metrics(self) -> dict[str, list[Any]]:
+        """What decides each metric's values beside the activations."""
+        section, available = self.config.metrics, all_metrics()
+        by_metric: dict[str, list[Any]] = {
+            SEQUENCE: [settings(section, "metrics", "settings", "seed")]
+        }
+        for name in canonical_order(section.metrics or available):
+            metric = available[name]
+            unused = [] if metric.orders else ["alphas"]
+            unused += [] if metric.normalizations else ["normalizations"]
+            specific = metric.settings and settings(section.of(metric.section, metric.settings))
+            by_metric[name] = [
+                settings(section, "metrics", "settings", *unused),
+                specific,
+                formula_hash(Path(getfile(metric.compute))),
+            ]
+        return by_metric
+
+    def score_keys(self, model: str, revision: str) -> dict[str, str]:
+        """The keys of all tasks that a model is scored on at a checkpoint, by task."""
+        point = {"model": model, "revision": revision}
+        return {t: self.key("score", **point, task=t) for t in self.tasks[model, revision]}
+
+    def table_key(self, table: str, **names: str) -> str:
+        """The key of a table of `layerwise.names.PATHS`."""
+        return self.key(STAGE_OF.get(table, "metrics"), **names)
+
+    def table_keys(self) -> dict[str, str]:
+        """The keys of the tables that studies read, by path below the results."""
+        return {
+            path_of(table, **names): self.table_key(table, **names)
+            for study in self.studies.values()
+            for table in study.needs
+            for names in study.names(table)
+        }
+
+    def input_keys(self, study: str, tables: Iterable[str]) -> dict[str, list[str]]:
+        """The keys of the files of some tables that a study reads."""
+        return {table: self._input_keys(self.studies[study], table) for table in tables}
+
+    def _input_keys(self, planned: PlannedStudy, table: str) -> list[str]:
+        published = planned.study.published
+        if published and table in ("metrics", "scores"):
+            return [self.key("published", published=published), *(planned.study.models or ())]
+        names = planned.names(table)
+        if table == "scores":  # of its tasks alone
+            return [self.key("score", **at, task=task) for at in names for task in planned.tasks]
+        return [self.table_key(table, **at) for at in names]
+
+    def file_identity(self, path: str) -> Any:
+        """The hash of a file of the user; of one that a recipe makes, the recipe's key."""
+        return self._made(path) or _hash(Path(path))
+
+    def folder_identity(self, path: str) -> Any:
+        """As `file_identity`, of a folder."""
+        return self._made(path) or folder_sha256(Path(path))
+
+    def _made(self, path: str) -> list[str]:
+        folder = self.config.recipe_of(path)
+        if folder is None:
+            return []
+        name = PurePath(path).relative_to(folder).as_posix()
+        return [self.key("recipe", folder=folder), name]
+
+    def model_identity(self, model: str, revision: str) -> Any:
+        """What tells a model from others: of one that recipes make, their keys."""
+        entry = self.config.models[model]
+        if not (made := self.made_files(entry, revision)):
+            return identity(entry, revision)
+        described = entry.model_dump(mode="json", include={"adapters"})
+        return [described, [self._made(path) for path in made]]
+
+    @cached_property
+    def directions(self) -> dict[str, int]:
+        """The directions of the metrics, which decide selections, marks and regrets."""
+        return {**directions(), **self.config.association.directions}
+
+    def colours(self, study: str) -> dict[str, Any]:
+        """The models and checkpoints of a study in the config's order, which decides colours."""
+        revisions = self.studies[study].revisions
+        return {
+            model: [rank, revisions[model]]
+            for rank, model in enumerate(self.config.models)
+            if model in revisions
+        }
+
+
+# Keys
+
+# Settings that say how a job runs, not what it computes.
+MACHINE = {"device", "device_map", "batch_tokens", "threads", "waiting_gb", "keep_activations"}
+SEQUENCE = "along the sequence"
+"""Stands for the table of positions among the metrics' keys."""
+ORDERED = chain(TOKENS, PROTOCOLS, SUBLAYERS, POOLINGS, READOUTS)
+VOCABULARY = {name: rank for rank, name in enumerate(ORDERED)}
+# Keys of a model's entry that override `extract` and `scoring`, where they are counted.
+OVERRIDES = {"revisions", "dtype", "tokens", "poolings", "readouts", "prompts", "include_prompt"}
+
+
+def digest(*parts: Any) -> str:
+    """Hash of anything JSON can hold; 16 hexadecimal digits."""
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def settings(section: Any, *leave_out: str) -> dict[str, Any]:
+    """The settings of a section that differ from their defaults, as JSON has them."""
+    exclude = MACHINE | set(leave_out)
+    plain: dict[str, Any] = section.model_dump(mode="json", exclude_defaults=True, exclude=exclude)
+    return plain
+
+
+def canonical_order(names: Iterable[str]) -> list[str]:
+    """Names in the order of the vocabulary, then of the alphabet: theirs changes no value."""
+    return sorted(names, key=lambda name: (VOCABULARY.get(name, len(VOCABULARY)), name))
+
+
+def settings_of_values(section: Any) -> dict[str, Any]:
+    """As `settings`, where the order of names changes no value."""
+    lists = ("tokens", "protocols", "sublayers", "metrics", "poolings", "readouts")
+    plain = settings(section)
+    return {key: canonical_order(v) if key in lists and v else v for key, v in plain.items()}
+
+
+def _hash(path: Path) -> str:
+    """SHA-256 of a file; ``absent`` if there is none."""
+    return cached_sha256(path) if path.is_file() else "absent"
+
+
+def _data_set(hub: str) -> str | None:
+    """Hash of a data set's files where it is a local folder; None for the hub's."""
+    return folder_sha256(Path(hub)) if hub and Path(hub).is_dir() else None
+
+
+def _recipe(plan: Plan, folder: str) -> Any:
+    """The hash of a recipe's rules, and of its package's code."""
+    name = plan.config.recipes[folder]
+    rules = rules_of(name)
+    code = [rules] if name.endswith(".smk") else [rules, *sorted(rules.parent.rglob("*.py"))]
+    return [_hash(path) for path in code]
+
+
+def _generation(plan: Plan, corpus: str) -> Any:
+    generation = plan.config.corpora[corpus].source.generate  # type: ignore[union-attr]
+    model = generation.model
+    return [
+        plan.key("model", model=model, revision=plan.config.models[model].revisions[-1]),
+        plan.config.extraction(model).dtype,
+        generation.max_new_tokens,
+        settings(generation.prompts, "file"),
+        _corpus_data(plan, corpus),
+    ]
+
+
+def _selection(plan: Plan, corpus: str) -> Any:
+    """What decides the prompts of a corpus: its name, which seeds the sample, and its data."""
+    entry = plan.config.corpora[corpus]
+    source: Any = entry.source
+    is_generated = isinstance(source, GeneratedTexts)
+    data = plan.key("generate", corpus=corpus) if is_generated else _corpus_data(plan, corpus)
+    described = settings(entry, "views", "perturb")
+    (medium,) = {"source", "images", "audio"} & described.keys()
+    described[medium] = settings(source, "file", "folder", "labels", "generate")
+    return [corpus, described, data]
+
+
+def _corpus_data(plan: Plan, corpus: str) -> Any:
+    """The identity of the data that a corpus reads."""
+    source = data_of(plan.config.corpora[corpus].source)
+    if getattr(source, "file", None):
+        return plan.file_identity(source.file)
+    if getattr(source, "folder", None):
+        data = plan.folder_identity(source.folder)
+        return [data, plan.file_identity(source.labels)] if source.labels else data
+    if getattr(source, "task", None):
+        return plan.key("task", task=source.task)
+    return _data_set(getattr(source, "hub", ""))
+
+
+def _model(plan: Plan, model: str, revision: str) -> Any:
+    """The identity of a model at a checkpoint: its settings and, if it is local, its files."""
+    described = settings(plan.config.models[model], *OVERRIDES, "source", "adapters")
+    return [described, revision, plan.model_identity(model, revision)]
+
+
+def _extraction(plan: Plan, model: str, revision: str, corpus: str) -> Any:  # noqa: ARG001
+    perturb = plan.config.corpora[corpus].perturb
+    extraction = settings_of_values(plan.config.extraction(model, corpus))
+    return [extraction, None if perturb is None else settings(perturb)]
+
+
+def _task(plan: Plan, task: str) -> Any:
+    """The identity of a task: its name, settings and, if it is local, its files."""
+    entry = plan.config.tasks.get(task)
+    data: Any
+    if isinstance(entry, MtebEntry) and entry.folder is not None:
+        data = plan.folder_identity(entry.folder)
+    elif isinstance(entry, LabelledEntry) and entry.corpus is not None:
+        data = plan.key("corpus", corpus=entry.corpus)
+    else:
+        hub = getattr(getattr(entry, "questions", None), "hub", "")
+        data = [[plan.file_identity(path) for path in plan.task_files(task)], _data_set(hub)]
+    return [task, {} if entry is None else settings(entry, "folder", "file"), data]
+
+
+def _scoring(plan: Plan, model: str, revision: str, task: str) -> Any:  # noqa: ARG001
+    entry, extraction = plan.config.models[model], plan.config.extraction(model)
+    return [
+        settings_of_values(plan.config.scoring_of(model)),
+        [extraction.dtype, canonical_order(extraction.tokens), extraction.sink_ratio],
+        [entry.prompts, entry.include_prompt],
+    ]
+
+
+def _published(plan: Plan, published: str) -> Any:
+    entry = plan.config.published[published]
+    files = [getattr(entry, table) for table in ("scores", "metrics")]
+    return [plan.file_identity(file) if file else None for file in files]
+
+
+def _association(plan: Plan, study: str) -> Any:
+    own_texts = plan.config.own_texts
+    return [
+        settings(plan.config.association),
+        {corpus: own_texts.get(corpus) for corpus in plan.studies[study].corpora},
+        plan.colours(study),
+        plan.input_keys(study, ("metrics", "scores")),
+    ]
+
+
+def _figure(plan: Plan, study: str) -> Any:
+    described = settings(plan.config.studies[study])
+    if not (needs := plan.studies[study].needs):
+        return described
+    decisive = [settings(plan.config.association), plan.colours(study), plan.directions]
+    return [described, *decisive, plan.input_keys(study, needs)]
+
+
+def _best_layers(plan: Plan) -> Any:
+    keys = [plan.key("evaluate", model=m, revision=r) for m, r in plan.scored]
+    return [list(plan.config.models), settings(plan.config.association), keys]
+
+
+def _report(plan: Plan) -> Any:
+    scored = plan.key("best_layers") if plan.scored else None
+    weights = plan.key("weights") if plan.swept else None
+    return [scored, weights, {s: plan.key("figure", study=s) for s in plan.config.studies}]
+
+
+def _explorer(plan: Plan) -> Any:
+    tables = {name: plan.input_keys(name, study.needs) for name, study in plan.studies.items()}
+    return [tables, settings(plan.config.association), plan.directions]
+
+
+class Stage(NamedTuple):
+    """A kind of file, and what decides the values in it.
+
+    Attributes
+    ----------
+    version : int
+        To be raised when code or a default changes values.
+    names : tuple of str
+        Names that tell its files apart.
+    settings : function of the plan and the names
+        What decides the values beside the inputs, as JSON can hold it.
+    inputs : tuple of str
+        Stages whose keys are part of this one's.
+    rule : str
+        The rule that makes the files.
+    files : tuple of str
+        The files that carry the key, below the results folder.
+    """
+
+    version: int
+    names: tuple[str, ...]
+    settings: Callable[..., Any]
+    inputs: tuple[str, ...] = ()
+    rule: str = ""
+    files: tuple[str, ...] = ()
+
+
+CORPUS, POINT, STUDY = ("corpus",), ("model", "revision"), ("study",)
+METRICS = tuple(PATHS[table] for table in ("metrics", "prompts", "positions"))
+STAGES = {
+    "recipe": Stage(1, ("folder",), _recipe),
+    "generate": Stage(1, CORPUS, _generation, (), "generate", ("generated/{corpus}.parquet",)),
+    "corpus": Stage(1, CORPUS, _selection, (), "corpus", (PATHS["texts"],)),
+    "images": Stage(2, CORPUS, _selection),
+    "audio": Stage(1, CORPUS, _selection),
+    "views": Stage(
+        1,
+        CORPUS,
+        lambda plan, corpus: settings(plan.config.corpora[corpus].views),
+        ("corpus",),
+        "views",
+        ("corpora/{corpus}.views.parquet",),
+    ),
+    "converted": Stage(
+        1,
+        POINT,
+        lambda plan, model, revision: plan.model_identity(model, revision),
+        (),
+        "convert",
+        ("converted/{model}/{revision}/layerwise.json",),
+    ),
+    "model": Stage(1, POINT, _model),
+    "extract": Stage(
+        3, POINT + CORPUS, _extraction, ("model", "views"), "extract", (PATHS["activations"],)
+    ),
+    "metrics": Stage(
+        6,
+        POINT + CORPUS,
+        lambda plan, **names: plan.metric_keys(**names),
+        (),
+        "metrics",
+        METRICS,
+    ),
+    "task": Stage(1, ("task",), _task),
+    "score": Stage(5, (*POINT, "task"), _scoring, ("model", "task")),
+    "evaluate": Stage(
+        1,
+        POINT,
+        lambda plan, **names: plan.score_keys(**names),
+        (),
+        "evaluate",
+        (PATHS["scores"],),
+    ),
+    "published": Stage(
+        2,
+        ("published",),
+        _published,
+        (),
+        "import_published",
+        ("published/{published}.metrics.parquet", "published/{published}.scores.parquet"),
+    ),
+    "associate": Stage(
+        8,
+        STUDY,
+        lambda plan, study: [plan.config.studies[study].over, _association(plan, study)],
+        (),
+        "associate",
+        (PATHS["associations"],),
+    ),
+    "select": Stage(
+        8,
+        STUDY,
+        lambda plan, study: [_association(plan, study), plan.directions],
+        (),
+        "select",
+        (PATHS["selections"], "selections/{study}.csv"),
+    ),
+    "similarity": Stage(
+        2,
+        STUDY,
+        lambda plan, study: [
+            plan.config.studies[study].tokens,
+            plan.input_keys(study, ("activations",)),
+        ],
+        (),
+        "similarity",
+        (PATHS["similarities"],),
+    ),
+    "figure": Stage(
+        14, STUDY, _figure, (), "figure", ("figures/{study}.png", "tables/{study}.csv")
+    ),
+    "weights": Stage(
+        1,
+        (),
+        lambda plan: [plan.key("model", model=m, revision=r) for m, r in plan.swept],
+        (),
+        "weights",
+        ("report/weights.csv",),
+    ),
+    "best_layers": Stage(4, (), _best_layers, (), "best_layers", ("report/best_layers.csv",)),
+    "report": Stage(2, (), _report, (), "report", ("report.html",)),
+    "explore": Stage(6, (), _explorer, (), "explore", ("explore.html",)),
+}
+"""Every kind of file. Images and recordings are corpora with versions of their own."""
+STAGE_OF = {
+    "scores": "evaluate",
+    "texts": "corpus",
+    "associations": "associate",
+    "selections": "select",
+    "similarities": "similarity",
+    "activations": "extract",
+}
+"""The stages of tables other than those of metrics."""
+
+
+@cache
+def _patterns() -> list[tuple[str, re.Pattern[str]]]:
+    """Stages and the patterns of their files, the longer ones first: ``a.views.parquet``."""
+    files = [(stage, file) for stage, row in STAGES.items() for file in row.files]
+    files.sort(key=lambda pair: -len(pair[1]))
+    group = re.compile(r"\\\{(\w+)\\\}")
+    return [
+        (stage, re.compile(group.sub(r"(?P<\1>[^/]+)", re.escape(file)))) for stage, file in files
+    ]
+
+
+# Files of a config
 
 
 def model_folder(config: Config, model: str, revision: str) -> str | None:

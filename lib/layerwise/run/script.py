@@ -1,13 +1,13 @@
-"""Helpers of the scripts: options, a log to file and stderr, one-line errors."""
+"""Helpers of the scripts: the job, a log to file and stderr, one-line errors."""
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -19,7 +19,6 @@ from layerwise.io.files import DISK_REMEDY, disk_fault, memory_fault, write_text
 from layerwise.names import decode
 
 if TYPE_CHECKING:
-    from layerwise.activations.store import Activations
     from layerwise.config.models import Model
     from layerwise.config.settings import ExtractSettings
     from layerwise.models.load import LoadedModel
@@ -52,43 +51,87 @@ class Plain(logging.Formatter):
         return "\n  ".join(map(printable, super().format(record).splitlines()))
 
 
-Arguments = argparse.Namespace
-"""The options of a script; `config` is read, and `plan` is its plan."""
-
-
-def parser(
-    description: str | None, *names: str, stage: str = "", **files: str
-) -> argparse.ArgumentParser:
-    """An argument parser with the options of every script.
+class Job:
+    """A job of the workflow, from the object that Snakemake gives to its script.
 
     Parameters
     ----------
-    description : str
-        What ``--help`` shows.
-    stage : str
-        The method of `layerwise.run.keys.Keys` that gives the key of the output for `names`.
-    *names : str
-        Wildcards of the rule (model, revision, corpus, study): options that take a name of the
-        config, plain or encoded for paths.
-    **files : str
-        Input and output files, with their help.
+    snakemake : snakemake.iocontainers.Snakemake
+
+    Attributes
+    ----------
+    config : Config
+    plan : Plan
+    names : dict of str to str
+        The config's names for the wildcards: model, revision, corpus, study.
+    input, output : named lists of str
+        Files of the rule.
+    key : str
+        The key of the output.
+    threads : int
     """
-    options = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    for name in names:
-        about = f"name of the {name} in the config"
-        options.add_argument(f"--{name}", required=True, type=decode, help=about)
-    for name, about in files.items():
-        options.add_argument(f"--{name}", required=True, type=Path, help=about)
-    about = "the config (default config.yaml)"
-    options.add_argument("--config", type=Path, default=Path("config.yaml"), help=about)
-    about = "key of the output (default: computed); another than the config's is refused"
-    options.add_argument("--key", default="", help=about)
-    options.set_defaults(stage=stage, names=names)
-    options.add_argument("--log", type=Path, help="also write the log to this file")
-    options.add_argument("--threads", type=int, default=1, help="CPU threads to use (default 1)")
-    return options
+
+    def __init__(self, snakemake: Any) -> None:
+        from layerwise.config import Config
+        from layerwise.run.plan import Plan
+        from layerwise.run.snakemake import config_file, config_of_run, start
+
+        self.input, self.output = snakemake.input, snakemake.output
+        self.threads: int = snakemake.threads
+        self.names = {name: decode(value) for name, value in snakemake.wildcards.items()}
+        self.config = Config.of(snakemake.config)
+        self.plan = Plan(self.config)
+        # Of a module Snakemake calls no onstart, which writes the config of a run.
+        if not config_file(snakemake.config).is_file() or (
+            config_of_run(snakemake.config) != snakemake.config
+        ):
+            start(snakemake.config, self.plan)
+        self.key: str = snakemake.params.key
+        self._check_key()
+        for path in self.input:
+            check_input(self.plan, Path(path))
+
+    def files(self, name: str) -> list[Path]:
+        """The input files of one name; Snakemake has a text for a single one."""
+        paths = getattr(self.input, name)
+        return [Path(path) for path in ([paths] if isinstance(paths, str) else paths)]
+
+    def _check_key(self) -> None:
+        """Refuse to store values of one config under the key of another."""
+        expected = self.plan.expected(self.output[0])
+        if expected is not None and expected[1] != self.key:
+            raise LayerwiseError(
+                f"This job was planned with the key {self.key}, and its config now gives "
+                f"{expected[1]}: the config, a file that it names or the library has changed "
+                "since; start the run again.",
+                code="mismatch",
+            )
+
+
+def check_input(plan: Plan, path: Path) -> None:
+    """Refuse a result of another config, as one copied without Snakemake's records may be.
+
+    Raises
+    ------
+    LayerwiseError
+        If the file carries another key than the config's; it names the rule that makes it.
+    """
+    from layerwise.run.snakemake import facts_of
+
+    if (expected := plan.expected(path)) is None:
+        return
+    # Snakemake fails a job whose input is dated in the future; here keys decide, not times.
+    if path.stat().st_mtime > time.time():
+        os.utime(path)
+    rule, key = expected
+    stored = facts_of(path / "layerwise.json" if path.is_dir() else path).get("key")
+    # Recipes of the user need not store keys.
+    if stored != key and (rule or stored):
+        raise LayerwiseError(
+            f"{path} was made for another config, or is damaged; run again with "
+            f"{f'-R {rule}' if rule else '--forcerun ' + str(path)}.",
+            code="mismatch",
+        )
 
 
 def open_model(
@@ -136,67 +179,17 @@ def task_of(plan: Plan, name: str) -> Any:
     return MtebTask(name, entry.folder, entry.type)
 
 
-def run(main: Callable[[Arguments], None], options: argparse.ArgumentParser) -> None:
-    """Parse arguments, set up logging, run `main`; a user's mistake becomes one line and status 1.
+def run(main: Callable[[Job], None], snakemake: Any) -> None:
+    """Set up logging and run `main`; a user's mistake becomes one line and status 1.
 
     Parameters
     ----------
-    main : function of the parsed arguments
-    options : ArgumentParser
-        From `parser`.
+    main : function of the job
+    snakemake : snakemake.iocontainers.Snakemake
+        The object that Snakemake puts into a script.
     """
-    from layerwise.config import read_config
-    from layerwise.run.plan import Plan
-
-    def job() -> None:
-        arguments.config = read_config(arguments.config)
-        arguments.plan = Plan(arguments.config)
-        if arguments.stage:
-            arguments.key = _checked_key(arguments)
-        main(arguments)
-
-    arguments = options.parse_args()
-    if arguments.log:
-        os.environ["TQDM_DISABLE"] = "1"
-    guarded(job, arguments.log)
-
-
-def _checked_key(arguments: Arguments) -> str:
-    """The key of the output.
-
-    Raises
-    ------
-    LayerwiseError
-        If the job was made for another key: it would store values of one config under the key of
-        another.
-    """
-    names = {name: getattr(arguments, name) for name in arguments.names}
-    key: str = getattr(arguments.plan.keys, arguments.stage)(**names)
-    if arguments.key not in ("", key):
-        raise LayerwiseError(
-            f"This job was planned with the key {arguments.key}, and its config now gives {key}: "
-            "the config, a file that it names or the library has changed since; start the run "
-            "again.",
-            code="mismatch",
-        )
-    return key
-
-
-def check_activations(plan: Plan, found: Activations) -> None:
-    """Check that activations have the key of the config.
-
-    Raises
-    ------
-    LayerwiseError
-        If they were extracted for another config.
-    """
-    key = plan.keys.extract(found.model, found.revision, found.corpus)
-    if found.attributes.get("key") != key:
-        raise LayerwiseError(
-            f"The activations of {found.model} at {found.revision} on {found.corpus} were "
-            "extracted for another config; run again with -R extract.",
-            code="mismatch",
-        )
+    os.environ["TQDM_DISABLE"] = "1"
+    guarded(lambda: main(Job(snakemake)), Path(snakemake.log[0]))
 
 
 def guarded(do: Callable[[], Any], log_file: Path | None = None, terse: bool = False) -> Any:

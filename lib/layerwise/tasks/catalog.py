@@ -228,20 +228,13 @@ def first_gap(data: Any, where: str = "") -> str:
 # Of a token of English; a text has about two tokens more, of its ends and broken words.
 CHARACTERS = 4.5
 MORE_TOKENS = 2
-# Processor seconds for a layer of 1,024 dimensions (benchmarks/bench_evaluate.py): for each
-# text of a clustering, each pair, each text that is a query, each document that is ranked (by
-# benchmarks/bench_reranking.py), and each training row of a classification.
-SECONDS = {"Clustering": 4e-5, "PairClassification": 5e-5, "Reranking": 2e-5, "STS": 3e-5}
-SECONDS_OF_A_RANK = 1.35e-7
-SECONDS_OF_A_ROW = 1e-3
 
 
 class Size(NamedTuple):
-    """Distinct texts of a task, their tokens, and processor seconds of a layer of width 1,024."""
+    """Distinct texts of a task, and their tokens."""
 
     texts: float
     tokens: float
-    seconds: float
 
 
 @cache
@@ -251,30 +244,23 @@ def size_of(name: str) -> Size | None:
     if not statistics:
         return None
     task = get_task(name)
-    texts = characters = seconds = 0.0
+    texts = characters = 0.0
     for split in task.eval_splits:
         for subset in _subsets(statistics.get(split, {}), task.hf_subsets):
             for column in subset.values():
                 if isinstance(column, dict) and (unique := column.get("unique_texts")):
                     texts += unique
                     characters += unique * column["average_text_length"]
-            queries = subset.get("queries_text_statistics") or {}
-            n_scored = queries.get("unique_texts", subset["num_samples"])
-            seconds += n_scored * SECONDS.get(task.metadata.type, 0.0)
-            ranked = subset.get("top_ranked_statistics") or {}
-            seconds += ranked.get("num_top_ranked", 0) * SECONDS_OF_A_RANK
     if task.metadata.type == "Classification":
         for subset in _subsets(statistics.get(task.train_split, {}), task.hf_subsets):
             labels = subset["label_statistics"]["labels"].values()
             counts = [label["count"] for label in labels]
             shares = [min(task.samples_per_label / count, 1) for count in counts]
-            rows = sum(count * share for count, share in zip(counts, shares, strict=True))
-            seconds += SECONDS_OF_A_ROW * task.n_experiments * rows
             missed = [(1 - share) ** task.n_experiments for share in shares]
             drawn = sum(count * (1 - miss) for count, miss in zip(counts, missed, strict=True))
             texts += drawn
             characters += drawn * subset["text_statistics"]["average_text_length"]
-    return Size(texts, characters / CHARACTERS + MORE_TOKENS * texts, seconds) if texts else None
+    return Size(texts, characters / CHARACTERS + MORE_TOKENS * texts) if texts else None
 
 
 @cache
