@@ -168,7 +168,7 @@ def test_keys_follow_recordings_and_labels(folder: Path, tmp_path: Path) -> None
     given = {"models": {"m": {"source": {"hub": "o/m"}}}, "corpora": {"c": entry}}
 
     def key() -> str:
-        return Plan(Config.of({**given, "studies": study})).keys.corpus("c")
+        return Plan(Config.of({**given, "studies": study})).key("corpus", corpus="c")
 
     before = key()
     table.write_text("file,label\nhum/0.wav,b\n")

@@ -20,8 +20,7 @@ from layerwise.config.models import FolderSource, HubSource, Model
 from layerwise.errors import ConfigError
 from layerwise.metrics.registry import sections
 from layerwise.project import SCHEMA
-from layerwise.run.keys import settings
-from layerwise.run.plan import Plan
+from layerwise.run.plan import Plan, settings
 from layerwise.run.resources import TOKENS, Requests
 from layerwise.section import parse
 
@@ -369,10 +368,10 @@ def test_errors_name_keys_that_there_are() -> None:
 
 
 def test_the_plan_counts_token_states() -> None:
-    def size(**settings: Any) -> int:
+    def size(**settings: Any) -> float:
         given = change("extract", {**QUICKSTART["extract"], **settings})
-        return Requests(Plan(Config.of(given))).extract_mb("minilm-l6", "wikipedia")
+        return Requests(Plan(Config.of(given))).activations_gb("minilm-l6", "wikipedia")
 
     n, hidden = Config.of(QUICKSTART).corpora["wikipedia"].sample.n, 384
-    expected = 2 * n * TOKENS * 2 * hidden / 1e6
-    assert abs(size(token_states="float16", layers=[0, 2]) - size() - expected) <= 1
+    expected = 2 * n * TOKENS * 2 * hidden / 1e9
+    assert abs(size(token_states="float16", layers=[0, 2]) - size() - expected) <= 1e-9

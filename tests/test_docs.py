@@ -254,11 +254,14 @@ def _keys(given: dict[str, Any]) -> dict[tuple[str, ...], str]:
     for point, corpora in plan.measured.items():
         for rule in ("extract", "metrics"):
             found |= {(rule, *point, c): getattr(plan.keys, rule)(*point, c) for c in corpora}
-    found |= {("evaluate", *point): plan.keys.evaluate(*point) for point in plan.scored}
+    found |= {
+        ("evaluate", *point): plan.key("evaluate", model=point[0], revision=point[1])
+        for point in plan.scored
+    }
     for name, study in plan.studies.items():
-        found["figure", name] = plan.keys.figure(name)
+        found["figure", name] = plan.key("figure", study=name)
         if "associations" in study.needs:
-            found["associate", name] = plan.keys.associate(name)
+            found["associate", name] = plan.key("associate", study=name)
     return found
 
 

@@ -20,7 +20,7 @@ def test_rules_whose_scripts_spread_work_have_threads() -> None:
     rules = "".join(p.read_text() for p in sorted((root / "workflow" / "rules").glob("*.smk")))
     texts = dict(re.findall(r"^rule (\w+):\n(.*?)(?=^\S|\Z)", rules, re.M | re.S))
     for rule in ("extract", "metrics", "views", "evaluate"):
-        assert re.search(r"^    threads: .*(CONFIG|THREADS)", texts[rule], re.M), rule
+        assert re.search(r"^    threads: .*(CONFIG|REQUESTS)", texts[rule], re.M), rule
 
 
 @pytest.mark.slow

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import copy
 import os
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
-import pandas as pd
 import pytest
 
 from layerwise.config import Config
-from layerwise.io import tables
 from layerwise.metrics import registry
-from layerwise.run.keys import SEQUENCE
-from layerwise.run.plan import Plan
-from layerwise.run.resources import Requests
-from layerwise.run.snakemake import Stale
+from layerwise.run.plan import SEQUENCE, Plan
 
 CONFIG: dict[str, Any] = {
     "models": {"m": {"source": {"hub": "o/m"}}},
@@ -46,20 +39,20 @@ def keys(place: str = "", value: Any = None) -> dict[str, str]:
         inside = inside.setdefault(part, {})
     if place:
         inside[last] = value
-    made = Plan(Config.of(given)).keys
+    made = Plan(Config.of(given))
     return {
-        "corpus": made.corpus("c"),
-        "views": made.views("c"),
-        "extract": made.extract("m", "main", "c"),
-        "metrics": made.metrics("m", "main", "c"),
-        "score": made.score("m", "main", "STS12"),
-        "own score": made.score("m", "main", "own"),
-        "associate": made.associate("s"),
-        "select": made.select("s"),
-        "figure": made.figure("s"),
-        "best_layers": made.best_layers(),
-        "explore": made.explore(),
-        "report": made.report(),
+        "corpus": made.key("corpus", corpus="c"),
+        "views": made.key("views", corpus="c"),
+        "extract": made.key("extract", model="m", revision="main", corpus="c"),
+        "metrics": made.key("metrics", model="m", revision="main", corpus="c"),
+        "score": made.key("score", model="m", revision="main", task="STS12"),
+        "own score": made.key("score", model="m", revision="main", task="own"),
+        "associate": made.key("associate", study="s"),
+        "select": made.key("select", study="s"),
+        "figure": made.key("figure", study="s"),
+        "best_layers": made.key("best_layers"),
+        "explore": made.key("explore"),
+        "report": made.key("report"),
     }
 
 
@@ -86,7 +79,6 @@ def keys(place: str = "", value: Any = None) -> dict[str, str]:
         ("association/directions", {"rankme": -1}, OF_STUDY | {"best_layers"}),
         ("association/text_sources", {"own": "sts"}, OF_STUDY | {"best_layers"}),
         ("association/own_texts", {"c": "STS12"}, OF_STUDY | {"best_layers"}),
-        ("studies/s/over", "tasks", {"associate", "figure", "explore"}),
         ("extract/threads", 3, set()),
         ("extract/batch_tokens", 64, set()),
         ("extract/device", "cpu", set()),
@@ -105,22 +97,22 @@ def test_the_place_of_a_model_in_the_config_decides_its_colour() -> None:
     study = {"s": {"kind": "metrics_by_depth", "models": ["m"], "metrics": ["rankme"]}}
     own, other = CONFIG["models"], {"n": {"source": {"hub": "o/n"}}}
     first, second = (
-        Plan(Config.of({**CONFIG, "studies": study, "models": models})).keys
+        Plan(Config.of({**CONFIG, "studies": study, "models": models}))
         for models in ({**own, **other}, {**other, **own})
     )
-    assert first.figure("s") != second.figure("s")
-    assert first.select("s") != second.select("s")
+    assert first.key("figure", study="s") != second.key("figure", study="s")
+    assert first.key("select", study="s") != second.key("select", study="s")
 
 
 def test_associations_of_published_tables_are_of_the_models_of_the_study() -> None:
     given = {"published": {"p": {"scores": "s.csv", "metrics": "m.csv"}}}
     study = {"kind": "metric_vs_score", "published": "p"}
     first, second = (
-        Plan(Config.of({**given, "studies": {"s": {**study, "models": [model]}}})).keys
+        Plan(Config.of({**given, "studies": {"s": {**study, "models": [model]}}}))
         for model in ("a", "b")
     )
-    assert first.associate("s") != second.associate("s")
-    assert first.published("p") == second.published("p")
+    assert first.key("associate", study="s") != second.key("associate", study="s")
+    assert first.key("published", published="p") == second.key("published", published="p")
 
 
 def test_a_perturbed_corpus_has_keys_of_its_own() -> None:
@@ -148,15 +140,17 @@ def test_generated_texts_have_the_key_of_model_and_prompts(
     source = {"generate": {"model": "m", "prompts": prompts}}
     given = copy.deepcopy(CONFIG) | {"corpora": {"c": {"source": source, "views": {"n": 0}}}}
     plan = Plan(Config.of(given))
-    before = plan.keys.generate("c"), plan.keys.corpus("c")
+    before = plan.key("generate", corpus="c"), plan.key("corpus", corpus="c")
     inside: Any = {**given["models"], **source}
     *parents, last = place.split("/")
     for part in parents:
         inside = inside[part]
     inside[last] = value
-    keys = Plan(Config.of(given)).keys
-    assert ((keys.generate("c"), keys.corpus("c")) == before) is same
-    assert (keys.generate("c") == before[0]) is (keys.corpus("c") == before[1])
+    keys = Plan(Config.of(given))
+    assert ((keys.key("generate", corpus="c"), keys.key("corpus", corpus="c")) == before) is same
+    assert (keys.key("generate", corpus="c") == before[0]) is (
+        keys.key("corpus", corpus="c") == before[1]
+    )
 
 
 @pytest.mark.parametrize("source", ["images", "hub", "questions", "task"])
@@ -175,8 +169,8 @@ def test_local_data_are_compared_by_content(tmp_path: Path, source: str) -> None
 
     def key() -> str:
         config = Config.of({section: {"c": entries[source]}, "studies": CONFIG["studies"]})
-        made = Plan(config).keys
-        return made.task_data("c") if section == "tasks" else made.corpus("c")
+        made = Plan(config)
+        return made.key("task", task="c") if section == "tasks" else made.key("corpus", corpus="c")
 
     before, state = key(), file.stat()
     file.write_text('{"text": "two"}')
@@ -201,37 +195,20 @@ def test_the_order_of_names_that_changes_no_value_changes_no_key() -> None:
         document = copy.deepcopy(CONFIG)
         for (section, name), values in lists.items():
             document[section] = document[section] | {name: values[::step]}
-        made = Plan(Config.of(document)).keys
-        keys.append([made.metrics("m", "main", "c"), made.evaluate("m", "main")])
+        made = Plan(Config.of(document))
+        keys.append(
+            [
+                made.key("metrics", model="m", revision="main", corpus="c"),
+                made.key("evaluate", model="m", revision="main"),
+            ]
+        )
     assert keys[0] == keys[1]
-
-
-def test_files_of_other_versions_are_made_anew_by_their_rule() -> None:
-    stale = Stale(MagicMock())
-    stale.other_versions.update({("published", "numpy 1.0"): 2, ("figure", "mteb 1.0"): 1})
-    warning = stale.warning("r")
-    assert "(2 of published: numpy 1.0, 1 of figure: mteb 1.0)" in warning
-    assert warning.endswith("made anew, run with -R import_published figure.")
-    assert stale.warning("r") == ""
-
-
-def test_scores_of_other_versions_are_made_anew_without_the_finished_tasks(tmp_path: Path) -> None:
-    stale = Stale(MagicMock())
-    stale.other_versions.update({("evaluate", "mteb 1.0"): 1, ("metrics", "numpy 1.0"): 1})
-    assert (warning := stale.warning(f"{tmp_path}")).endswith("-R evaluate metrics.")
-    assert f"delete {tmp_path}/scores and" in warning
-    planned = Plan(Config.of(copy.deepcopy(CONFIG) | {"results": str(tmp_path)}))
-    for task, key in planned.keys.scores("m", "main").items():
-        tables.write(tmp_path / f"scores/m/main/{task}.parquet", pd.DataFrame({"a": [1]}), key=key)
-    assert not Requests(planned).due("m", "main")
-    shutil.rmtree(tmp_path / "scores")
-    assert set(Requests(planned).due("m", "main")) == {"STS12", "own"}
 
 
 def test_a_metrics_own_key_follows_its_formula_settings_and_orders() -> None:
     def of_metrics(**settings: Any) -> dict[str, str]:
         given = copy.deepcopy(CONFIG) | {"metrics": settings}
-        return Plan(Config.of(given)).keys.of_metrics("m", "main", "c")
+        return Plan(Config.of(given)).metric_keys("m", "main", "c")
 
     before = of_metrics()
 
@@ -267,15 +244,15 @@ def test_weights_are_compared_of_models_with_several_checkpoints_that_are_read()
 
     assert of("step1").swept == []
     assert of("step1", "step2").swept == [("m", "step1"), ("m", "step2")]
-    two, three = of("step1", "step2").keys, of("step1", "step2", "step3").keys
-    assert two.weights() != three.weights() and two.report() != three.report()
-    assert two.weights() != of("step1", "step2", max_length=9).keys.weights()
-    assert two.weights() == of("step1", "step2").keys.weights()
+    two, three = of("step1", "step2"), of("step1", "step2", "step3")
+    assert two.key("weights") != three.key("weights") and two.key("report") != three.key("report")
+    assert two.key("weights") != of("step1", "step2", max_length=9).key("weights")
+    assert two.key("weights") == of("step1", "step2").key("weights")
 
 
 def test_similarities_are_of_the_tokens_of_the_study() -> None:
     def key(*tokens: str) -> str:
         study = {"kind": "layer_similarity", "tokens": list(tokens) or None}
-        return Plan(Config.of({**CONFIG, "studies": {"s": study}})).keys.similarity("s")
+        return Plan(Config.of({**CONFIG, "studies": {"s": study}})).key("similarity", study="s")
 
     assert len({key(), key("all"), key("drop_first")}) == 3

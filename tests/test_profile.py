@@ -32,7 +32,7 @@ def test_scoring_has_the_cpus_that_come_with_a_gpu(tmp_path: Path) -> None:
     profile = yaml.safe_load((ROOT / PROFILE).read_text())
     project = Project(tmp_path / "project")
     folder = str(project.folder / Path(PROFILE).parent)
-    taken = ("-n", "-p", "--cores", "64", "--workflow-profile", folder)
+    taken = ("-n", "--cores", "64", "--workflow-profile", folder)
     printed = project.snakemake(*taken, "--until", "evaluate")
-    threads = re.findall(r"evaluate_model.py .*--threads (\d+)", printed)
+    threads = re.findall(r"Scoring the layers.*?threads: (\d+)", printed, re.S)
     assert set(threads) == {str(profile["set-threads"]["evaluate"])}, printed

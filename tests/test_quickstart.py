@@ -22,7 +22,7 @@ rule make_texts:
     output:
         f"{RECIPE_FOLDER}/texts.txt",
     params:
-        key=PLAN.keys.recipe(RECIPE_FOLDER),
+        key=PLAN.key("recipe", folder=RECIPE_FOLDER),
     shell:
         "cp mine.txt {output}"
 
@@ -31,7 +31,7 @@ rule make_model:
     output:
         directory(f"{RECIPE_FOLDER}/model"),
     params:
-        key=PLAN.keys.recipe(RECIPE_FOLDER),
+        key=PLAN.key("recipe", folder=RECIPE_FOLDER),
     shell:
         "cp -r models/llama {output}"
 
@@ -40,7 +40,7 @@ rule make_task:
     output:
         directory(f"{RECIPE_FOLDER}/pairs"),
     params:
-        key=PLAN.keys.recipe(RECIPE_FOLDER),
+        key=PLAN.key("recipe", folder=RECIPE_FOLDER),
     shell:
         "mkdir -p {output} && cp pairs.parquet {output}/test.parquet"
 """

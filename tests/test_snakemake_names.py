@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+from conftest import ROOT
 from helpers.project import snakemake
 
 from layerwise.run.snakemake import PRIVATE
@@ -11,29 +13,24 @@ from layerwise.run.snakemake import PRIVATE
 SNAKEFILE = """
 from operator import attrgetter
 
-assert workflow.current_basedir is not None  # which only files of rules have
-
-def check(wildcards):
-    for name in {names!r}:
-        attrgetter(name)(workflow)
-    assert workflow.is_main_process and workflow.output_settings.dryrun
-    assert workflow.modifier.parent_modifier is None
-    assert callable(workflow.dag.forcefiles.add), type(workflow.dag.forcefiles)
-    assert callable(workflow.iocache.mtime.update), type(workflow.iocache.mtime)
-    workflow.dag.forcefiles.add("made")
-    return []
+for name in {names!r}:
+    attrgetter(name)(workflow)
+assert workflow.is_main_process and workflow.modifier.parent_modifier is None
+assert list(map(str, workflow.configfiles)) == ["given.yaml"], workflow.configfiles
 
 rule made:
-    input: check
     output: "made"
     shell: "touch made"
 """
 
 
 def test_the_private_names_of_snakemake_are_there(tmp_path: Path) -> None:
-    (tmp_path / "Snakefile").write_text(
-        SNAKEFILE.format(names=sorted(PRIVATE.keys() - {"current_basedir"}))
-    )
-    (tmp_path / "made").touch()
-    printed = snakemake(tmp_path, "--dry-run")
-    assert "made" in printed and "Nothing to be done" not in printed
+    (tmp_path / "Snakefile").write_text(SNAKEFILE.format(names=sorted(PRIVATE)))
+    (tmp_path / "given.yaml").write_text("a: 1")
+    assert "made" in snakemake(tmp_path, "--dry-run", "--configfile", "given.yaml")
+
+
+def test_no_other_private_name_is_used() -> None:
+    files = [ROOT / "workflow/Snakefile", *(ROOT / "workflow/rules").glob("*.smk")]
+    used = {n for f in files for n in re.findall(r"workflow\.(?!smk)([\w.]+)", f.read_text())}
+    assert used <= PRIVATE.keys() and len(PRIVATE) <= 3
