@@ -638,7 +638,7 @@ STAGES = {
         METRICS,
     ),
     "task": Stage(1, ("task",), _task),
-    "score": Stage(5, (*POINT, "task"), _scoring, ("model", "task")),
+    "score": Stage(6, (*POINT, "task"), _scoring, ("model", "task")),
     "evaluate": Stage(
         1,
         POINT,
