@@ -47,7 +47,7 @@ def main(job: script.Job) -> None:
         script.write_marker(folder, job.key)
 
 
-def convert_gguf(location: Location, target: Path) -> None:
+def convert_gguf(location: "Location", target: Path) -> None:
     """Dequantise a GGUF model and save it with its tokenizer as float32 safetensors.
 
     Parameters
@@ -94,7 +94,7 @@ def convert_gguf(location: Location, target: Path) -> None:
     tokenizer.save_pretrained(target)
 
 
-def convert_pickled(folder: Path, settings: Pickled, target: Path) -> None:
+def convert_pickled(folder: Path, settings: "Pickled", target: Path) -> None:
     """Save a model's tensors as safetensors, with its configuration and tokenizer.
 
     Parameters

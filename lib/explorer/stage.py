@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from layerwise.addons import stage
-
-if TYPE_CHECKING:
-    from layerwise.run.plan import Plan
+from layerwise.run.plan import STAGES, Plan, Stage, settings
 
 TABLES = ("metrics", "scores", "associations", "selections")
 
 stage("explore", rules=Path(__file__).with_name("rules.smk"), outputs=("explore.html",))
+
+
+def _settings(plan: Plan) -> Any:
+    tables = {name: plan.input_keys(name, study.needs) for name, study in plan.studies.items()}
+    return [tables, settings(plan.config.association), plan.directions]
+
+
+STAGES["explore"] = Stage(6, (), _settings, (), "explore", ("explore.html",))
 
 
 def explored(plan: Plan) -> dict[str, dict[str, list[str]]]:

@@ -5,12 +5,6 @@ localrules:
     import_published,
 
 
-def published_files(wildcards):
-    """The tables of other work that a study draws."""
-    entry = CONFIG.published[decode(wildcards.published)]
-    return [path for path in (entry.scores, entry.metrics) if path]
-
-
 rule similarity:
     input:
         activations=study_tables("activations"),
@@ -32,7 +26,7 @@ rule similarity:
 
 rule import_published:
     input:
-        published_files,
+        lambda wildcards: PLAN.published_files(decode(wildcards.published)),
     output:
         scores="<results>/published/{published}.scores.parquet",
         metrics="<results>/published/{published}.metrics.parquet",

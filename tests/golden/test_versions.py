@@ -6,6 +6,7 @@ import hashlib
 import json
 from pathlib import Path
 
+from layerwise import addons
 from layerwise.run.plan import STAGES
 
 HERE = Path(__file__).parent
@@ -30,6 +31,7 @@ def digests() -> dict[str, str]:
 
 def version_of(name: str) -> int:
     """The version of a stage, or of the stage of a metric."""
+    addons.load("stages")
     stage = name.partition(".")[0]
     return STAGES["score" if stage == "evaluate" else stage].version
 

@@ -25,6 +25,7 @@ from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple, TypeVar
 
+from layerwise import addons
 from layerwise.config import Config
 from layerwise.config.corpora import GeneratedTexts, TaskTexts, data_of
 from layerwise.config.models import is_converted
@@ -150,6 +151,7 @@ class Plan:
     """
 
     def __init__(self, config: Config) -> None:
+        addons.load("stages")
         self.config = config
         self.studies = {n: PlannedStudy(n, s, config) for n, s in config.studies.items()}
 
@@ -278,6 +280,11 @@ class Plan:
         if isinstance(source, GeneratedTexts):
             return [f"{self.config.results}/generated/{encode(corpus)}.parquet"]
         return self.task_results(source.task) if isinstance(source, TaskTexts) else []
+
+    def published_files(self, published: str) -> list[str]:
+        """The tables of other work."""
+        entry = self.config.published[published]
+        return [path for path in (entry.scores, entry.metrics) if path]
 
     # Keys
 
@@ -534,12 +541,6 @@ def _scoring(plan: Plan, model: str, revision: str, task: str) -> Any:  # noqa: 
     ]
 
 
-def _published(plan: Plan, published: str) -> Any:
-    entry = plan.config.published[published]
-    files = [getattr(entry, table) for table in ("scores", "metrics")]
-    return [plan.file_identity(file) if file else None for file in files]
-
-
 def _association(plan: Plan, study: str) -> Any:
     own_texts = plan.config.own_texts
     return [
@@ -567,11 +568,6 @@ def _report(plan: Plan) -> Any:
     scored = plan.key("best_layers") if plan.scored else None
     weights = plan.key("weights") if plan.swept else None
     return [scored, weights, {s: plan.key("figure", study=s) for s in plan.config.studies}]
-
-
-def _explorer(plan: Plan) -> Any:
-    tables = {name: plan.input_keys(name, study.needs) for name, study in plan.studies.items()}
-    return [tables, settings(plan.config.association), plan.directions]
 
 
 class Stage(NamedTuple):
@@ -647,14 +643,6 @@ STAGES = {
         "evaluate",
         (PATHS["scores"],),
     ),
-    "published": Stage(
-        2,
-        ("published",),
-        _published,
-        (),
-        "import_published",
-        ("published/{published}.metrics.parquet", "published/{published}.scores.parquet"),
-    ),
     "associate": Stage(
         8,
         STUDY,
@@ -671,17 +659,6 @@ STAGES = {
         "select",
         (PATHS["selections"], "selections/{study}.csv"),
     ),
-    "similarity": Stage(
-        2,
-        STUDY,
-        lambda plan, study: [
-            plan.config.studies[study].tokens,
-            plan.input_keys(study, ("activations",)),
-        ],
-        (),
-        "similarity",
-        (PATHS["similarities"],),
-    ),
     "figure": Stage(
         14, STUDY, _figure, (), "figure", ("figures/{study}.png", "tables/{study}.csv")
     ),
@@ -695,9 +672,9 @@ STAGES = {
     ),
     "best_layers": Stage(4, (), _best_layers, (), "best_layers", ("report/best_layers.csv",)),
     "report": Stage(2, (), _report, (), "report", ("report.html",)),
-    "explore": Stage(6, (), _explorer, (), "explore", ("explore.html",)),
 }
-"""Every kind of file. Images and recordings are corpora with versions of their own."""
+"""Every kind of file. Images and recordings are corpora with versions of their own. Add-ons put
+their own rows in (`layerwise.addons`)."""
 STAGE_OF = {
     "scores": "evaluate",
     "texts": "corpus",

@@ -28,6 +28,8 @@ from layerwise.tasks import catalog
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 # Parameters of a model whose name has no number and whose weights are not here.
 UNKNOWN = 1e9
+# Parameters of a model that a recipe makes; until it is there, its size is not known.
+MADE = 1e6
 # Libraries (a GPU's, too), activations of a batch, two windows of results, and reading the file.
 OVERHEAD_MB = 5000
 # While weights are loaded, a part of them is in memory twice.
@@ -63,6 +65,8 @@ class Requests:
         named = size_of(getattr(source, "hub", "").rpartition("/")[2]) or size_of(model)
         if named:
             return named
+        if self.plan.is_to_make(model):
+            return MADE
         folder = locate(source, self.config.models[model].revisions[-1]).folder
         files = folder.glob("*.safetensors") if folder else ()
         return sum(file.stat().st_size for file in files) / BYTES["float32"] or UNKNOWN
