@@ -134,7 +134,7 @@ def probe(
         raise unsupported(
             f"{who} does not run on {next(iter(inputs))} alone ({type(error).__name__}: {detail})"
         ) from error
-    if not bool(output.isfinite().all()):
+    if output is not None and not bool(output.isfinite().all()):
         raise LayerwiseError(
             f"{who} gives NaN or infinity in {str(output.dtype).removeprefix('torch.')} on a few "
             "tokens; try dtype: float32, or check the weights.",
