@@ -9,7 +9,7 @@ for all of its tasks. The loss is the mean score of the best layer less that of 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -40,7 +40,7 @@ CORPORA = ("wikitext", "imagenet", OWN_TEXTS)
 
 def shipped() -> pd.DataFrame:
     """The table of `losses`, as shipped."""
-    return pd.read_csv(files("papers").joinpath("losses.csv"), float_precision="round_trip")
+    return pd.read_csv(Path(__file__).with_name("losses.csv"), float_precision="round_trip")
 
 
 def losses() -> pd.DataFrame:
