@@ -218,7 +218,7 @@ def fine_tuning_improves_invariance(release: Release) -> Iterator[Number]:
 def related(release: Release, metric: str, other: str, sign: int) -> Iterator[Number]:
     """Spearman's ρ of two metrics over layers, beside the level of unrelated smooth curves."""
     for model in RELATED:
-        x, y = (release.stream(model, m).to_numpy()[None] for m in (metric, other))
+        x, y = (np.array([release.stream(model, m)], dtype=float) for m in (metric, other))
         rho = float(association.strengths("spearman", x, y)[0])
         level = association.null_level("spearman", x, y)
         words = f"{model} ρ {signed(rho, 2)}, null {level:.2f}"
