@@ -250,10 +250,11 @@ def test_the_tutorial_lists_the_jobs_of_its_change() -> None:
 def _keys(given: dict[str, Any]) -> dict[tuple[str, ...], str]:
     """Keys of all jobs that a change of metrics or studies might repeat."""
     plan = Plan(Config.of(given))
-    found = {(rule,): getattr(plan.keys, rule)() for rule in ("best_layers", "explore", "report")}
+    found = {(rule,): plan.key(rule) for rule in ("best_layers", "explore", "report")}
     for point, corpora in plan.measured.items():
+        at = {"model": point[0], "revision": point[1]}
         for rule in ("extract", "metrics"):
-            found |= {(rule, *point, c): getattr(plan.keys, rule)(*point, c) for c in corpora}
+            found |= {(rule, *point, c): plan.key(rule, **at, corpus=c) for c in corpora}
     found |= {
         ("evaluate", *point): plan.key("evaluate", model=point[0], revision=point[1])
         for point in plan.scored

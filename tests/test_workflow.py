@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
+import contextlib
 import json
 import os
 import platform
 import re
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,8 +25,10 @@ from safetensors.torch import load_file
 
 import layerwise as lw
 from layerwise.activations.store import Activations
+from layerwise.config import Config
 from layerwise.io import tables
-from layerwise.run.snakemake import CONFIG, RUNNING
+from layerwise.run.plan import Plan
+from layerwise.run.snakemake import CONFIG, RUNNING, Survey
 from tools.publish import publish
 
 REPORTS = {"report": 1, "explore": 1}
@@ -75,13 +76,11 @@ def test_a_second_run_has_nothing_to_do(done: Project) -> None:
     assert done.jobs() == {}
     done.touch()
     assert done.jobs() == {}
+
+
+def test_results_without_records_are_up_to_date(done: Project) -> None:
     done.forget()
-    assert done.jobs() == {}
-    # A plain copy loses the order of times as well.
-    done.forget()
-    for n, path in enumerate(sorted((done.folder / "results").rglob("*.*"), reverse=True)):
-        os.utime(path, (1_700_000_000 + n, 1_700_000_000 + n))
-    assert done.jobs() == {}
+    assert done.stale() == {}
 
 
 def test_a_changed_table_is_made_again(done: Project) -> None:
@@ -91,8 +90,7 @@ def test_a_changed_table_is_made_again(done: Project) -> None:
     (results / "tables/law.csv").write_text("")
     prompts = results / "metrics/first/main/mine.prompts.parquet"
     prompts.write_bytes(prompts.read_bytes()[:-9])
-    done.forget()
-    jobs = done.jobs()
+    jobs = done.stale()
     assert {"best_layers": 1, "weights": 1, "metrics": 1, "report": 1}.items() <= jobs.items()
     assert jobs["figure"] >= 1
 
@@ -102,7 +100,7 @@ def test_tables_of_the_report_follow_the_config_without_records(done: Project) -
     done.config["association"] = {"seed": 3}
     del done.config["studies"]["sweep"]
     done.write()
-    jobs = done.jobs()
+    jobs = done.stale()
     assert jobs["best_layers"] == jobs["report"] == 1
 
 
@@ -117,11 +115,10 @@ def test_files_of_other_versions_are_kept_and_named_once(done: Project) -> None:
         facts = tables.facts(path)
         made_with = json.loads(facts["versions"]) | {"torch": "1.0"}
         tables.write(path, pd.read_parquet(path), **facts | {"versions": made_with})
-    assert done.jobs() == {}
-    (done.folder / "results/tables/both.csv").unlink()
-    printed = done.snakemake("results/tables/both.csv")
-    assert printed.count("Files of other versions") == 1
-    assert "of metrics: torch 1.0)" in printed, printed
+    assert done.stale() == {}
+    with contextlib.chdir(done.folder):
+        warning = Survey(Plan(Config.of(done.config))).warning()
+    assert "2 of metrics: torch 1.0)" in warning and warning.endswith("run with -R metrics.")
 
 
 def test_a_changed_formula_reruns_the_metrics(done: Project) -> None:
@@ -150,7 +147,7 @@ def test_a_smaller_sample_reruns_what_reads_the_corpus(done: Project) -> None:
     expected |= {"associate": 1, "figure": 2, "weights": 1, **REPORTS}
     assert done.jobs() == expected
     done.forget()
-    assert done.jobs() == expected
+    assert done.stale() == expected
 
 
 def test_a_new_checkpoint_runs_its_own_jobs_and_the_figures(done: Project) -> None:
@@ -187,17 +184,17 @@ def test_a_new_task_is_the_only_one_that_is_scored(done: Project) -> None:
     assert set(tasks) == {"topic", "again"}
 
 
-def test_a_task_less_joins_tables_without_a_gpu(done: Project) -> None:
+def test_a_task_less_keeps_the_scores_of_the_others(done: Project) -> None:
     done.config["tasks"]["again"] = done.config["tasks"]["topic"]
     done.write()
     table = "results/scores/first/main.parquet"
     done.snakemake(table)
+    part = done.folder / "results/scores/first/main/topic.parquet"
+    before = part.stat().st_mtime_ns
     del done.config["tasks"]["again"]
-    done.config["extract"]["device"], done.config["scoring"]["threads"] = "auto", 2
     done.write()
-    done.snakemake(table, "--benchmark-extended")
-    job = pd.read_table(done.folder / "results/benchmarks/evaluate/first/main.tsv").iloc[0]
-    assert (ast.literal_eval(job["resources"])["gpu"], job["threads"]) == (0, 1)
+    done.snakemake(table)
+    assert part.stat().st_mtime_ns == before
     assert set(pd.read_parquet(done.folder / table)["task"]) == {"topic"}
 
 
@@ -230,7 +227,6 @@ def test_another_path_of_the_checkout_reruns_nothing(done: Project, tmp_path: Pa
 
 
 def test_a_dry_run_writes_nothing(done: Project) -> None:
-    done.forget()
     done.config["corpora"]["mine"]["sample"]["n"] = 30
     done.write()
     results = done.folder / "results"
@@ -301,31 +297,18 @@ def test_a_file_of_the_future_is_named_before_any_job(done: Project) -> None:
     assert "touch mine.txt" in printed and "Traceback" not in printed
 
 
-def by_hand(done: Project, key: str, config: str = "config.yaml") -> str:
-    """Run the script of the corpus with a key and return its last words; empty if it succeeds."""
-    options = ["--corpus", "mine", "--texts", "mine.txt", "--output", "results/c.parquet"]
-    ran = subprocess.run(
-        [sys.executable, "scripts/make_corpus.py", *options, "--config", config, "--key", key],
-        cwd=done.folder,
-        env={**os.environ, "PYTHONPATH": "lib"},
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    return ran.stderr if ran.returncode else ""
-
-
-def test_a_job_refuses_a_config_of_another_key(done: Project) -> None:
-    made, again = done.folder / "results/corpora/mine.parquet", done.folder / "results/c.parquet"
-    key = tables.facts(made)["key"]
-    assert by_hand(done, key) == by_hand(done, "") == ""
-    assert tables.facts(again)["key"] == key
-    again.unlink()
-    done.config["corpora"]["mine"]["sample"]["n"] = 30
-    done.write()
-    assert "start the run again" in by_hand(done, key)
-    assert not again.exists()
-    assert by_hand(done, key, f"results/{CONFIG}") == ""  # the config of the run
+def test_a_job_refuses_an_input_of_another_config(done: Project) -> None:
+    """Without Snakemake's records, whose trigger would make the input again."""
+    corpus = done.folder / "results/corpora/mine.parquet"
+    facts = tables.facts(corpus)
+    tables.write(corpus, pd.read_parquet(corpus), **facts | {"key": "another"})
+    views = done.folder / "results/corpora/mine.views.parquet"
+    views.unlink()
+    printed = done.snakemake("results/corpora/mine.views.parquet", check=False)
+    assert "mine.parquet was made for another config" in printed and "-R corpus" in printed
+    assert not views.exists()
+    done.snakemake("results/corpora/mine.views.parquet", "-R", "corpus")
+    assert tables.facts(corpus)["key"] == facts["key"] and views.exists()
 
 
 @pytest.mark.slow
@@ -357,13 +340,11 @@ def test_a_metric_more_or_less_is_computed_alone(done: Project) -> None:
     assert set(more["metric"]) == {*stored["metric"], "rankme"}
     assert (more.loc[more["metric"] == "curvature", "value"] == 7.0).all()
     assert done.jobs(path) == {}
-    # Without a metric, its rows are dropped, and no activations are needed.
+    # Without a metric, its rows are dropped.
     for study in ("both", "sweep"):
         done.config["studies"][study]["metrics"] = ["prompt_entropy"]
     done.config["metrics"]["metrics"] = ["prompt_entropy", "rankme", "infonce"]
-    done.config["extract"]["keep_activations"] = False
     done.write()
-    shutil.rmtree(done.folder / "results/activations")
     assert done.jobs(path) == {"metrics": 1}
     done.snakemake(path)
     less = pd.read_parquet(table)
@@ -371,7 +352,7 @@ def test_a_metric_more_or_less_is_computed_alone(done: Project) -> None:
     # Computed at once, the tables are equal, and in the same order.
     names = [table, table.with_suffix(".prompts.parquet"), table.with_suffix(".positions.parquet")]
     before = [pd.read_parquet(name) for name in names]
-    assert done.jobs(path, "-R", "metrics") == {"extract": 1, "metrics": 1}
+    assert done.jobs(path, "-R", "metrics") == {"metrics": 1}
     done.snakemake(path, "-R", "metrics")
     for name, frame in zip(names, before, strict=True):
         pd.testing.assert_frame_equal(pd.read_parquet(name), frame)

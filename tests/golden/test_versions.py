@@ -5,12 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
+
+from pydantic_core import to_jsonable_python
 
 from layerwise import addons
-from layerwise.run.plan import STAGES
+from layerwise.config.kinds import all_kinds
+from layerwise.run.plan import MACHINE, STAGES
+from layerwise.section import Section
 
 HERE = Path(__file__).parent
 RECORD = HERE / "versions.json"
+DEFAULTS = HERE / "defaults.json"
 # Stages whose values are kept under another name.
 NAMES = {"images": "corpus"}
 
@@ -36,8 +42,28 @@ def version_of(name: str) -> int:
     return STAGES["score" if stage == "evaluate" else stage].version
 
 
+def defaults() -> dict[str, Any]:
+    """The defaults of the config's sections, which keys leave out, and the versions of stages."""
+    all_kinds()
+    found: dict[str, dict[str, Any]] = {}
+    sections = [Section]
+    while sections:
+        section = sections.pop()
+        sections += section.__subclasses__()
+        if section.__module__.startswith("layerwise."):
+            found[f"{section.__module__}.{section.__name__}"] = {
+                name: to_jsonable_python(field.get_default(call_default_factory=True))
+                for name, field in section.model_fields.items()
+                if name not in MACHINE and not field.is_required()
+            }
+    addons.load("stages")
+    versions = {name: stage.version for name, stage in STAGES.items()}
+    return {"versions": dict(sorted(versions.items())), "defaults": dict(sorted(found.items()))}
+
+
 def record() -> None:
     """Write the versions and hashes of all stages."""
+    DEFAULTS.write_text(json.dumps(defaults(), indent=1) + "\n")
     rows = {name: [version_of(name), digest] for name, digest in digests().items()}
     RECORD.write_text(json.dumps(rows, indent=1) + "\n")
 
@@ -51,3 +77,21 @@ def test_changed_values_have_a_new_version() -> None:
             "layerwise/run/plan.py, then run python -m tests.golden.regenerate --versions"
         )
         assert digest == recorded, "run python -m tests.golden.regenerate --versions"
+
+
+def test_changed_defaults_have_a_new_version() -> None:
+    """A key holds what differs from the defaults, so another default would keep old results."""
+    known, now = json.loads(DEFAULTS.read_text()), json.loads(json.dumps(defaults()))
+    sections = known["defaults"].keys() & now["defaults"].keys()
+    changed = [
+        f"{section}.{name}"
+        for section in sorted(sections)
+        for name, value in known["defaults"][section].items()
+        if now["defaults"][section].get(name, value) != value
+    ]
+    raised = [s for s, v in now["versions"].items() if v > known["versions"].get(s, 0)]
+    assert raised or not changed, (
+        f"Defaults changed: {changed}; raise the version of the stages that read them in "
+        "layerwise/run/plan.py, then run python -m tests.golden.regenerate --versions"
+    )
+    assert now == known, "run python -m tests.golden.regenerate --versions"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import compileall
+import contextlib
 import copy
 import json
 import os
@@ -22,8 +23,11 @@ from conftest import ROOT
 
 import layerwise as lw
 from helpers import tiny
+from layerwise.config import Config
 from layerwise.io.tables import write_csv
 from layerwise.names import encode
+from layerwise.run.plan import Plan
+from layerwise.run.snakemake import Survey
 
 CONFIG: dict[str, Any] = {
     "models": {
@@ -143,6 +147,12 @@ class Project:
             return {}
         rows = re.findall(r"^(\w+) +(\d+)$", table, re.MULTILINE)
         return {rule: int(n) for rule, n in rows if rule not in ("total", "all")}
+
+    def stale(self, *arguments: str) -> dict[str, int]:
+        """As `jobs`, with the files that `layerwise run` finds to carry another key."""
+        with contextlib.chdir(self.folder):
+            stale = Survey(Plan(Config.of(self.config))).stale
+        return self.jobs(*arguments, *(["--forcerun", *stale] if stale else []))
 
     def touch(self) -> None:
         """Give every result the present time."""
