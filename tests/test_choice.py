@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,15 @@ import pandas as pd
 import pytest
 import torch
 import transformers as hf
-import yaml
-from conftest import ROOT
 from helpers import tiny
 from helpers.refused import refused
+from helpers.scripts import script
 
+from layerwise.config import Config
 from layerwise.config.settings import ExtractSettings, ScoringSettings
 from layerwise.config.tasks import ChoiceEntry, FileQuestions
 from layerwise.models.load import LoadedModel, load
+from layerwise.run.plan import Plan
 from layerwise.tasks import choice
 from layerwise.tasks.choice import ChoiceTask
 from layerwise.tasks.evaluate import score_tasks
@@ -194,10 +194,11 @@ def test_a_corpus_takes_the_questions_of_a_file_beside_its_examples(
         "tasks": {"quiz": {"questions": {"file": "q.jsonl", "examples": "examples.jsonl"}}},
         "studies": {"metrics": {"kind": "metrics_by_depth"}},
     }
-    Path("config.yaml").write_text(yaml.safe_dump(config))
-    script = [sys.executable, ROOT / "scripts/make_corpus.py", "--corpus", "asked"]
-    files = ["--texts", "q.jsonl", "examples.jsonl", "--output", "asked.parquet"]
-    subprocess.run([*script, *files], check=True)
+    plan = Plan(Config.of(config))
+    make_corpus = script("make_corpus").main
+    texts = [Path("q.jsonl"), Path("examples.jsonl")]
+    job = SimpleNamespace(plan=plan, config=plan.config, names={"corpus": "asked"}, key="k")
+    make_corpus(SimpleNamespace(**vars(job), files=lambda _: texts, output=["asked.parquet"]))
     assert {*pd.read_parquet("asked.parquet")["text"]} == {row["question"] for row in ROWS}
 
 

@@ -13,8 +13,6 @@ import transformers as hf
 from conftest import ROOT
 from helpers import tiny
 from helpers.project import Project, snakemake
-from PIL import Image
-from PIL.PngImagePlugin import PngInfo
 
 from layerwise.run.snakemake import config_of_run
 from snakemake_logger_plugin_layerwise import Job
@@ -54,14 +52,7 @@ rule figure_of_mine:
     more = '"again": {"kind": "power_law", "title": "Again"}, "law": {'
     (outer / "Snakefile").write_text(text.replace('"law": {', more))
     assert "Nothing to be done" in snakemake(outer, PYTHONPATH=str(ROOT / "lib"))
-    png = outer / "mine/figures/law.png"
-    with Image.open(png) as image:
-        made_with = PngInfo()
-        for name, text in (image.text | {"versions": '{"numpy": "1.0"}'}).items():
-            made_with.add_text(name, text)
-        image.save(png, pnginfo=made_with)
-    printed = snakemake(outer, PYTHONPATH=str(ROOT / "lib"))
-    assert printed.count("are kept (1 of figure: numpy 1.0)") == 1, printed
+    assert (outer / "mine/config.json").is_file()
 
 
 def test_a_job_reads_the_config_of_its_run(tmp_path: Path) -> None:
@@ -112,7 +103,6 @@ def test_a_model_writes_its_own_corpus(tmp_path: Path) -> None:
     assert set(found["text"]) == expected
     assert set(found["prompt_id"]) <= {str(n) for n in range(len(questions))}
 
-    project.forget()
     assert project.jobs(wanted) == {}
     with (project.folder / "mine.txt").open("a") as file:
         file.write("\none more question about an old fox")
@@ -138,16 +128,11 @@ def test_the_largest_model_runs_first_and_few_activations_exist_at_once(tmp_path
     project.config["extract"]["keep_activations"] = False
     project.write()
     stub = """
-import sys
 from pathlib import Path
-given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 with open("started", "a") as file:
-    print(given.get("--model"), file=file)
-for option in ("--output", "--metrics", "--positions"):
-    if option in given:
-        Path(given[option]).write_text("")
-if "--prompts" in given and "--activations" in given:
-    Path(given["--prompts"]).write_text("")
+    print(snakemake.wildcards.get("model"), file=file)
+for output in snakemake.output:
+    Path(output).write_text("")
 with open("counts", "a") as file:
     print(len([*Path("results/activations").rglob("*.h5")]), file=file)
 """
