@@ -45,13 +45,16 @@ rule figure_of_mine:
     input: "mine/figures/law.png"
 """
     )
-    snakemake(outer, PYTHONPATH=str(ROOT / "lib"))
+    # With the trigger `code`, Snakemake 9.27 cannot join the path of a script of `gitfile`.
+    keys_alone = ("--rerun-triggers", "params") if from_git else ()
+    snakemake(outer, *keys_alone, PYTHONPATH=str(ROOT / "lib"))
     assert (outer / "mine/tables/law.csv").is_file()
     # Without the workflow's profile, Snakemake compares commands, too.
     text = (outer / "Snakefile").read_text()
     more = '"again": {"kind": "power_law", "title": "Again"}, "law": {'
     (outer / "Snakefile").write_text(text.replace('"law": {', more))
-    assert "Nothing to be done" in snakemake(outer, PYTHONPATH=str(ROOT / "lib"))
+    printed = snakemake(outer, *keys_alone, PYTHONPATH=str(ROOT / "lib"))
+    assert "Nothing to be done" in printed
     assert (outer / "mine/config.json").is_file()
 
 

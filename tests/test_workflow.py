@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -28,6 +29,7 @@ from layerwise.activations.store import Activations
 from layerwise.config import Config
 from layerwise.io import tables
 from layerwise.run.plan import Plan
+from layerwise.run.script import Job
 from layerwise.run.snakemake import CONFIG, RUNNING, Survey
 from tools.publish import publish
 
@@ -504,3 +506,29 @@ def test_a_corpus_without_views_has_no_job_for_them(tmp_path: Path) -> None:
 def test_a_revision_that_the_config_lacks_is_one_sentence(done: Project) -> None:
     printed = done.snakemake("-n", "results/activations/first/nope/mine.h5", check=False)
     assert "first has no revision nope" in printed and "Traceback" not in printed
+
+
+def test_results_dated_in_the_future_rerun_and_fail_nothing(done: Project) -> None:
+    later = time.time() + 7200
+    os.utime(done.folder / "results/activations/first/main/mine.h5", (later, later))
+    done.snakemake("results/metrics/first/main/mine.parquet", "-R", "metrics")
+
+
+def test_a_job_refuses_a_config_of_another_key(
+    done: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(done.folder)
+    path = "results/corpora/mine.parquet"
+    planned = SimpleNamespace(
+        input=[],
+        output=[path],
+        params=SimpleNamespace(key=tables.facts(Path(path))["key"]),
+        wildcards={"corpus": "mine"},
+        config=done.config,
+        threads=1,
+    )
+    assert Job(planned).names == {"corpus": "mine"}
+    done.config["corpora"]["mine"]["sample"]["n"] = 30
+    with refused("mismatch") as caught:
+        Job(planned)
+    assert "start the run again" in str(caught.value)
