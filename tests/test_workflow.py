@@ -117,9 +117,10 @@ def test_files_of_other_versions_are_kept_and_named_once(done: Project) -> None:
         facts = tables.facts(path)
         made_with = json.loads(facts["versions"]) | {"torch": "1.0"}
         tables.write(path, pd.read_parquet(path), **facts | {"versions": made_with})
-    assert done.stale() == {}
     with contextlib.chdir(done.folder):
-        warning = Survey(Plan(Config.of(done.config))).warning()
+        found = Survey(Plan(Config.of(done.config)))
+    assert found.stale == []
+    warning = found.warning()
     assert "2 of metrics: torch 1.0)" in warning and warning.endswith("run with -R metrics.")
 
 
@@ -212,7 +213,7 @@ def test_python_draws_what_the_workflow_draws(done: Project) -> None:
     narrowed = run.draw("both", models="second").table
     assert set(narrowed["model"]) == {"second"}
     with refused("missing_file"):
-        run.draw("both", over="tasks")  # associations are made for the study
+        run.draw("both", corpora=["mine"])  # associations are made for the study
 
 
 def test_another_config_writes_to_its_own_folder(done: Project) -> None:
@@ -387,7 +388,8 @@ def test_a_failed_job_leaves_the_finished_files(done: Project) -> None:
     done.config["corpora"]["mine"]["sample"]["n"] = 40
     del done.config["models"]["first"]["max_length"], done.config["metrics"]["seed"]
     done.write()
-    assert done.jobs() == {}, "the record of the failed job decides nothing"
+    # Snakemake has the keys of the failed jobs in its records, and runs these once more.
+    assert {"corpus", "extract", "evaluate"} <= done.jobs().keys()
 
 
 def test_a_failed_conversion_leaves_the_converted_model(tmp_path: Path) -> None:
@@ -412,7 +414,7 @@ def test_a_failed_conversion_leaves_the_converted_model(tmp_path: Path) -> None:
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
     source["pickled"] = {}
     project.write()
-    assert project.jobs(wanted) == {}, "the record of the failed job decides nothing"
+    assert project.jobs(wanted) == {"convert": 1, "extract": 1}
     # Another model takes the whole folder.
     (folder / "of_an_earlier_release.json").write_text("{}")
     (models / "llama/other.bin").write_bytes((models / "llama/pytorch_model.bin").read_bytes())
