@@ -11,6 +11,7 @@ from pydantic_core import to_jsonable_python
 
 from layerwise import addons
 from layerwise.config.kinds import all_kinds
+from layerwise.metrics.registry import all_metrics
 from layerwise.run.plan import MACHINE, STAGES
 from layerwise.section import Section
 
@@ -45,12 +46,14 @@ def version_of(name: str) -> int:
 def defaults() -> dict[str, Any]:
     """The defaults of the config's sections, which keys leave out, and the versions of stages."""
     all_kinds()
+    all_metrics()
     found: dict[str, dict[str, Any]] = {}
     sections = [Section]
     while sections:
         section = sections.pop()
         sections += section.__subclasses__()
-        if section.__module__.startswith("layerwise."):
+        # Tests and add-ons may define others.
+        if section.__module__.startswith(("layerwise.config", "layerwise.metrics.")):
             found[f"{section.__module__}.{section.__name__}"] = {
                 name: to_jsonable_python(field.get_default(call_default_factory=True))
                 for name, field in section.model_fields.items()
