@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -73,6 +77,23 @@ def test_rank_and_distance_correlations_are_those_of_the_definitions(
     }
     for measure, value in expected.items():
         assert association.strengths(measure, x[None], y[None])[0] == pytest.approx(value), measure
+
+
+@pytest.mark.slow
+def test_processes_that_start_at_once_leave_a_usable_cache_of_dcor(tmp_path: Path) -> None:
+    """Without a lock, numba keeps parts of two compilations and aborts (numba's issue 10128)."""
+    code = """
+import numpy as np
+from layerwise.association import strengths
+print(strengths("dcor", np.arange(5.0)[None], np.arange(5.0)[None]))
+"""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    for _ in range(2):
+        processes = []
+        for _ in range(3):
+            processes.append(subprocess.Popen([sys.executable, "-c", code], env=environment))
+            time.sleep(2)
+        assert [process.wait() for process in processes] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("measure", ["r", "dcor", "spearman", "kendall"])

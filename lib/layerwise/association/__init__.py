@@ -20,11 +20,18 @@ docs/statistics.md has the share of unrelated curves beyond it.
 
 from __future__ import annotations
 
-from functools import lru_cache
+import os
+import tempfile
+from functools import cache, lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
 import scipy
+from filelock import FileLock
 from scipy.fft import dct, idct
 
 Floats = npt.NDArray[np.float64]
@@ -42,13 +49,11 @@ def strengths(measure: str, x: Floats, y: Floats) -> Floats:
     """Association of k pairs of curves, shapes (k, n) to (k,); 0 where a curve is constant.
 
     Distance correlations are biased upwards for few points: two independent curves of 25 layers
-    reach about 0.3. The first use compiles dcor, which takes some seconds in each process.
+    reach about 0.3.
     """
     if measure == "dcor":
-        import dcor
-
         pairs = zip(x, y, strict=True)
-        return np.array([dcor.distance_correlation(one, other) for one, other in pairs])
+        return np.array([_dcor().distance_correlation(one, other) for one, other in pairs])
     return of_features(measure, features(measure, x), features(measure, y))
 
 
@@ -73,9 +78,23 @@ def features(measure: str, curves: Floats) -> Floats:
         one, other = np.triu_indices(curves.shape[1], 1)
         return np.sign(curves[:, one] - curves[:, other])
     distances = np.abs(curves[:, :, None] - curves[:, None])
-    import dcor
+    return np.array([_dcor().double_centered(of_curve).ravel() for of_curve in distances])
 
-    return np.array([dcor.double_centered(of_curve).ravel() for of_curve in distances])
+
+@cache
+def _dcor() -> ModuleType:
+    """dcor, imported by one process at a time.
+
+    Its first import compiles for half a minute and keeps the result beside the package. Where two
+    processes compile at once, later ones are aborted (numba's issue 10128).
+    """
+    spec = find_spec("dcor")
+    assert spec and spec.origin
+    folder = Path(spec.origin).parent
+    if not os.access(folder, os.W_OK):
+        folder = Path(tempfile.gettempdir())
+    with FileLock(folder / "import.lock", mode=0o666):
+        return import_module("dcor")
 
 
 def slopes(metric: Floats, scores: Floats) -> Floats:
