@@ -13,7 +13,7 @@ def main(job: script.Job) -> None:
     from layerwise.run.results import Results
 
     scores = Results.of(job.plan).read(job.input, "scores")
-    rows = first_table(scores, Order.of(job.config), job.config.association.seed)
+    rows = first_table(scores, Order.of(job.config))
     tables.write_csv(Path(job.output[0]), rows, job.key)
 
 

@@ -21,7 +21,6 @@ def main(job: script.Job) -> None:
         prompts=None if study.study.published else results.of_study(study, "prompts"),
         own_texts=job.config.own_texts,
         order=order,
-        seed=job.config.association.seed,
     )
     tables.write_csv(Path(job.output.summary), summarize(selections, order), job.key)
     tables.write(Path(job.output.selections), selections, key=job.key, copies=order.copies)

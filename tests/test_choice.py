@@ -70,7 +70,7 @@ def test_the_last_layer_answers_as_the_model(
     setup = set_up(loaded, extraction, ScoringSettings())
     right = np.empty((3, 4, 4, 1))
     assert list(ChoiceTask(task).reader.read(setup, asked, [""] * 4, right)) == [4]
-    for place, form in enumerate(task.forms):
+    for place, form in enumerate(choice.FORMS):
         for row, question in enumerate(asked):
             text, after = choice.prompts(question, form, examples)
             before = loaded.texts.tokenizer(text)["input_ids"]
@@ -91,12 +91,12 @@ def test_a_model_that_cannot_be_asked_has_rows_with_the_reason(tmp_path: Path) -
     (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
     entry = tiny.entry(tiny.save("bert", tmp_path / "bert"))
     loaded = load("m", entry, "main", device="cpu")
-    task = ChoiceEntry(questions=FileQuestions(file=str(tmp_path / "q.jsonl")), forms=("letter",))
+    task = ChoiceEntry(questions=FileQuestions(file=str(tmp_path / "q.jsonl")))
     taken: list[TaskScores] = []
     setup = set_up(loaded, ExtractSettings(), ScoringSettings())
     score_tasks(setup, {"asked": ChoiceTask(task)}, taken.append)
     scores = [one for found in taken[0].scores.values() for one in found]
-    assert len(scores) == 4 and all(one.main_score is None for one in scores)
+    assert len(scores) == 12 and all(one.main_score is None for one in scores)
     assert "next token" in str(scores[0].why)
 
 

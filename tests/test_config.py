@@ -95,7 +95,8 @@ extract/threads | true | wrong_type
 extract/sink_ratio | .inf | out_of_range
 metrics/alphas | [0] | out_of_range | metrics.alphas[0]
 metrics/alphas | [infi] | wrong_type | metrics.alphas[0]
-scoring/waiting_gb | 0 | out_of_range
+scoring/waiting_gb | 4 | unknown_key | scoring
+corpora/c | {source: {task: a}, views: {seed: 1}} | unknown_key | corpora.c.views
 scoring/normalize | 'yes' | wrong_type
 association/directions | {x: 2} | unknown_value | association.directions.x
 studies/a | {kind: score_by_dept} | unknown_value | studies.a.kind

@@ -185,7 +185,8 @@ def test_processes_and_divided_tasks_change_nothing(
     watched = lambda task, selection, *a: units.append(selection) or submit(task, selection, *a)  # noqa: E731
     monkeypatch.setattr(module, "_score_cells", watched)
     # 96 texts of 3 + 1 layers of 32 numbers are 49 kB.
-    pd.testing.assert_frame_equal(whole, run(tasks, keys=keys, waiting_gb=4e-5))
+    monkeypatch.setattr(module, "WAITING_BYTES", 4e4)
+    pd.testing.assert_frame_equal(whole, run(tasks, keys=keys))
     assert len({unit for unit in units if unit}) > 2
     monkeypatch.setattr(module, "_score_cells", submit)
     # Processes that score read mteb's data, while the tasks before are embedded.
@@ -402,7 +403,8 @@ def test_vectors_that_wait_stay_within_the_limit(
     for key, limit, n_files in (("1", 70_000, 2), ("2", 60_000, 1)):  # A set has 64 texts.
         sizes.clear()
         keys = {"WikipediaArticleClustering": key}
-        run(quickstart(folders, *keys), keys=keys, waiting_gb=limit / 1e9)
+        monkeypatch.setattr(module, "WAITING_BYTES", limit)
+        run(quickstart(folders, *keys), keys=keys)
         # The header of a file is 128 bytes.
         assert len(sizes) > 3 and max(sizes) == n_files * (64 * 512 + 128)
 

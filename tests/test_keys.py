@@ -62,7 +62,6 @@ def keys(place: str = "", value: Any = None) -> dict[str, str]:
         ("corpora/c/sample", {"n": 30}, OF_TEXTS),
         ("corpora/c/filters", {"min_tokens": 7}, OF_TEXTS),
         ("corpora/c/views", {"n": 3}, OF_TEXTS - {"corpus"}),
-        ("corpora/c/views", {"n": 2, "seed": 1}, OF_TEXTS - {"corpus"}),
         ("models/m/source", {"hub": "o/other"}, OF_MODEL),
         ("models/m/max_length", 50, OF_MODEL),
         ("models/m/prompts", {"query": "q: "}, OF_SCORES),
@@ -75,7 +74,6 @@ def keys(place: str = "", value: Any = None) -> dict[str, str]:
         ("scoring/poolings", ["max"], OF_SCORES),
         ("tasks/own/label", "topic", OF_SCORES - {"score"}),
         ("tasks/own/kind", "regression", OF_SCORES - {"score"}),
-        ("association/seed", 7, OF_STUDY | {"best_layers"}),
         ("association/directions", {"rankme": -1}, OF_STUDY | {"best_layers"}),
         ("association/text_sources", {"own": "sts"}, OF_STUDY | {"best_layers"}),
         ("association/own_texts", {"c": "STS12"}, OF_STUDY | {"best_layers"}),
@@ -83,7 +81,6 @@ def keys(place: str = "", value: Any = None) -> dict[str, str]:
         ("extract/batch_tokens", 64, set()),
         ("extract/device", "cpu", set()),
         ("extract/keep_activations", False, set()),
-        ("scoring/waiting_gb", 3, set()),
         ("studies/s/title", "A title", {"figure"}),
     ],
 )

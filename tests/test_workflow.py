@@ -99,7 +99,7 @@ def test_a_changed_table_is_made_again(done: Project) -> None:
 
 def test_tables_of_the_report_follow_the_config_without_records(done: Project) -> None:
     done.forget()
-    done.config["association"] = {"seed": 3}
+    done.config["association"] = {"directions": {"curvature": -1}}
     del done.config["studies"]["sweep"]
     done.write()
     jobs = done.stale()
@@ -429,7 +429,7 @@ CHANGES = {
     "`extract: {threads, batch_tokens, device, keep_activations}`": {
         "extract": {"threads": 2, "batch_tokens": 99, "keep_activations": False}
     },
-    "`scoring: {threads, waiting_gb}`": {"scoring": {"threads": 2, "waiting_gb": 1}},
+    "`scoring: {threads}`": {"scoring": {"threads": 2}},
     "the order of metrics, tokens, poolings or tasks": {
         "metrics": {"metrics": ["infonce", "curvature", "prompt_entropy"]}
     },

@@ -30,11 +30,18 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from layerwise.errors import Code, ConfigError, closest, listed
 
 REMOVED = {
-    ("ScoringSettings", "parts"): (
-        "remove it: one job scores all tasks of a checkpoint, and several configs share tasks"
+    "parts": "remove it: one job scores all tasks, and several configs share tasks",
+    "waiting_gb": "remove it: at most 4 GB of TMPDIR wait for scoring",
+    "forms": "remove it: all three forms are scored, and a study names those that it shows",
+    "cap": "remove it: at most 10 words and characters change, nlpaug's default",
+    **dict.fromkeys(
+        ("crop", "jitter", "grey", "blur", "shift", "gain"),
+        "remove it: docs/your-images.md and docs/your-audio.md have the views",
     ),
+    "seed": "remove it: the draws are always the same",
+    "token_states": "set it in extract, in a config of this corpus alone",
 }
-"""Keys that earlier versions had, by section: what to use instead."""
+"""Keys that earlier versions had in some sections: what to use instead."""
 
 S = TypeVar("S", bound="Section")
 T = TypeVar("T")
@@ -62,7 +69,7 @@ class Section(BaseModel):
         if isinstance(section, dict):
             for key in section:
                 if key not in cls.model_fields:
-                    if instead := REMOVED.get((cls.__name__, key)):
+                    if instead := REMOVED.get(key):
                         raise PydanticCustomError(
                             "unknown_key", f"{key} is no key any more; {instead}"
                         )

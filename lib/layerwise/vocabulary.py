@@ -30,7 +30,6 @@ POOLINGS: Mapping[str, str] = {
 }
 
 # How a task of multiple choice reads an answer; listed as poolings.
-Form: TypeAlias = Literal["letter", "answer", "answer_per_character"]
 FORMS: Mapping[str, str] = {
     "letter": "letter of the answer",
     "answer": "likelihood of the answer",

@@ -73,7 +73,7 @@ def corpus_of_wikipedia() -> pd.DataFrame:
 def views_of_texts(actions: tuple[str, ...]) -> pd.DataFrame:
     texts = [text for text in dict.fromkeys(PROSE) if len(text) > 30]
     prompts = pd.DataFrame({"prompt_id": [f"p{i}" for i in range(len(texts))], "text": texts})
-    views = augment(prompts, ViewSettings(n=4, seed=1, actions=actions))
+    views = augment(prompts, ViewSettings(n=4, actions=actions))
     return views.assign(text=views["text"].map(short_hash))
 
 
@@ -81,7 +81,7 @@ def perturbed_tokens() -> pd.DataFrame:
     ids = [0, *range(20, 45), 1]
     how = {
         "repetition": Perturb(repetition=0.4),
-        "randomness": Perturb(randomness=0.4, seed=2),
+        "randomness": Perturb(randomness=0.4),
         "length": Perturb(length=6),
         "all": Perturb(repetition=0.2, randomness=0.5, length=12),
     }
@@ -115,7 +115,7 @@ def corpus_of_images() -> pd.DataFrame:
 
 
 def views_of_images() -> pd.DataFrame:
-    settings = ImageViews(n=3, seed=1, size=32)
+    settings = ImageViews(n=3, size=32)
     rows = []
     images = digits()[:4]
     drawn = draw_views(images, settings).groupby("prompt_id", sort=False)["drawn"]
@@ -138,7 +138,7 @@ def views_of_images() -> pd.DataFrame:
 def views_of_recordings() -> pd.DataFrame:
     recordings = tiny_audio.recordings(4)
     table = pd.DataFrame({"prompt_id": r.name, "sha256": r.sha256} for r in recordings)
-    drawn = audio.draw_views(table, AudioViews(n=3, seed=1)).groupby("prompt_id", sort=False)
+    drawn = audio.draw_views(table, AudioViews(n=3)).groupby("prompt_id", sort=False)
     rows = []
     for recording in recordings:
         for view, parameters in enumerate(drawn["drawn"].get_group(recording.name), start=1):

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from pydantic_core import to_jsonable_python
 
 from layerwise import addons
@@ -85,13 +86,8 @@ def test_changed_values_have_a_new_version() -> None:
 def test_changed_defaults_have_a_new_version() -> None:
     """A key holds what differs from the defaults, so another default would keep old results."""
     known, now = json.loads(DEFAULTS.read_text()), json.loads(json.dumps(defaults()))
-    sections = known["defaults"].keys() & now["defaults"].keys()
-    changed = [
-        f"{section}.{name}"
-        for section in sorted(sections)
-        for name, value in known["defaults"][section].items()
-        if now["defaults"][section].get(name, value) != value
-    ]
+    before, after = (pd.json_normalize(d["defaults"], sep="/").iloc[0] for d in (known, now))
+    changed = [key for key in before.index.intersection(after.index) if before[key] != after[key]]
     raised = [s for s, v in now["versions"].items() if v > known["versions"].get(s, 0)]
     assert raised or not changed, (
         f"Defaults changed: {changed}; raise the version of the stages that read them in "

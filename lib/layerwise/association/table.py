@@ -112,7 +112,7 @@ def associate(
             rows += _of_one(model_scores, model_metrics, group, tasks, over)
     for family in _families(models, order or Order()) if models and over == "layers" else ():
         for group in family[0][0][0].groups():
-            rows += _over_models(family, group, settings.seed)
+            rows += _over_models(family, group)
     if not rows:
         raise LayerwiseError(
             f"No metric varies over {association.FEWEST_LAYERS} layers of a model that has scores "
@@ -206,7 +206,7 @@ def _families(models: Sequence[Model], order: Order) -> list[list[list[Model]]]:
 
 
 def _over_models(
-    representations: Sequence[Sequence[Model]], group: str, seed: int
+    representations: Sequence[Sequence[Model]], group: str
 ) -> list[dict[Any, object]]:
     """Test if the metrics of all representations belong to their own model's scores."""
     n_points = min(len(scores.layers) for models in representations for scores, _ in models)
@@ -219,7 +219,7 @@ def _over_models(
     p = p_adjusted = np.full(len(compared), np.nan)
     reason = f"{n_models} models: a test over models takes {FEWEST_MODELS}"
     if n_models >= FEWEST_MODELS:
-        _, p, p_adjusted = stats.pairing_test(strengths, N_PERMUTATIONS, seed)
+        _, p, p_adjusted = stats.pairing_test(strengths, N_PERMUTATIONS)
         reason = ""
     return [
         {

@@ -149,13 +149,11 @@ class Sample(Section):
 
 
 class Views(Section):
-    """Number and seed of augmented copies."""
+    """Number of augmented copies."""
 
     n: int = Field(2, ge=0, le=1000)
     """Views of each prompt, image or recording. InfoNCE and DiME need 2, LiDAR gains from more (16
     in the reference). A larger number keeps the earlier views."""
-    seed: Seed = 0
-    """Seed of the views."""
 
 
 class ViewSettings(Views):
@@ -163,17 +161,15 @@ class ViewSettings(Views):
     units that change places."""
 
     p: float = Field(0.3, gt=0, le=1)
-    """Share of words, and of the characters of such a word, that each augmenter changes."""
-    cap: Positive | None = 10
-    """Maximum number of words, and of characters a word, that an augmenter changes; 10 is nlpaug's
-    default, null for no limit."""
+    """Share of words, and of the characters of such a word, that each augmenter changes, at most
+    10 of them."""
     actions: SomeOf[Action] = ("substitute",)
     """Actions of RandomCharAug; one is drawn for each view. The paper lists all four, nlpaug's
     default is substitute."""
     units: Pattern | None = None
     """For texts that are no language: a regular expression of a unit, such as '[A-Z]' for residues
     of a protein. A share p of the units is replaced by units drawn from the same text, in place of
-    typing errors; cap and actions do not apply."""
+    typing errors; actions do not apply."""
     on_failure: Literal["error", "drop"] = "error"
     """Stop at a prompt without enough distinct views, or drop it and log its id."""
 
@@ -194,8 +190,6 @@ class Perturb(Section):
     length: Positive | SomeOf[Positive] | None = None
     """Number of tokens kept of each prompt, from the first; a shorter prompt is an error. With
     randomness 1: random prompts of that length."""
-    seed: Seed = 0
-    """Seed of the replacements. A larger probability replaces the same tokens and further ones."""
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -213,8 +207,6 @@ class Kept(Section):
     sublayers: Distinct[Sublayer] | None = None
     """Sub-layers kept on this corpus; null for extract.sublayers. They take several times the disk
     of the layers, so use fewer prompts."""
-    token_states: bool | Literal["float16"] | None = None
-    """extract.token_states for this corpus; null for the section's."""
     prefixes: bool | None = None
     """extract.prefixes for this corpus; null for the section's."""
 
@@ -317,32 +309,19 @@ MediaSource = HubMedia | FolderMedia | PackageImages
 
 
 class ImageViews(Views):
-    """Augmented copies of each image: crop, flip, jitter, grey and blur in turn (kornia), as in
-    self-supervised learning."""
+    """Augmented copies of each image, as in self-supervised learning: in turn a crop, a flip,
+    jitter of the colours, grey and blur (kornia; docs/your-images.md has their sizes)."""
 
     size: Positive = Field(224, le=4096)
     """Side of a view in pixels, before a model's own preprocessing."""
-    crop: float = Field(0.4, gt=0, le=1)
-    """Smallest share of the image's area that a view shows; 1 for no crop."""
     flip: Probability = 0.5
     """Probability of a horizontal flip; use 0 for digits and letters."""
-    jitter: Probability = 0.4
-    """Largest relative change of brightness, contrast and saturation, and four times that of hue;
-    80% of the views are changed."""
-    grey: Probability = 0.2
-    """Probability of a grey view."""
-    blur: Probability = 0.5
-    """Probability of a blurred view (0.1 to 2 pixels of 224)."""
 
 
 class AudioViews(Views):
-    """Augmented copies of each recording: shift, gain and white noise in turn."""
+    """Augmented copies of each recording: a shift in time by up to a tenth, a gain of up to 6 dB
+    and white noise in turn."""
 
-    shift: Probability = 0.1
-    """Largest shift in time, as a share of the recording; what leaves it at one end enters at the
-    other. 0 for no shift."""
-    gain: float = Field(6.0, ge=0, le=60)
-    """Largest change of the level, up or down, in dB; 0 for none."""
     snr: tuple[float, float] | None = (10.0, 30.0)
     """Smallest and largest signal-to-noise ratio in dB; null for no noise."""
 

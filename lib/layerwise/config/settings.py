@@ -134,13 +134,9 @@ class ScoringSettings(Section):
     similarities. null: if the model's modules.json has a Normalize module."""
     threads: Threads = 2
     """Scoring processes of a job."""
-    waiting_gb: Annotated[float, Field(gt=0, le=1e6)] = 4.0
-    """Limit, in gigabytes of local disk, on embeddings that wait for scoring."""
     sub_scores: bool = False
     """Keep all scores that mteb computes (F1, nDCG at other ranks), for `layerwise export-scores`.
     Scoring takes up to half as long again."""
-    seed: Seed = 0
-    """Seed of resampling; mteb's own seeds do not change."""
 
 
 OWN_TEXTS = "task texts"
@@ -164,8 +160,6 @@ class AssociationSettings(Section):
     text_sources: dict[str, str] = {}
     """Task clusters: tasks made of the same texts, as {task: name of the texts}. A cluster counts
     as one draw. Those of the paper are known."""
-    seed: Seed = 0
-    """Seed of permutations."""
 
 
 def _shipped(value: str, info: ValidationInfo) -> str:

@@ -14,7 +14,7 @@ A list of names is short for entries without settings.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
@@ -25,12 +25,11 @@ from layerwise.section import (
     Positive,
     Section,
     Seed,
-    SomeOf,
     distinct,
     ends_with,
     one_of,
 )
-from layerwise.vocabulary import TABLES, Form
+from layerwise.vocabulary import TABLES
 
 Kind = Literal["classification", "regression", "pairs", "tags"]
 TAGGED = (".conll", ".conllu")
@@ -181,14 +180,8 @@ class ChoiceEntry(Section):
     """Source of the questions: hub or file."""
     shots: int = Field(0, ge=0, le=100)
     """Examples before each question, of the same subject."""
-    forms: SomeOf[Form] = get_args(Form)
-    """letter: the answers are listed, and A, B, C or D is chosen; answer: the answer by its
-    log-likelihood after the question; answer_per_character: the same divided by its length. They
-    are listed as poolings."""
     sample: Positive | None = None
     """Number of questions, in equal shares of all subjects; null for all."""
-    seed: Seed = 0
-    """Seed of that sample."""
 
 
 def _tag(entry: Any) -> str:

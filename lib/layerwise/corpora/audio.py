@@ -38,6 +38,8 @@ OTHERS = (b"fLaC", b"OggS", b"ID3", b"\xff\xfb", b"\xff\xf3", b"\xff\xf2", b"FOR
 UNKNOWN_SIZE = (0, 2**32 - 1)
 # Samples a second; a damaged header can hold anything.
 LEAST_RATE, MOST_RATE = 1_000, 1_000_000
+# Largest shift of a view, as a share of the recording, and change of its level in dB.
+SHIFT, GAIN = 0.1, 6.0
 
 
 @dataclass(frozen=True)
@@ -161,13 +163,13 @@ def draw_views(recordings: pd.DataFrame, settings: AudioViews) -> pd.DataFrame:
     rows = []
     for prompt_id, sha256 in zip(recordings["prompt_id"], recordings["sha256"], strict=True):
         for view in range(1, settings.n + 1):
-            key = sha256_text("view", str(settings.seed), prompt_id, sha256, str(view))
+            key = sha256_text("view", "0", prompt_id, sha256, str(view))
             rng = np.random.default_rng(int(key[:32], 16))
             shift, gain, level = rng.uniform(size=3).tolist()
             low, high = settings.snr or (0.0, 0.0)
             record = {
-                "shift": settings.shift * (2 * shift - 1),
-                "gain": settings.gain * (2 * gain - 1),
+                "shift": SHIFT * (2 * shift - 1),
+                "gain": GAIN * (2 * gain - 1),
                 "snr": settings.snr and low + (high - low) * level,
                 "seed": int(key[32:48], 16),
             }

@@ -111,7 +111,10 @@ def png(values: Any) -> bytes:
 
 # Standard deviation of the blur, from and to, for a side of 224 pixels, as in SimCLR.
 SIDE, LEAST, MOST = 224, 0.1, 2.0
-JITTERED = 0.8
+# Smallest share of an image that a crop shows; jitter of brightness, contrast, saturation and hue.
+SMALLEST, JITTER = 0.4, (0.4, 0.4, 0.4, 0.1)
+# Probabilities of views with jitter, without colours, and blurred.
+JITTERED, GREY, BLURRED = 0.8, 0.2, 0.5
 # The step that makes a square of an image; one of them.
 FIRST = ("resize", "crop")
 
@@ -140,7 +143,7 @@ def draw_views(images: pd.DataFrame, settings: ImageViews) -> pd.DataFrame:
         for prompt_id, sha256, width, height in zip(*columns, strict=True):
             shape = torch.Size((1, 3, height, width))
             for view in range(1, settings.n + 1):
-                key = sha256_text("view", str(settings.seed), prompt_id, sha256, str(view))
+                key = sha256_text("view", "0", prompt_id, sha256, str(view))
                 # kornia draws from the global generator of the CPU.
                 torch.default_generator.manual_seed(int(key[:15], 16))
                 drawn = {}
@@ -186,17 +189,14 @@ def _steps_of(settings: ImageViews) -> dict[str, Any]:
     """kornia's modules, which remember what they did last: each caller needs its own."""
     aug = require("kornia.augmentation", "images")
 
-    side, jitter = settings.size, settings.jitter
+    side = settings.size
     # Kernel: a tenth of the side, odd.
     width = side // 20 * 2 + 1
     sigma = (LEAST * side / SIDE, MOST * side / SIDE)
-    first = {"resize": aug.Resize((side, side))}
-    if settings.crop < 1:
-        first = {"crop": aug.RandomResizedCrop((side, side), scale=(settings.crop, 1.0))}
     return {
-        **first,
+        "crop": aug.RandomResizedCrop((side, side), scale=(SMALLEST, 1.0)),
         "flip": aug.RandomHorizontalFlip(p=settings.flip),
-        "jitter": aug.ColorJitter(jitter, jitter, jitter, jitter / 4, p=JITTERED),
-        "grey": aug.RandomGrayscale(p=settings.grey),
-        "blur": aug.RandomGaussianBlur((width, width), sigma, p=settings.blur),
+        "jitter": aug.ColorJitter(*JITTER, p=JITTERED),
+        "grey": aug.RandomGrayscale(p=GREY),
+        "blur": aug.RandomGaussianBlur((width, width), sigma, p=BLURRED),
     }

@@ -45,24 +45,22 @@ CHARACTERS_PER_PROCESS = 2_000_000
 
 
 @lru_cache(maxsize=16)
-def augmenters(p: float, cap: int | None, action: str) -> list[Any]:
+def augmenters(p: float, action: str) -> list[Any]:
     """SplitAug, RandomCharAug with `action`, and KeyboardAug, to be applied in this order.
 
     Parameters
     ----------
     p : float
         Share of words, and of the characters of a word, 0 to 1; nlpaug reads 0 as 0.3.
-    cap : int or None
-        Most words, and characters a word; None for no cap. nlpaug's own is 10.
     action : str
         ``insert``, ``substitute``, ``swap`` or ``delete``.
     """
     nac = require("nlpaug.augmenter.char", "workflow")
     naw = require("nlpaug.augmenter.word", "workflow")
 
-    shares = {"aug_char_p": p, "aug_word_p": p, "aug_char_max": cap, "aug_word_max": cap}
+    shares = {"aug_char_p": p, "aug_word_p": p}  # of at most 10, nlpaug's default
     return [
-        naw.SplitAug(aug_p=p, aug_max=cap),
+        naw.SplitAug(aug_p=p),
         nac.RandomCharAug(action=action, **shares),
         nac.KeyboardAug(**shares),
     ]
@@ -102,14 +100,14 @@ def views_of(settings: ViewSettings, prompt_id: str, text: str) -> list[str] | N
 
 
 def _view(settings: ViewSettings, prompt_id: str, text: str, number: int, attempt: int) -> str:
-    key = sha256_text("view", str(settings.seed), prompt_id, text, str(number), str(attempt))
+    key = sha256_text("view", "0", prompt_id, text, str(number), str(attempt))
     if settings.units is not None:
         return with_other_units(text, settings.units, settings.p, int(key[:16], 16))
     # nlpaug draws from these two global generators.
     random.seed(int(key[:32], 16))
     np.random.seed(int(key[32:40], 16))  # noqa: NPY002
     action = settings.actions[int(key[40:], 16) % len(settings.actions)]
-    for augmenter in augmenters(settings.p, settings.cap, action):
+    for augmenter in augmenters(settings.p, action):
         # A list of one text, or of none where there is nothing to augment.
         text = next(iter(augmenter.augment(text)), text)
     return text
@@ -237,7 +235,7 @@ def perturb(
             f"{length}; ask for fewer, or raise filters.min_tokens of the corpus.",
             code="too_few",
         )
-    seed = f"{how.seed}/{prompt}"
+    seed = f"0/{prompt}"
     words = repeat_tokens(words[:length], float(how.repetition or 0), seed)  # type: ignore[arg-type]
     words = randomise_tokens(words, float(how.randomness or 0), vocabulary, seed)  # type: ignore[arg-type]
     rest = iter(words)

@@ -24,7 +24,7 @@ NOTE = (
 )
 
 
-def first_table(scores: pd.DataFrame, order: Order | None = None, seed: int = 0) -> pd.DataFrame:
+def first_table(scores: pd.DataFrame, order: Order | None = None) -> pd.DataFrame:
     """Best layer of each model, checkpoint and representation, over all tasks.
 
     Parameters
@@ -42,7 +42,7 @@ def first_table(scores: pd.DataFrame, order: Order | None = None, seed: int = 0)
         interval), n_tasks, n_clusters.
     """
     order = order or Order()
-    best = best_layers(scores, seed=seed)
+    best = best_layers(scores)
     best = best[best["task_type"] == "all"]
     best = best.assign(best_layer=[_best(row) for row in best.to_dict("records")])
     keys = ["model", "revision", "representation"]

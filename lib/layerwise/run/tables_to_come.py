@@ -22,6 +22,7 @@ from layerwise.metrics.registry import QUANTITIES, Metric, all_metrics
 from layerwise.names import Order
 from layerwise.run.plan import OF_METRICS, OF_RESULTS, OF_SCORES, PlannedStudy
 from layerwise.tasks.catalog import TYPES
+from layerwise.vocabulary import FORMS
 
 WITH_CORPORA = OF_METRICS | {"similarities"}
 # Enough for an association given depth, a jackknife and a change between checkpoints.
@@ -226,7 +227,7 @@ def _scores(planned: PlannedStudy) -> Iterator[dict[str, Any]]:
         tokens: Sequence[str] = config.extraction(model).tokens
         poolings: Sequence[str] = scoring.poolings
         if isinstance(entry, ChoiceEntry):
-            tokens, poolings = ("all",), entry.forms
+            tokens, poolings = ("all",), tuple(FORMS)
         task_type = getattr(entry, "task_type", None) or asked[n % len(asked)]
         about = {"model": model, "revision": revision, "task": task, "task_type": task_type}
         if isinstance(entry, LabelledEntry) and entry.kind != "pairs":

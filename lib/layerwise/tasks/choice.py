@@ -39,7 +39,7 @@ from layerwise.tasks.task import (
     Vectors,
     keep_data,
 )
-from layerwise.vocabulary import BLOCK, SCORED_READOUTS
+from layerwise.vocabulary import BLOCK, FORMS, SCORED_READOUTS
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ class ChoiceTask(Task):
 
     def representations(self, setup: Setup) -> list[Representation]:  # noqa: ARG002
         """One for each form of the questions."""
-        return [Representation("all", form, "final_norm") for form in self.entry.forms]
+        return [Representation("all", form, "final_norm") for form in FORMS]
 
     def width(self, setup: Setup) -> int:  # noqa: ARG002
         """One number."""
@@ -166,8 +166,8 @@ class ChoiceTask(Task):
         ----------
         likelihoods : array, shape (layers, forms * answers)
         """
-        forms, chosen = self.entry.forms, []
-        for form, likely in zip(forms, np.split(likelihoods, len(forms), axis=1), strict=True):
+        chosen = []
+        for form, likely in zip(FORMS, np.split(likelihoods, len(FORMS), axis=1), strict=True):
             if form == "answer_per_character":
                 likely = likely / [len(choice) for choice in question.choices]
             chosen.append(likely.argmax(axis=1))
@@ -337,7 +337,7 @@ def _tokenized(
     shown = [e for e in examples if e.subject == question.subject][: entry.shots]
     special = set(loaded.texts.tokenizer.all_special_ids)
     answers = []
-    for form in entry.forms:
+    for form in FORMS:
         prompt, choices = prompts(question, form, shown)
         texts = [prompt, *(prompt + choice for choice in choices)]
         (alone, *wholes), (_, *cut) = loaded.texts.prompts(texts)

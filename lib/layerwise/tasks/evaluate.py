@@ -8,7 +8,7 @@ scores are kept.
 `evaluate` writes a table with its own key for each finished task: a killed job continues where it
 was.
 
-Scratch holds at most `scoring.waiting_gb` of vectors, or one unit if that is larger. A unit has
+Scratch holds at most `WAITING_BYTES` of vectors, or one unit if that is larger. A unit has
 at most half of the limit where it can be divided.
 """
 
@@ -58,6 +58,8 @@ log = logging.getLogger(__name__)
 # Tasks whose data are read at one time, that of the task that is embedded among them:
 # MindSmallReranking takes minutes.
 AHEAD = 16
+# Limit on vectors that wait on local disk for their scores.
+WAITING_BYTES = 4e9
 
 
 def evaluate(
@@ -265,7 +267,7 @@ class _Run:
         """Inputs of a unit: half of the limit, so that the next unit fits beside it."""
         n_vectors = len(task.representations(self.setup)) * self.setup.loaded.anatomy.n_layers
         of_input = 4 * n_vectors * task.width(self.setup)  # 4 bytes a number
-        return max(1, int(self.setup.scoring.waiting_gb * 1e9 / of_input) // 2)
+        return max(1, int(WAITING_BYTES / of_input) // 2)
 
     def _embed(self, recorded: _Recorded, unit: Unit) -> _Embedded:
         """Write the vectors of a unit to a file."""
@@ -301,7 +303,7 @@ class _Run:
     def _make_room(self, n_bytes: int) -> None:
         """Wait for the oldest units, and drop their vectors, until so many bytes fit."""
         n_bytes += sum(embedded.path.stat().st_size for embedded in self.embedded)
-        while self.embedded and n_bytes > self.setup.scoring.waiting_gb * 1e9:
+        while self.embedded and n_bytes > WAITING_BYTES:
             self._take_scores(self.embedded[0])
             oldest = self.embedded.pop(0)
             n_bytes -= oldest.path.stat().st_size

@@ -163,7 +163,7 @@ class MtebTask(Task):
             if settings.sub_scores:
                 about["sub_scores"] = json.dumps(whole, default=float)
             if math.isfinite(score):
-                low, high = results.interval(runs, settings)
+                low, high = results.interval(runs)
                 made.append(Score(round(score, results.DECIMALS), low, high, **about))
             else:
                 made.append(Score(None, why=NOT_FINITE, **about))

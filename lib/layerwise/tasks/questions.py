@@ -45,7 +45,7 @@ def read_questions(task: ChoiceEntry) -> Questions:
     source = task.questions
     questions = _read(source, source.split if isinstance(source, HubQuestions) else source.file)
     examples = _read(source, source.examples) if task.shots and source.examples else []
-    order = np.random.default_rng(task.seed).permutation(len(questions))
+    order = np.random.default_rng(0).permutation(len(questions))
     # Subjects take turns until one has no more questions.
     subjects = pd.Series([questions[number].subject for number in order])
     turns = subjects.groupby(subjects).cumcount()

@@ -219,16 +219,14 @@ def joined(runs: Sequence[float], main_score: str) -> dict[str, Any]:
     }
 
 
-def interval(
-    values: Sequence[float], settings: ScoringSettings
-) -> tuple[float | None, float | None]:
+def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
     """95% percentile bootstrap interval of the mean of `values`; (None, None) for fewer than two.
 
     Efron & Tibshirani 1993, chapter 13. The same resamples are drawn for every layer.
     """
     if len(values) < 2:
         return None, None
-    rng = np.random.default_rng(settings.seed)
+    rng = np.random.default_rng(0)
     drawn = rng.integers(len(values), size=(RESAMPLES, len(values)))
     means = np.round(values, DECIMALS)[drawn].mean(axis=1)
     low, high = np.quantile(means, [0.025, 0.975])

@@ -344,8 +344,7 @@ def allocate(path: Path, shape: tuple[int, ...]) -> Array:
         except OSError as error:
             raise DiskError(
                 f"{path.parent} has no room for {into.nbytes / 1e9:.1f} GB of vectors "
-                f"({error.strerror}); free some space, set TMPDIR to another disk, or lower "
-                "scoring.waiting_gb."
+                f"({error.strerror}); free some space, or set TMPDIR to another disk."
             ) from error
     return into
 
