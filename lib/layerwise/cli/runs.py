@@ -14,13 +14,7 @@ import typer
 from typer import Argument, Option
 
 from layerwise import addons
-from layerwise.cli.options import (
-    LABEL,
-    TEXT,
-    TEXT_FILES,
-    figure_file,
-    say,
-)
+from layerwise.cli.options import TEXT_FILES, figure_file, say
 from layerwise.errors import LayerwiseError
 
 if TYPE_CHECKING:
@@ -174,63 +168,18 @@ def new(
         Argument(help="Models: names on the hub, folders or package:NAME[/path]."),
     ] = None,
     folder: Annotated[Path, Option(help="Folder to write config.yaml into.")] = Path(),
-    texts: Annotated[
-        Path | None,
-        Option(help=f"File of prompts: {TEXT_FILES} (default: those of the quickstart)."),
-    ] = None,
+    preset: Annotated[str, Option(help="A file of presets/, such as panel.")] = "small",
+    texts: Annotated[Path | None, Option(help=f"File of prompts: {TEXT_FILES}.")] = None,
     task: Annotated[list[str] | None, Option(help="An MTEB task. Repeat for several.")] = None,
-    labels: Annotated[
-        Path | None, Option(help="File of labelled rows, as `layerwise choose` takes it.")
-    ] = None,
-    text: TEXT = None,
-    label: LABEL = None,
-    paper: Annotated[
-        bool,
-        Option(
-            "--paper",
-            help="The experiments of arXiv 2502.02013: 32 tasks, seven metrics, its figures.",
-        ),
-    ] = False,
-    quick: Annotated[bool, Option("--quick", help="With --paper: five small tasks.")] = False,
-    revision: Annotated[
-        list[str] | None,
-        Option(
-            help="With --paper: a checkpoint (repeat for several), or all or log of the hub's."
-        ),
-    ] = None,
 ) -> None:
-    """Write a config to start from.
+    """Write a preset with your models, prompts and tasks as a config to start from.
 
-    Examples: layerwise new EleutherAI/pythia-70m --texts prompts.txt --labels reviews.csv
-    --folder mystudy;
-    layerwise new --paper EleutherAI/pythia-70m --revision log
+    Examples: layerwise new EleutherAI/pythia-70m --texts prompts.txt --folder mystudy;
+    layerwise new EleutherAI/pythia-70m --preset panel
     """
-    from layerwise.choosing.inputs import task_of
     from layerwise.run import starter
-    from layerwise.tasks.catalog import PAPER
 
-    names = models or []
-    if paper:
-        if texts or labels or text or label or (task and quick):
-            raise LayerwiseError(
-                "--paper takes no texts, labels or columns, and one of --task and --quick.",
-                code="conflict",
-            )
-        wanted = task or (starter.QUICK if quick else PAPER)
-        document = starter.panel(names, wanted, revision or ())
-    else:
-        if quick or revision:
-            raise LayerwiseError("--quick and --revision need --paper.", code="conflict")
-        has_columns = texts is not None and texts.suffix.lower() != ".txt"
-        if labels is None and (label or (text and not has_columns)):
-            raise LayerwiseError(
-                "--text and --label name columns of --labels, or of a table of --texts; give one.",
-                code="conflict",
-            )
-        rows = task_of(labels.absolute(), text or (), label) if labels else None
-        column = text[0] if text and has_columns else None
-        document = starter.small(names, texts, task or (), rows, column)
-    path = starter.write(folder, document)
+    path = starter.write(folder, models or [], preset=preset, texts=texts, tasks=task or ())
     say(
         f"Wrote {path}.",
         f"List its jobs: layerwise plan --config {path}",
