@@ -6,12 +6,15 @@ import errno
 import os
 import platform
 import re
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from conftest import ROOT
@@ -108,15 +111,23 @@ def test_a_hash_that_was_not_stored_whole_is_computed_again(
     assert files.cached("name", lambda: "a" * 64) == entry.read_text() == "a" * 64
 
 
-def test_a_write_that_hdf5_could_not_do_fails(tmp_path: Path) -> None:
-    class Unwritten:
-        def __del__(self) -> None:
-            raise OSError(errno.ENOSPC, "can't write chunk (No space left on device)")
-
-    hooks = sys.unraisablehook, sys.excepthook
-    with refused("disk"), hdf5.create(tmp_path / "a.h5", "s", 1, {}):
-        Unwritten()  # as HDF5 does when an array is released
-    assert not list(tmp_path.iterdir()) and (sys.unraisablehook, sys.excepthook) == hooks
+def test_a_write_that_hdf5_could_not_do_fails_at_once(tmp_path: Path) -> None:
+    """Also if the disk has room again before the file is closed."""
+    with refused("disk"), hdf5.create(tmp_path / "a.h5", "s", 1, {}) as file:
+        hdf5.add_scale(file, "row", range(9_000))
+        file.flush()
+        full = os.fstat(file.id.get_vfd_handle()).st_size
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        text = {"unit": "", "description": ""}
+        array = hdf5.add_array(file, "a", ["row"], "f8", **text, whole=["row"])
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (full, before[1]))
+            hdf5.write(array, ..., np.ones(9_000))
+            del array
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            signal.signal(signal.SIGXFSZ, ignored)
 
 
 def test_a_second_writer_is_noticed_and_a_killed_one_is_not(tmp_path: Path) -> None:

@@ -145,10 +145,12 @@ def embed(
             for name, labels in {**scales, "hidden": range(hidden)}.items():
                 hdf5.add_scale(file, name, labels, SCALES[name])
             described = {"unit": "", "description": "relative depth"}
-            hdf5.add_array(file, "depth", ["layer"], "f8", **described)[...] = depth
+            hdf5.write(hdf5.add_array(file, "depth", ["layer"], "f8", **described), ..., depth)
             described = {"unit": "activation", "description": "pooled vectors of the texts"}
             dims = [*scales, "hidden"]
-            fill(hdf5.add_array(file, NAME, dims, "f4", **described, whole=dims[1:]))
+            array = hdf5.add_array(file, NAME, dims, "f4", **described, whole=dims[1:])
+            fill(array)
+            array.flush()  # as `hdf5.write`
     data = xr.open_dataset(out, engine="h5netcdf", driver_kwds=hdf5.UNLOCKED).set_coords("depth")
     return data[NAME].drop_vars("hidden")
 

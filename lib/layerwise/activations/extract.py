@@ -24,6 +24,7 @@ from layerwise.config.settings import ExtractSettings
 from layerwise.corpora.views import perturb as perturbed
 from layerwise.corpora.views import vocabulary_of
 from layerwise.errors import LayerwiseError, check_name
+from layerwise.io import hdf5
 from layerwise.io.files import provenance
 from layerwise.models.load import LoadedModel
 from layerwise.models.states import States
@@ -159,7 +160,7 @@ def extract(
             written.result()
         if attention is not None and (values := attention.values()) is not None:
             store.add_scale(file, "head", np.arange(values.shape[-1]))
-            store.ATTENTION.add_to(file, "first_token_attention")[...] = values
+            hdf5.write(store.ATTENTION.add_to(file, "first_token_attention"), ..., values)
     if total_cut:
         text = "%d of %d texts are longer than %s takes (%d tokens) and were cut"
         log.warning(text, total_cut, n * len(views), loaded.name, loaded.max_length)

@@ -32,6 +32,7 @@ from layerwise.activations.store import (
     group_of,
     prefix_sizes,
 )
+from layerwise.io import hdf5
 from layerwise.vocabulary import BLOCK, SINK_RATIO
 
 Array = npt.NDArray[Any]
@@ -443,8 +444,8 @@ class Window:
     def write(self, file: h5py.File) -> None:
         """Write the results to their place in the file."""
         if self.token_states is not None:
-            file["token_states"][:, self.tokens] = self.states
+            hdf5.write(file["token_states"], (slice(None), self.tokens), self.states)
         chosen = {"prompt": slice(self.prompts.start, self.prompts.stop), "view": self.view}
         for (sublayer, name), array in self.arrays.items():
             index = tuple(chosen.get(dim, slice(None)) for dim in ARRAYS[name].dims)
-            group_of(file, sublayer)[name][index] = array
+            hdf5.write(group_of(file, sublayer)[name], index, array)

@@ -10,7 +10,6 @@ Files are not locked, since network file systems often refuse it: each has one w
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,7 +43,6 @@ def create(
     try:
         with (
             replacing(path) as partial,
-            _nothing_unwritten(),
             h5py.File(partial, "w", libver=("v110", "v110"), **UNLOCKED) as file,
         ):
             described = {"schema": schema, "schema_version": version, **attributes}
@@ -58,34 +56,14 @@ def create(
         raise DiskError(f"Could not write {path}: {fault}; {DISK_REMEDY}") from error
 
 
-@contextmanager
-def _nothing_unwritten() -> Iterator[None]:
-    """Raise at the end if HDF5 could not write something.
+def write(array: h5py.Dataset, index: Any, values: Any) -> None:
+    """Write values to an array, down to the file.
 
-    Some chunks are written only when an array is released, where h5py cannot raise: it prints a
-    traceback and goes on. If the disk had room again by then, the file would be closed without an
-    error, with a hole in it.
+    Otherwise some chunks are written when the array is released, where h5py cannot raise. If the
+    disk had room again by the time the file is closed, it would have a hole.
     """
-    failures: list[BaseException] = []
-    hooks = sys.unraisablehook, sys.excepthook
-
-    def unraisable(seen: sys.UnraisableHookArgs) -> None:
-        if isinstance(seen.exc_value, BaseException) and disk_fault(seen.exc_value):
-            failures.append(seen.exc_value)
-        else:
-            hooks[0](seen)
-
-    def printed(kind: Any, value: BaseException, trace: Any) -> None:
-        if not disk_fault(value):
-            hooks[1](kind, value, trace)
-
-    sys.unraisablehook, sys.excepthook = unraisable, printed
-    try:
-        yield
-        if failures:
-            raise OSError(str(failures[0]))
-    finally:
-        sys.unraisablehook, sys.excepthook = hooks
+    array[index] = values
+    array.flush()
 
 
 def set_attribute(item: h5py.Group | h5py.Dataset, key: str, value: Any) -> None:
@@ -116,6 +94,7 @@ def add_scale(
     data = _fixed(data.tolist()) if is_text else data
     checked = {"chunks": data.shape, "fletcher32": True} if data.size else {}
     scale = file.create_dataset(name, data=data, **checked)
+    scale.flush()  # as `write`
     if is_text:
         set_attribute(scale, "_Encoding", "utf-8")  # xarray makes str of it
     scale.make_scale(name)
