@@ -5,7 +5,7 @@ are none, as in a copied results folder, a job refuses inputs whose key is not t
 (`layerwise.run.script`), and ``layerwise run`` finds stale files before the start.
 
 Snakemake's manual does not promise the names in `PRIVATE`. Only the Snakefile and common.smk use
-them, and tests/test_snakemake_names.py fails when a release of Snakemake changes one.
+them, and tests/test_private_names.py fails when a release of Snakemake changes one.
 """
 
 from __future__ import annotations

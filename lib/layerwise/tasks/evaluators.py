@@ -20,6 +20,19 @@ from layerwise.errors import LayerwiseError
 from layerwise.tasks.task import Array, Vectors, normalized
 
 MERGED = "max_over_subqueries_map_at_1000"
+LOADER = "mteb.abstasks.retrieval_dataset_loaders.RetrievalDatasetLoader"
+PRIVATE = {
+    "mteb._create_dataloaders.create_dataloader": "It makes a text of a row.",
+    "mteb._evaluators.clustering_evaluator.cluster.MiniBatchKMeans": "Faster first centres.",
+    "mteb.abstasks.clustering.MiniBatchKMeans": "Faster first centres.",
+    "mteb._evaluators.retrieval_metrics.evaluate_abstention": "Left out without sub-scores.",
+    "mteb.abstasks.AbsTaskClassification._calculate_scores": "One score where one is wanted.",
+    f"{LOADER}._load_dataset_split": "The rows of relevance, without an object for each.",
+    f"{LOADER}._load_qrels": "Relevance of millions of queries in less memory.",
+    f"{LOADER}._load_top_ranked": "Millions of candidates in less memory.",
+    "datasets.Dataset.__getitem__": "A column as a list: a lazy one decodes each row again.",
+}
+"""Names of mteb and datasets that are private or replaced for a while, and why each is needed."""
 # Ranks that count.
 DEEPEST = 1000
 # Clusters from which on all distances are computed once.
