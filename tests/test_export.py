@@ -25,7 +25,6 @@ from layerwise.cli import app
 from layerwise.config.models import HubSource, Model
 from layerwise.errors import Code, LayerwiseError
 from layerwise.export import Recipe, cut, export
-from layerwise.models.load import load
 
 TEXTS = tiny.texts(8)
 RECIPES = [
@@ -148,39 +147,6 @@ def test_a_card_has_a_row_for_each_part_of_the_recipe(tmp_path: Path) -> None:
     assert "hidden_states[1]" in plain and "Why this layer" not in plain
     drops = cut.card_of(whole, Recipe(1, "drop_sinks").of(whole), None, "")
     assert "The code in this folder drops tokens, because" in drops
-
-
-def test_an_exported_folder_keeps_the_models_settings(tmp_path: Path) -> None:
-    """Lengths, lower case and the prompt, also of a middle layer; the whole model stays as it was.
-
-    The prompt's tokens don't count where the model leaves them out.
-    """
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer import modules
-
-    base = tiny.save("bert", tmp_path / "bert")
-    first = modules.Transformer(str(base), max_seq_length=24)
-    chain = [first, modules.Pooling(32, pooling_mode="max", include_prompt=False)]
-    prompts = {"prompts": {"q": "the quick fox "}, "default_prompt_name": "q"}
-    embedder = SentenceTransformer(modules=chain, device="cpu", **prompts)
-    embedder.save(str(tmp_path / "whole"))
-    settings = tmp_path / "whole" / "sentence_bert_config.json"
-    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"do_lower_case": True}))
-    embedder = SentenceTransformer(str(tmp_path / "whole"), device="cpu")
-    texts = [f"SEVEN {text} {text} {text}" for text in TEXTS]
-    whole = load("m", tiny.entry(tmp_path / "whole"), "main", device="cpu")
-    for layer in (1, 3):
-        done = export(whole, Recipe(layer), tmp_path / f"cut {layer}", texts)
-        saved: Any = SentenceTransformer(str(done.folder), device="cpu", trust_remote_code=True)
-        assert saved.max_seq_length == 24 and saved[0].do_lower_case
-        assert saved.prompts["default"] == "the quick fox "
-        assert saved.default_prompt_name == "default"
-        pooling = next(m for m in saved if isinstance(m, modules.Pooling))
-        assert pooling.pooling_mode == "max" and not pooling.include_prompt
-        assert saved.tokenizer.padding_side == "right" and saved.tokenizer.chat_template is None
-    np.testing.assert_allclose(saved.encode(texts), embedder.encode(texts), atol=1e-6)
-    assert done.parameters <= done.whole_parameters == sum(p.numel() for p in first.parameters())
-    assert len(whole.anatomy.blocks) == whole.model.config.num_hidden_layers == 3
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,147 +20,43 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules
 
 import layerwise as lw
+from layerwise.activations.embedding import embed, prompt_length, representations_of
 from layerwise.analysis import embed_labels, labels_of
+from layerwise.config.settings import ExtractSettings, ScoringSettings
 from layerwise.export import Recipe, export
+from layerwise.models.load import load
 from layerwise.models.opening import open_model
+from layerwise.tasks.task import normalized, set_up
 
 TEXTS = [text.upper() for text in tiny.texts(6, longest=40)]
 LABELLED = tiny.texts(40, seed=5)
+CLASSES = [n % 2 for n in range(40)]
+PROMPT = {"prompts": {"q": "the quick brown fox "}, "default_prompt_name": "q"}
+TEMPLATE = "{% for m in messages %}the {{ m['role'] }} says {{ m['content'] }} over {% endfor %}"
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny.save("bert", tmp_path_factory.mktemp("base") / "bert")
+def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A tiny encoder, and a tiny decoder whose tokenizer has a chat template."""
+    home = tmp_path_factory.mktemp("base")
+    folders = {"bert": tiny.save("bert", home / "bert"), "chat": tiny.save("llama", home / "chat")}
+    tokenizer = hf.AutoTokenizer.from_pretrained(folders["chat"])
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(folders["chat"])
+    return folders
 
 
-def embedder(base: Path, pooling: str, *further: Any, **settings: Any) -> SentenceTransformer:
-    first = modules.Transformer(str(base), max_seq_length=16)
-    chain = [first, modules.Pooling(32, pooling_mode=pooling), *further]
-    return SentenceTransformer(modules=chain, device="cpu", **settings)
+@pytest.fixture
+def base(bases: dict[str, Path]) -> Path:
+    return bases["bert"]
 
 
-def check(model: Any, expected: Any) -> None:
-    values = lw.embed(model, TEXTS).values[-1]
-    np.testing.assert_allclose(values, expected, atol=1e-5)
+def pooled(mode: Any = "mean", **settings: Any) -> modules.Pooling:
+    return modules.Pooling(32, pooling_mode=mode, **settings)
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean", "max", "lasttoken", "weightedmean"])
-def test_output_is_that_of_encode(base: Path, tmp_path: Path, pooling: str) -> None:
-    model = embedder(base, pooling, modules.Dense(32, 32), modules.LayerNorm(32))
-    model.save(str(tmp_path / "saved"))
-    expected = model.encode(TEXTS)
-    check(model, expected)
-    check(str(tmp_path / "saved"), expected)
-    with open_model(str(tmp_path / "saved")) as loaded:
-        assert loaded.max_length == 16
-        export(loaded, Recipe(3), tmp_path / "exported", TEXTS)
-    exported = SentenceTransformer(str(tmp_path / "exported"), device="cpu").encode(TEXTS)
-    np.testing.assert_allclose(exported, expected, atol=1e-5)
-
-
-def test_default_prompt_and_lower_case(base: Path, tmp_path: Path) -> None:
-    prompts = {"prompts": {"q": "the quick brown fox "}, "default_prompt_name": "q"}
-    model = embedder(base, "mean", **prompts)
-    model.save(str(tmp_path / "saved"))
-    settings = tmp_path / "saved" / "sentence_bert_config.json"
-    text = settings.read_text()
-    settings.write_text(text.replace('"do_lower_case": false', '"do_lower_case": true'))
-    if settings.read_text() == text:
-        settings.write_text(text.rstrip().rstrip("}") + ', "do_lower_case": true}')
-    lower = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
-    assert not np.allclose(lower.encode(TEXTS), model.encode(TEXTS))
-    check(model, model.encode(TEXTS))
-    check(str(tmp_path / "saved"), lower.encode(TEXTS))
-
-
-def test_a_prompt_that_does_not_count(base: Path, tmp_path: Path) -> None:
-    chain = [modules.Transformer(str(base)), modules.Pooling(32, include_prompt=False)]
-    prompts = {"prompts": {"q": "the quick brown fox "}, "default_prompt_name": "q"}
-    model = SentenceTransformer(modules=chain, device="cpu", **prompts)
-    model.save(str(tmp_path / "saved"))
-    expected = model.encode(TEXTS)
-    check(model, expected)
-    check(str(tmp_path / "saved"), expected)
-    with open_model(str(tmp_path / "saved")) as loaded:
-        export(loaded, Recipe(3), tmp_path / "exported", TEXTS)
-        labels = lw.choose(model, tiny.texts(60), [n % 2 for n in range(60)])
-    assert len(labels.table) == 4
-    exported = SentenceTransformer(str(tmp_path / "exported"), device="cpu").encode(TEXTS)
-    np.testing.assert_allclose(exported, expected, atol=1e-5)
-
-
-def test_hub_and_package_are_read_as_the_folder(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = embedder(base, "cls", modules.Dense(32, 32))
-    repository = tmp_path / "hub" / "models--someone--embedder"
-    model.save(str(repository / "snapshots" / ("a" * 40)))
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text("a" * 40)
-    package = tmp_path / "packages" / "package_of_an_embedder"
-    model.save(str(package / "model"))
-    (package / "__init__.py").touch()
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.syspath_prepend(tmp_path / "packages")
-    expected = model.encode(TEXTS)
-    check("someone/embedder", expected)
-    check("package:package_of_an_embedder/model", expected)
-
-
-def test_the_old_layout_with_a_folder_for_the_transformer(base: Path, tmp_path: Path) -> None:
-    model = embedder(base, "cls")
-    model.save(str(tmp_path / "saved"))
-    inner = tmp_path / "saved" / "0_Transformer"
-    inner.mkdir()
-    for file in list((tmp_path / "saved").iterdir()):
-        if file.is_file() and file.name not in (
-            "modules.json",
-            "config_sentence_transformers.json",
-        ):
-            file.rename(inner / file.name)
-    listed = tmp_path / "saved" / "modules.json"
-    listed.write_text(listed.read_text().replace('"path": ""', '"path": "0_Transformer"', 1))
-    check(str(tmp_path / "saved"), model.encode(TEXTS))
-
-
-@pytest.mark.parametrize("width", [8, 48])
-@pytest.mark.parametrize("pooling", ["mean", "mean_sqrt_len_tokens", ("cls", "max")])
-def test_modules_that_layers_cannot_have_apply_to_the_output(
-    base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, pooling: Any, width: int
-) -> None:
-    pooled = modules.Pooling(32, pooling_mode=pooling)
-    dense = modules.Dense(pooled.get_embedding_dimension(), width)
-    model = embedder(base, pooling, dense, modules.Normalize())
-    model.save(str(tmp_path / "saved"))
-    expected = model.encode(TEXTS)
-    for source in (model, str(tmp_path / "saved")):
-        caplog.clear()
-        with caplog.at_level(logging.WARNING):
-            values = lw.embed(source, TEXTS).values
-        assert values.shape[-1] == max(32, width)
-        output = values[-1] / np.linalg.norm(values[-1], axis=1, keepdims=True)
-        np.testing.assert_allclose(output[:, :width], expected, atol=1e-5)
-        assert not output[:, width:].any() and not values[:-1, :, 32:].any()
-        assert caplog.text.count("apply to its output only") == 1 and "Dense" in caplog.text
-    with open_model(str(tmp_path / "saved")) as loaded:
-        export(loaded, Recipe(3), tmp_path / "exported", TEXTS)
-        export(loaded, Recipe(2), tmp_path / "middle", TEXTS)
-    exported = SentenceTransformer(str(tmp_path / "exported"), device="cpu").encode(TEXTS)
-    np.testing.assert_allclose(exported, expected, atol=1e-5)
-
-
-def test_a_peft_model_in_memory_is_read(tmp_path: Path) -> None:
-    peft = pytest.importorskip("peft")
-    folder = tiny.save("llama", tmp_path / "llama", kind=hf.AutoModelForCausalLM)
-    tokenizer = hf.AutoTokenizer.from_pretrained(folder)
-    plain = hf.AutoModelForCausalLM.from_pretrained(folder)
-    expected = lw.embed(plain, TEXTS, tokenizer).values
-    wrapped = peft.get_peft_model(plain, peft.LoraConfig(r=4, task_type="CAUSAL_LM"))
-    np.testing.assert_allclose(lw.embed(wrapped, TEXTS, tokenizer).values, expected, atol=1e-5)
-
-
-def cut(seed: int = 0) -> modules.Dense:
-    torch.manual_seed(seed)
+def cut() -> modules.Dense:
+    torch.manual_seed(0)
     return modules.Dense(32, 24, activation_function=torch.nn.Tanh())
 
 
@@ -168,68 +67,191 @@ def weighted() -> modules.WeightedLayerPooling:
     )
 
 
-def mean() -> modules.Pooling:
-    return modules.Pooling(32, pooling_mode="mean")
+def save(
+    bases: dict[str, Path],
+    folder: Path,
+    chain: Callable[[], list[Any]] = lambda: [pooled()],
+    base: str = "bert",
+    file: str = "sentence_bert_config.json",
+    inner: str = "",
+    model: dict[str, Any] | None = None,
+    first: dict[str, Any] | None = None,
+    **settings: Any,
+) -> SentenceTransformer:
+    """Save a model; returns it as sentence-transformers reads it.
+
+    Parameters
+    ----------
+    chain : function
+        Makes the modules after the transformer.
+    inner : str
+        Folder of the transformer, as older versions have it.
+    model, first : dict
+        Options of the model, and of the transformer.
+    **settings
+        Changed in the file of the transformer's settings, named `file`; None deletes one.
+    """
+    transformer = modules.Transformer(str(bases[base]), **(first or {"max_seq_length": 16}))
+    chained = [transformer, *chain()]
+    SentenceTransformer(modules=chained, device="cpu", **(model or {})).save(str(folder))
+    path = folder / "sentence_bert_config.json"
+    values = json.loads(path.read_text()) | settings
+    path.write_text(json.dumps({k: v for k, v in values.items() if v is not None}))
+    path.rename(folder / file)
+    if inner:
+        (folder / inner).mkdir()
+        for each in [path for path in folder.iterdir() if path.is_file()]:
+            if each.name not in ("modules.json", "config_sentence_transformers.json"):
+                each.rename(folder / inner / each.name)
+        listed = folder / "modules.json"
+        listed.write_text(listed.read_text().replace('"path": ""', f'"path": "{inner}"', 1))
+    # What is cut is no part of the saved files.
+    options = {k: v for k, v in (model or {}).items() if k == "truncate_dim"}
+    return SentenceTransformer(str(folder), device="cpu", **options)
 
 
-# Every further shape of modules.json with a transformer first that needs states alone.
-SHAPES: dict[str, tuple[Callable[[], list[Any]], dict[str, Any]]] = {
-    "plain": (lambda: [mean()], {}),
-    "normalized": (lambda: [mean(), modules.Dropout(0.1), modules.Normalize()], {}),
-    "normalized in the middle": (lambda: [mean(), modules.Normalize(), cut()], {}),
-    "twice": (lambda: [mean(), cut(), modules.LayerNorm(24), modules.Normalize()], {}),
-    "residual": (lambda: [mean(), modules.Dense(32, 32, use_residual=True)], {}),
-    "layers": (lambda: [weighted(), mean(), modules.Normalize()], {}),
-    "tokens": (
-        lambda: [modules.Dense(32, 32, module_input_name="token_embeddings"), mean()],
-        {},
+FLAT = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
+TEXT = {"max_length": 8, "truncation": True}
+CASES: dict[str, partial[SentenceTransformer]] = {
+    **{
+        mode: partial(
+            save,
+            chain=lambda mode=mode: [pooled(mode), modules.Dense(32, 32), modules.LayerNorm(32)],
+        )
+        for mode in ("cls", "mean", "max", "lasttoken", "weightedmean")
+    },
+    "normalized": partial(
+        save, chain=lambda: [pooled(), modules.Dropout(0.1), modules.Normalize()]
     ),
-    "matryoshka": (lambda: [mean(), modules.Normalize()], {"truncate_dim": 8}),
-    "matryoshka behind a Dense": (lambda: [mean(), cut()], {"truncate_dim": 16}),
-    "prompt": (
-        lambda: [mean(), modules.Normalize()],
-        {"prompts": {"q": "the quick brown fox "}, "default_prompt_name": "q"},
+    "normalized in the middle": partial(
+        save, chain=lambda: [pooled(), modules.Normalize(), cut()]
     ),
+    "twice": partial(
+        save, chain=lambda: [pooled(), cut(), modules.LayerNorm(24), modules.Normalize()]
+    ),
+    "residual": partial(save, chain=lambda: [pooled(), modules.Dense(32, 32, use_residual=True)]),
+    "layers": partial(
+        save,
+        chain=lambda: [weighted(), pooled(), modules.Normalize()],
+        first={"config_kwargs": {"output_hidden_states": True}},
+    ),
+    "tokens": partial(
+        save, chain=lambda: [modules.Dense(32, 32, module_input_name="token_embeddings"), pooled()]
+    ),
+    "matryoshka": partial(
+        save, chain=lambda: [pooled(), modules.Normalize()], model={"truncate_dim": 8}
+    ),
+    "matryoshka behind a Dense": partial(
+        save, chain=lambda: [pooled(), cut()], model={"truncate_dim": 16}
+    ),
+    "prompt": partial(save, chain=lambda: [pooled(), modules.Normalize()], model=PROMPT),
+    "prompt that does not count": partial(
+        save, chain=lambda: [pooled(include_prompt=False)], model=PROMPT
+    ),
+    "chat": partial(
+        save, chain=lambda: [pooled("lasttoken")], base="chat", first={"model_kwargs": {}}
+    ),
+    "cut chat with a prompt": partial(save, base="chat", model=PROMPT),
+    "flat text of a chat model": partial(save, base="chat", modality_config=FLAT),
+    "lower case": partial(save, do_lower_case=True),
+    "length of each call": partial(save, processing_kwargs={"text": TEXT}),
+    "no special tokens": partial(save, processing_kwargs={"text": {"add_special_tokens": False}}),
+    "cut on the left": partial(save, tokenizer_args={"truncation_side": "left"}),
+    "length of the tokenizer": partial(
+        save, max_seq_length=None, processor_kwargs={"model_max_length": 12}
+    ),
+    "a decoder by settings": partial(save, config_args={"is_decoder": True}),
+    "fewer layers by settings": partial(save, config_args={"num_hidden_layers": 2}),
+    "older layout": partial(save, inner="0_Transformer"),
+    "wider": partial(
+        save, chain=lambda: [pooled(("cls", "max")), modules.Dense(64, 48), modules.Normalize()]
+    ),
+    "no pooling of ours": partial(
+        save, chain=lambda: [pooled("mean_sqrt_len_tokens"), modules.Dense(32, 8)]
+    ),
+    "older file name": partial(save, file="sentence_roberta_config.json", max_seq_length=10),
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_embed_choose_and_export_agree_with_encode(base: Path, tmp_path: Path, shape: str) -> None:
-    chain, settings = SHAPES[shape]
-    options: Any = {"config_kwargs": {"output_hidden_states": True}} if shape == "layers" else {}
-    first = modules.Transformer(str(base), max_seq_length=16, **options)
-    model = SentenceTransformer(modules=[first, *chain()], device="cpu", **settings)
-    model.save(str(tmp_path / "saved"))
-    expected = model.encode(TEXTS)
-    # What is cut is no part of the saved files.
-    sources = [model] if "truncate_dim" in settings else [model, str(tmp_path / "saved")]
-    for number, source in enumerate(sources):
-        with open_model(source) as loaded:
-            normalizes = loaded.embedder.normalizes
-            labels = labels_of(LABELLED, [n % 2 for n in range(len(LABELLED))])
-            scored = embed_labels(loaded, labels, "all")[-1]
-            export(loaded, Recipe(3), tmp_path / f"exported {number}", TEXTS)
-        vectors = lw.embed(source, TEXTS).values[-1]
-        if normalizes:
-            vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-        width = expected.shape[1]
-        for ours, theirs in ((vectors, expected), (scored, model.encode(LABELLED))):
+@pytest.mark.parametrize("name", CASES)
+def test_every_door_agrees_with_encode(
+    bases: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+) -> None:
+    folder = tmp_path / "saved"
+    model = CASES[name](bases, folder)
+    expected, width = model.encode(TEXTS), model.get_embedding_dimension()
+    before = tiny.facts(model.transformers_model)
+    doors: list[Any] = [model]
+    if "truncate_dim" not in CASES[name].keywords.get("model", {}):
+        (repository := tmp_path / "hub" / "models--someone--embedder" / "refs").mkdir(parents=True)
+        (repository / "main").write_text("a" * 40)
+        (repository.parent / "snapshots").mkdir()
+        (repository.parent / "snapshots" / ("a" * 40)).symlink_to(folder)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+        package = tmp_path / "packages" / f"package_{abs(hash(name))}"
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+        (package / "model").symlink_to(folder)
+        monkeypatch.syspath_prepend(package.parent)
+        doors += [str(folder), "someone/embedder", f"package:{package.name}/model"]
+    for number, door in enumerate(doors):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING), open_model(door) as loaded:
+            assert caplog.text.count("apply to its output only") == bool(loaded.embedder.modules)
+            setup = set_up(loaded, ExtractSettings(), ScoringSettings())
+            ways = representations_of(loaded, ["all"], setup.scoring.poolings, ["final_norm"])
+            prompts = [setup.prompts.of("T", SimpleNamespace(task_type="STS"), "")] * len(TEXTS)
+            counts = setup.prompts.include_prompt
+            scored = embed(loaded, TEXTS, ways, prompts=prompts, include_prompt=counts)[0, -1]
+            labelled = embed_labels(loaded, labels_of(LABELLED, CLASSES), "all")[-1]
+            normalizes = setup.scoring.normalize
+            if number < 2:
+                last = loaded.anatomy.n_layers - 1
+                export(loaded, Recipe(1), tmp_path / f"middle {number}", TEXTS)
+                export(loaded, Recipe(last), tmp_path / f"exported {number}", TEXTS)
+                exported = SentenceTransformer(str(tmp_path / f"exported {number}"), device="cpu")
+                assert exported.tokenizer.padding_side == "right"
+                np.testing.assert_allclose(exported.encode(TEXTS), expected, atol=1e-5)
+        vectors = lw.embed(door, TEXTS).values[-1]
+        for ours, theirs in (
+            (vectors, expected),
+            (scored, expected),
+            (labelled, model.encode(LABELLED)),
+        ):
+            ours = normalized(ours) if normalizes else ours
             np.testing.assert_allclose(ours[:, :width], theirs, atol=1e-5)
             assert not ours[:, width:].any()
-        exported = SentenceTransformer(str(tmp_path / f"exported {number}"), device="cpu")
-        np.testing.assert_allclose(exported.encode(TEXTS), expected, atol=1e-5)
+    assert tiny.facts(model.transformers_model) == before
+
+
+def test_another_pooling_is_the_users_word(
+    bases: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(bases, tmp_path / "saved", lambda: [pooled("cls")])
+    prompts = {"": "", "default": ""}
+    entry = tiny.entry(tmp_path / "saved", max_length=20, prompts=prompts)
+    loaded = load("m", entry, "main", device="cpu")
+    assert loaded.max_length == 20
+    with caplog.at_level(logging.INFO):
+        setup = set_up(loaded, ExtractSettings(), ScoringSettings(poolings=("max",)))
+    assert setup.scoring.poolings == ("max",) and dict(setup.prompts.by_name) == prompts
+    assert "pooled by max; its own pooling is cls" in caplog.text
 
 
 def test_modules_that_need_more_than_states_are_named(
     base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    model = embedder(base, "mean")
-    model.insert(1, modules.CNN(32, 16))
+    chain = [modules.Transformer(str(base)), modules.CNN(32, 16), pooled()]
+    model = SentenceTransformer(modules=chain, device="cpu")
     with caplog.at_level(logging.WARNING):
         values = lw.embed(model, TEXTS).values
     assert values.shape[-1] == 32
     assert caplog.text.count("left out") == 1 and "CNN" in caplog.text
-    router = modules.Router({"query": [modules.Transformer(str(base)), mean()]})
+    router = modules.Router({"query": [modules.Transformer(str(base)), pooled()]})
     SentenceTransformer(modules=[router], device="cpu").save(str(tmp_path / "router"))
     with refused("unsupported"):
         lw.embed(str(tmp_path / "router"), TEXTS)
@@ -237,6 +259,32 @@ def test_modules_that_need_more_than_states_are_named(
 
 def test_layers_of_a_token_are_not_averaged_without_each_ones_sinks(base: Path) -> None:
     first = modules.Transformer(str(base), config_kwargs={"output_hidden_states": True})
-    model = SentenceTransformer(modules=[first, weighted(), mean()], device="cpu")
+    model = SentenceTransformer(modules=[first, weighted(), pooled()], device="cpu")
     with refused("unsupported"):
         lw.embed(model, TEXTS, tokens="drop_sinks")
+
+
+@pytest.mark.parametrize(
+    ("settings", "use"),
+    [
+        ({"special_tokens": False}, lambda loaded: loaded),
+        ({}, lambda loaded: loaded.texts.offsets(TEXTS)),
+        ({}, lambda loaded: prompt_length(loaded, "the ")),
+    ],
+)
+def test_a_chat_template_refuses_what_it_hides(
+    bases: dict[str, Path], tmp_path: Path, settings: dict[str, Any], use: Callable[[Any], Any]
+) -> None:
+    save(bases, tmp_path / "saved", base="chat")
+    with refused("conflict" if settings else "unsupported"):
+        use(load("m", tiny.entry(tmp_path / "saved", **settings), "main", device="cpu"))
+
+
+def test_another_output_than_the_last_state_is_refused(
+    bases: dict[str, Path], tmp_path: Path
+) -> None:
+    way = {"text": {"method": "forward", "method_output_name": ["hidden_states", 1]}}
+    model = save(bases, tmp_path / "saved", modality_config=way)
+    for door in (model, str(tmp_path / "saved")):
+        with refused("unsupported"):
+            lw.embed(door, TEXTS)

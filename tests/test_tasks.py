@@ -12,20 +12,21 @@ import datasets
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import tiny
 from helpers.articles import wikipedia
 from helpers.refused import refused
 from sklearn.cluster import MiniBatchKMeans
 
 from layerwise.config.corpora import HubData
-from layerwise.config.models import FolderSource, Model
 from layerwise.config.settings import ScoringSettings
 from layerwise.corpora.sources import load_hub
 from layerwise.errors import Code
 from layerwise.io.files import folder_sha256
+from layerwise.models.saved import Embedder
 from layerwise.tasks import catalog, results
 from layerwise.tasks.evaluators import k_means
 from layerwise.tasks.mteb_task import MtebTask
-from layerwise.tasks.task import ModelPrompts, Vectors, of_model
+from layerwise.tasks.task import ModelPrompts, Vectors, prompts_of
 from quickstart import tasks as quickstart
 
 
@@ -167,30 +168,24 @@ def test_instructions_are_mtebs(folders: dict[str, str]) -> None:
     assert prompt == "Instruct: Retrieve semantically similar text.\n"
 
 
-def test_saved_prompts_are_the_models(tmp_path: Path) -> None:
-    def save(name: str, content: Any) -> None:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(json.dumps(content))
+@pytest.mark.parametrize("prompts", ["saved", None])
+def test_saved_prompts_are_the_models(prompts: Any) -> None:
+    def of(embedder: Embedder, **settings: Any) -> ModelPrompts:
+        entry = tiny.entry("m", **{"prompts": prompts} | settings)
+        return prompts_of(SimpleNamespace(name="m", entry=entry, embedder=embedder))  # type: ignore[arg-type]
 
-    entry = Model(source=FolderSource(folder=str(tmp_path)), prompts="saved")
-    with refused("missing_file"):
-        of_model(entry, "main")
-    settings = {"prompts": {"query": "q: ", "web": "w: "}, "default_prompt_name": "web"}
-    save("config_sentence_transformers.json", settings)
-    assert of_model(entry, "main") == ModelPrompts(
-        {"query": "q: ", "document": "", "web": "w: ", "default": "w: "}, True
-    )
-    save(
-        "modules.json",
-        [
-            {"type": "st.models.Pooling", "path": "1_Pooling"},
-            {"type": "st.models.Normalize", "path": "2"},
-        ],
-    )
-    save("1_Pooling/config.json", {"include_prompt": False})
-    assert not of_model(entry, "main").include_prompt
-    own = entry.model_copy(update={"prompts": {"query": "x"}, "include_prompt": False})
-    assert of_model(own, "main") == ModelPrompts({"query": "x"}, False)
+    if prompts is None:
+        assert of(Embedder()) == ModelPrompts()
+    else:
+        with refused("missing_file"):
+            of(Embedder())
+    own = Embedder(prompts={"query": "q: ", "web": "w: "}, prompt="w: ", include_prompt=False)
+    by_name = {"query": "q: ", "document": "", "web": "w: ", "default": "w: "}
+    assert of(own) == ModelPrompts(by_name, False)
+    assert of(own, include_prompt=True) == ModelPrompts(by_name, True)
+    named = of(own, prompts={"query": "x"}, include_prompt=False)
+    assert named == ModelPrompts({"query": "x"}, False)
+    assert of(own, prompts={}) == ModelPrompts()
 
 
 def test_quickstart_folders_are_equal_each_time(tmp_path: Path) -> None:

@@ -240,7 +240,8 @@ def embed_into(
         coming = loaded.prompts_ahead(sentences for sentences, _ in placed)
     else:
         coming = loaded.prompts_ahead(
-            [before[i] + texts[i] if before[i] else texts[i] for i in rows] for rows in windows
+            [loaded.texts.behind(before[i], texts[i]) if before[i] else texts[i] for i in rows]
+            for rows in windows
         )
     skip = not (include_prompt or are_words)
     lengths = {p: prompt_length(loaded, p) for p in set(before)} if skip else {}
@@ -282,6 +283,7 @@ def prompt_length(loaded: LoadedModel, prompt: str) -> int:
     sentence-transformers counts them."""
     if not prompt:
         return 0
+    loaded.texts.refuse_chat("include_prompt: false")
     (ids,), _ = loaded.texts.prompts([prompt])
     return len(ids) - (ids[-1:] != [] and ids[-1] in loaded.texts.tokenizer.all_special_ids)
 

@@ -325,8 +325,9 @@ class Model(Section):
     """Prompts in front of a task's texts, by mteb's names: of a task and prompt type
     (STS12-query), a task, a task type and prompt type (Reranking-query), a task type, or a prompt
     type (query, document); the first of these that is given applies. `default` is for texts
-    without a prompt type. {instruction} becomes mteb's instruction for the task. saved: those in
-    config_sentence_transformers.json. Corpora get no prompts."""
+    without a prompt type. {instruction} becomes mteb's instruction for the task. null: those in
+    config_sentence_transformers.json, if any; saved: the same, and it is an error if there are
+    none; {}: no prompts. Corpora get no prompts."""
     include_prompt: bool | None = None
     """Include the tokens of prompts in the pooling; null for the model's own setting with saved
     prompts, and true otherwise."""

@@ -124,8 +124,9 @@ class ScoringSettings(Section):
 
     part: TextPart | None = None
     """The part of each text whose tokens count; null for whole texts."""
-    poolings: SomeOf[Pooling] = ("mean",)
-    """Poolings of a text's token states into one vector."""
+    poolings: SomeOf[Pooling] | None = None
+    """Poolings of a text's token states into one vector; null for the pooling that
+    sentence-transformers saved with a model, and for the mean without one."""
     readouts: SomeOf[ScoredReadout] = ("final_norm",)
     """final_norm: the residual stream after each block, through the model's final norm if it has
     one; at the last layer this is the model's output. residual: without the norm."""

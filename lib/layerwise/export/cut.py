@@ -308,17 +308,21 @@ def _save(
     config.output_hidden_states = state is not None or reads_layers
     tokenizer = copy.deepcopy(loaded.texts.tokenizer)
     tokenizer.padding_side = "right"
-    # sentence-transformers would apply the chat template to each text.
-    tokenizer.chat_template = None
     settings: dict[str, Any] = {"max_seq_length": loaded.max_length}
-    settings["do_lower_case"] = loaded.texts.lower_case
+    if not loaded.texts.is_chat:
+        # sentence-transformers would apply the chat template to each text.
+        tokenizer.chat_template = None
+    if (module := loaded.texts.module) is not None:
+        keys = ("modality_config", "module_output_name", "processing_kwargs", "do_lower_case")
+        settings |= {key: copy.deepcopy(getattr(module, key)) for key in keys}
+        for bucket in settings["processing_kwargs"].values():
+            bucket.pop("max_length", None)
     with tempfile.TemporaryDirectory(dir=folder.parent) as plain:
         model.save_pretrained(plain)  # type: ignore[operator]
         tokenizer.save_pretrained(plain)
         chain: list[Any] = [modules.Transformer(plain, **settings)]
-    if loaded.texts.lower_case:
-        # sentence-transformers reads this setting, and does not save it by itself.
-        chain[0].config_keys = [*modules.Transformer.config_keys, "do_lower_case"]
+    # sentence-transformers reads this setting, and does not save it by itself.
+    chain[0].config_keys = [*modules.Transformer.config_keys, "do_lower_case"]
     hidden = loaded.anatomy.hidden
     if state is not None:
         # The first of the last two hidden states: the layer's, before the norm.

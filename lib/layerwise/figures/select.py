@@ -216,10 +216,14 @@ class Data:
 
     def of_pooling(self, table: pd.DataFrame) -> pd.DataFrame:
         """Scores of the study's poolings."""
-        if self.study.pooling == "mean":
-            others = sorted(set(table["pooling"]) - {"mean"})
-            self.omit(others, "another pooling; name it in the study")
-        return self.rows(table, "pooling")
+        if self.study.pooling != "mean":
+            return self.rows(table, "pooling")
+        # A model whose own pooling is another one may have no mean.
+        of_mean = table["pooling"] == "mean"
+        shown = of_mean | ~table["model"].isin(table.loc[of_mean, "model"])
+        others = sorted(set(table.loc[~shown, "pooling"]))
+        self.omit(others, "another pooling; name it in the study")
+        return table[shown]
 
     def metrics(self, table: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:
         """The metrics that a study is about, at some checkpoints, each in its variant."""
@@ -330,7 +334,7 @@ class Data:
         shown = at_checkpoints(table, self.checkpoints(table[~over_models]))
         rows = pd.concat([shown, table[over_models]], ignore_index=True)
         rows = rows[rows["task_type"] == task_type_of(self.study, rows)]
-        rows = with_representation(self.rows(rows, "pooling", "tokens"))
+        rows = with_representation(self.rows(self.of_pooling(rows), "tokens"))
         rows = rows.assign(y=rows["metric"]).rename(columns={"n_sources": "n_clusters"})
         base, rules = rows["protocol"] == BASELINE, rows["metric"].isin([CONSENSUS, NESTED])
         metrics = self.variants(self.rows(rows[~base & ~rules], "corpus"))

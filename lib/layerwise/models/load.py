@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise
@@ -253,7 +254,19 @@ def load(
 
     claim = devices.pick(device, spread=model.device_map is not None)
     who, location = f"Model {name!r} at {revision!r}", locate(model.source, revision)
-    whole, processor, info = read(who, model, location, AutoModel, dtype)
+    log.info("%s: loading from %s", who, location.name)
+    embedder = saved.Embedder()
+    with reading(who, location):
+        is_saved = bool(saved.entries(location))
+        if is_saved:
+            opened, info = saved.open_saved(location, model, DTYPES[dtype])
+            whole, embedder = opened.transformers_model, saved.embedder_of(opened, who)
+            processor = saved.text_module(opened)
+            if reader_of(whole.config) is not Texts:
+                folder = {"subfolder": saved.transformer_folder(location), **location.options()}
+                processor = processor_of(location.name, whole.config, model.preprocess, **folder)
+    if not is_saved:
+        whole, processor, info = read(who, model, location, AutoModel, dtype)
     if location.gguf_file is None:
         saved.check_files(who, location, whole.config)
     for adapter in model.adapters:
@@ -279,7 +292,7 @@ def load(
         dtype=dtype,
         weights=sha256,
         claim=claim,
-        embedder=saved.embedder(location, who),
+        embedder=embedder,
     )
 
 
@@ -291,15 +304,11 @@ def read(
     The network is of `architecture`, such as transformers' ``AutoModel``. The third result says
     which weights were missing or left over.
     """
-    quiet()
     from transformers import AutoConfig
 
-    log.info("%s: loading from %s", who, location.name)
     common = {"trust_remote_code": model.trust_remote_code, **location.options()}
     placed = {} if model.device_map is None else {"device_map": model.device_map}
-    try:
-        if folder := saved.transformer_folder(location):
-            common["subfolder"] = folder
+    with reading(who, location):
         config = AutoConfig.from_pretrained(location.name, **common)
         # A config.json may name attention kernels on the hub, which are code.
         config._attn_implementation = config._experts_implementation = None
@@ -315,13 +324,21 @@ def read(
             **placed,
             **common,
         )
+    return network, processor, info
+
+
+@contextmanager
+def reading(who: str, location: Location) -> Iterator[None]:
+    """Say in one sentence why a model cannot be read."""
+    quiet()
+    try:
+        yield
     except (KeyboardInterrupt, SystemExit, LayerwiseError):
         raise
     # Tokenizers are written in Rust, whose panics are not an Exception.
     except BaseException as error:
         code: Code = "no_memory" if memory_fault(error) else "unreadable"
         raise LayerwiseError(f"{who}: {why(error, location)}", code=code) from error
-    return network, processor, info
 
 
 def body(network: Any) -> Any:
@@ -361,9 +378,6 @@ def prepare(
     """
     who = f"Model {name!r} at {revision!r}"
     kind = reader_of(network.config)
-    if kind is Texts:
-        longest = entry.max_length or embedder.max_length
-        entry = entry.model_copy(update={"max_length": longest})
     users: dict[str, tuple[type, ...]] = {
         "prompts": (Texts,),
         "preprocess": (Images,),
@@ -375,8 +389,6 @@ def prepare(
                 f"{who}: the model takes {kind.takes}s; leave out {key}.", code="conflict"
             )
     reader = kind(who, processor, entry, network)
-    if isinstance(reader, Texts):
-        reader.lower_case = embedder.lower_case
     anatomy = find_layers(name, network, reader)
     example = on(reader.device, reader.example())
     hooks.check_ablations(who, network, anatomy, entry.ablate, example)

@@ -19,6 +19,7 @@ from layerwise.models.load import LoadedModel, body, load, prepare
 from layerwise.models.processors import PROCESSORS, processor_of, reader_of
 from layerwise.models.source import STATES, locate, named, quiet
 from layerwise.models.states import States
+from layerwise.models.texts import Texts
 from layerwise.section import parse
 
 
@@ -117,11 +118,17 @@ def _live(network: Any, model: Any, reader: Any, name: str, entry: Model) -> Loa
     origin = str(network.config.name_or_path or "")
     name = name or origin.rstrip("/").rpartition("/")[2] or type(network).__name__
     embedder = saved.Embedder()
-    if hasattr(model, "max_seq_length"):  # of sentence-transformers
+    is_saved = hasattr(model, "transformers_model")  # of sentence-transformers
+    if is_saved:
+        saved.transformer_of(model, name)
         embedder = saved.embedder_of(model, name)
-        reader = reader or model.tokenizer
     try:
-        reader = processor_of(origin, network.config) if reader is None else copy.deepcopy(reader)
+        if is_saved and reader_of(network.config) is Texts:
+            reader = saved.text_module(model, reader)
+        elif reader is None:
+            reader = processor_of(origin, network.config)
+        else:
+            reader = copy.deepcopy(reader)
     except Exception as error:  # the hub, files and models fail in many ways
         what = PROCESSORS[reader_of(network.config)]
         raise LayerwiseError(

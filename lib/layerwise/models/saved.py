@@ -6,19 +6,20 @@ after another. PEFT reads and merges them; only safetensors are read.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import logging
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from layerwise.config.models import FolderAdapter, HubAdapter
+from layerwise.config.models import FolderAdapter, HubAdapter, Model
 from layerwise.errors import LayerwiseError, first_line
 from layerwise.extras import require
 from layerwise.models.architectures import dissect, unsupported
@@ -37,10 +38,8 @@ POOLINGS = {
 }
 # Modules that we apply to the output; others need more than a model's states.
 APPLIED = ("Pooling", "Dense", "LayerNorm", "Normalize", "WeightedLayerPooling", "truncate_dim")
-WITHOUT_LAYERS = ("BoW", "StaticEmbedding", "WordEmbeddings", "Router", "Asym")
-TRANSFORMER_SETTINGS = "sentence_bert_config.json"
-PROMPTS = "config_sentence_transformers.json"
 MODULES = "modules.json"
+OUTPUT = "last_hidden_state"
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 # Masks and positions in checkpoints of older versions of transformers, which computes them now.
 OLD_BUFFERS = re.compile(
@@ -60,23 +59,72 @@ def entries(location: Location) -> list[dict[str, Any]]:
 
 
 def transformer_folder(location: Location) -> str:
-    """The folder of the transformer among a model's files; empty for the model's own.
+    """The folder of the transformer among a model's files; empty for the model's own."""
+    return str(next(iter(entries(location)), {}).get("path", ""))
+
+
+def open_saved(location: Location, entry: Model, dtype: torch.dtype) -> tuple[Any, Any]:
+    """A saved model of sentence-transformers, and the loading info of its transformer.
+
+    The info says which weights were missing or left over.
+    """
+    require("sentence_transformers", "export")
+    from sentence_transformers import SentenceTransformer
+    from transformers import AutoConfig
+
+    weights: dict[str, Any] = {"use_safetensors": True, "ignore_mismatched_sizes": True}
+    place = {} if entry.device_map is None else {"device_map": entry.device_map}
+    model = SentenceTransformer(
+        location.name,
+        device=None if place else "cpu",
+        trust_remote_code=entry.trust_remote_code,
+        model_kwargs={"dtype": dtype, **weights, **place},
+        # A config.json may name attention kernels on the hub, which are code.
+        config_kwargs={"_attn_implementation": None, "_experts_implementation": None},
+        **{"local_files_only": True} | location.options(),
+    )
+    network: Any = transformer_of(model, location.name)
+    # Their shapes alone, since sentence-transformers hides the info of the weights that it loads.
+    common = {"subfolder": transformer_folder(location), **location.options()}
+    common["trust_remote_code"] = entry.trust_remote_code
+    infos = [
+        type(network).from_pretrained(
+            location.name,
+            config=config,
+            device_map="meta",
+            output_loading_info=True,
+            **weights,
+            **common,
+        )[1]
+        # Settings of sentence-transformers may leave out what config.json has.
+        for config in (
+            copy.deepcopy(network.config),
+            AutoConfig.from_pretrained(location.name, **common),
+        )
+    ]
+    infos[0]["unexpected_keys"] &= infos[1]["unexpected_keys"]
+    return model, infos[0]
+
+
+def transformer_of(model: Any, who: str) -> nn.Module:
+    """The transformer in a model of sentence-transformers.
 
     Raises
     ------
     LayerwiseError
-        If the first module is a table of embeddings.
+        If the model does not begin with one, or takes another output than its last hidden state.
     """
-    first = next(iter(entries(location)), {"type": ""})
-    kind = first["type"].rpartition(".")[2]
-    if kind in WITHOUT_LAYERS:
-        raise unsupported(f"{location.name} begins with {kind}, which has no layers of one model")
-    return str(first.get("path", ""))
-
-
-def module(location: Location, kind: str) -> dict[str, Any] | None:
-    """The entry of a module, such as ``Pooling``, in the list of a model's modules."""
-    return next((m for m in entries(location) if m["type"].rpartition(".")[2] == kind), None)
+    first, network = model[0], model.transformers_model
+    ways = getattr(first, "modality_config", {})
+    way = ways.get("message") or ways.get("text") or {}
+    output = way.get("method_output_name", OUTPUT)
+    if network is None or type(first).__name__ == "Router":
+        raise unsupported(
+            f"{who} begins with {type(first).__name__}, which has no layers of one model"
+        )
+    if (way.get("method", "forward"), output) != ("forward", OUTPUT):
+        raise unsupported(f"{who} makes its embeddings of {output}, not of its {OUTPUT}")
+    return cast("nn.Module", network)
 
 
 @dataclass(frozen=True)
@@ -85,12 +133,10 @@ class Embedder:
 
     Attributes
     ----------
-    max_length : int or None
-        Longest text in tokens.
-    lower_case : bool
-        True if texts are read in lower case, in addition to what the tokenizer does.
     pooling : str
         Pooling of the tokens; ``mean`` where it has none of ours, such as several together.
+    prompts : mapping
+        Saved prompts by name.
     prompt : str
         Default prompt in front of each text.
     include_prompt : bool
@@ -100,18 +146,14 @@ class Embedder:
     modules : tuple of Module
         Applied to the output of the model, and to no other layer. A pooling comes first among
         them where it is none of ours, or something comes before it.
-    is_saved : bool
-        True if the settings are those of a model of sentence-transformers.
     """
 
-    max_length: int | None = None
-    lower_case: bool = False
     pooling: str = "mean"
+    prompts: Mapping[str, str] = field(default_factory=dict)
     prompt: str = ""
     include_prompt: bool = True
     normalizes: bool = False
     modules: tuple[nn.Module, ...] = ()
-    is_saved: bool = False
 
     @property
     def width(self) -> int:
@@ -141,45 +183,23 @@ class Embedder:
         return cast("Tensor", features["sentence_embedding"])
 
 
-def embedder(location: Location, who: str) -> Embedder:
-    """Read the settings that sentence-transformers saved with a model, if it has.
+def embedder_of(model: Any, who: str) -> Embedder:
+    """The settings of a model of sentence-transformers, with copies of its modules.
 
     Parameters
     ----------
     who : str
-        The model, for warnings.
+        The model, for one warning of what layers cannot have.
     """
-    if not (chain := entries(location)):
-        return Embedder()
-    settings = read(location, f"{transformer_folder(location)}/{TRANSFORMER_SETTINGS}".lstrip("/"))
-    about = read(location, PROMPTS) or {}
-    return _of_chain(
-        who,
-        [_loaded(location, entry) for entry in chain],
-        prompt=(about.get("prompts") or {}).get(about.get("default_prompt_name")) or "",
-        max_length=(settings or {}).get("max_seq_length"),
-        lower_case=bool((settings or {}).get("do_lower_case")),
-    )
-
-
-def embedder_of(model: Any, who: str) -> Embedder:
-    """The settings of a model of sentence-transformers in memory; its tokenizer has the case."""
-    chain = [(type(module).__name__, module) for module in model.children()]
+    chain = [(type(m).__name__, m) for m in [*model.children()][1:]]
     if model.truncate_dim is not None:
         from sentence_transformers.sentence_transformer.modules import Dense
 
         with model.truncate_embeddings(None):
             width = model.get_embedding_dimension()
         first = torch.eye(min(model.truncate_dim, width), width)
-        cut = Dense(width, len(first), False, None, first)
-        chain.append(("truncate_dim", cut))
-    prompt = (model.prompts or {}).get(model.default_prompt_name) or ""
-    return _of_chain(who, chain, prompt=prompt, max_length=model.max_seq_length)
-
-
-def _of_chain(who: str, chain: list[tuple[str, Any]], **settings: Any) -> Embedder:
-    """Settings with a pooling and modules, after one warning of what layers cannot have."""
-    chain = [(name, module) for name, module in chain[1:] if name != "Dropout"]
+        chain.append(("truncate_dim", Dense(width, len(first), False, None, first)))
+    chain = [(name, module) for name, module in chain if name != "Dropout"]
     names = [name for name, _ in chain]
     pooling = dict(chain).get("Pooling")
     mode = getattr(pooling, "pooling_mode", "mean")
@@ -192,40 +212,36 @@ def _of_chain(who: str, chain: list[tuple[str, Any]], **settings: Any) -> Embedd
         modules = []
     elif modules:
         log.warning("%s: %s of its embeddings apply to its output only.", who, others)
+    prompts = {name: text or "" for name, text in (model.prompts or {}).items()}
+    # sentence-transformers counts the tokens of a prompt that it writes into a chat template.
+    is_chat = "message" in getattr(model[0], "modality_config", ())
     return Embedder(
         pooling=POOLINGS.get(mode, "mean"),
-        include_prompt=getattr(pooling, "include_prompt", True),
+        prompts=prompts,
+        prompt=prompts.get(model.default_prompt_name) or "",
+        include_prompt=is_chat or getattr(pooling, "include_prompt", True),
         normalizes=normalizes,
-        modules=tuple(modules),
-        is_saved=True,
-        **settings,
+        modules=tuple(copy.deepcopy(module).float().eval() for module in modules),
     )
 
 
-def _loaded(location: Location, entry: dict[str, Any]) -> tuple[str, Any]:
-    """The name of a module in the list of a model's modules, and the module where we use it.
+def text_module(model: Any, tokenizer: Any = None) -> Any:
+    """A copy of the module of sentence-transformers that prepares texts; a tokenizer if it is of
+    another kind.
 
-    Raises
-    ------
-    LayerwiseError
-        If its files are missing or damaged.
+    Parameters
+    ----------
+    tokenizer : optional
+        In place of the model's.
     """
-    name = entry["type"].rpartition(".")[2]
-    if name not in APPLIED:
-        return name, None
-    require("sentence_transformers", "export")
-    from sentence_transformers.sentence_transformer import modules
+    from sentence_transformers.sentence_transformer.modules import Transformer
 
-    kind, options = getattr(modules, name), location.options()
-    folder = entry.get("path", "")
-    try:
-        return name, kind.load(location.name, subfolder=folder, **options).eval()
-    except Exception as error:  # missing and damaged files fail in many ways
-        raise LayerwiseError(
-            f"{location.name}: the module {folder or name} of its embeddings cannot be read "
-            f"({first_line(error)}); fetch or copy the model again, with its folders.",
-            code="missing_file",
-        ) from error
+    tokenizer = copy.deepcopy(model[0].processor if tokenizer is None else tokenizer)
+    if not isinstance(model[0], Transformer):
+        return tokenizer
+    module = copy.copy(model[0])
+    module.processor, module.unpad_inputs = tokenizer, False
+    return module
 
 
 def merge(model: nn.Module, adapter: HubAdapter | FolderAdapter) -> None:

@@ -61,8 +61,8 @@ class Texts:
     ----------
     who : str
         The model and revision, for errors.
-    tokenizer : of transformers
-        One without a padding token gets one.
+    tokenizer : of transformers, or Transformer module of sentence-transformers
+        One without a padding token gets one. A module reads texts as `encode` does.
     entry : Model
         The model's config entry.
     network : Module
@@ -73,8 +73,8 @@ class Texts:
         The longest prompt in tokens, special tokens included.
     is_padded : bool
         True if a text is padded to `max_length`, and its tokens see the padding.
-    lower_case : bool
-        True to read texts in lower case.
+    is_chat : bool
+        True if each text is written into a chat template.
     thresholds : tuple of int
         See `layerwise.models.architectures.thresholds`.
     selects_from : float
@@ -90,9 +90,10 @@ class Texts:
 
     takes = "text"
     time_axis = 1
-    lower_case = False
 
     def __init__(self, who: str, tokenizer: Any, entry: Model, network: Any) -> None:
+        self.module: Any = None if hasattr(tokenizer, "get_vocab") else tokenizer
+        tokenizer = tokenizer if self.module is None else self.module.tokenizer
         # If the files are missing, transformers makes up a tokenizer of a few special tokens.
         if len(set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)) < 2:
             raise LayerwiseError(f"{who}: {NO_TOKENIZER}", code="missing_file")
@@ -108,7 +109,18 @@ class Texts:
         positions = [getattr(network.config, name, None) for name in LONGEST]
         offset = _first_position(network)
         limits = [n - offset for n in positions if isinstance(n, int) and n > 0]
-        limits += [tokenizer.model_max_length, UNLIMITED, entry.max_length or UNLIMITED]
+        limits += [UNLIMITED, entry.max_length or UNLIMITED]
+        self.is_chat = self.module is not None and "message" in self.module.modality_config
+        if self.module is None or not entry.max_length:
+            options = getattr(self.module, "processing_kwargs", {})
+            buckets = (options.get(name, {}) for name in ("chat_template", "common", "text"))
+            own = (bucket.get("max_length") for bucket in buckets)
+            limits.append(next(filter(None, own), tokenizer.model_max_length or UNLIMITED))
+        if self.is_chat and not self.special_tokens:
+            raise LayerwiseError(
+                f"{who}: special_tokens: its chat template writes them; leave out special_tokens.",
+                code="conflict",
+            )
         self.max_length = int(min(limits))
         self.is_padded = network.config.model_type in PADDED
         self.thresholds = thresholds(network.config, self.max_length)
@@ -175,7 +187,7 @@ class Texts:
         unknown, first = self.tokenizer.unk_token_id, self.tokenizer.bos_token_id
         tokens = Counter(token for row in ids for token in row)
         n_unknown = tokens[unknown] if unknown is not None else 0
-        n_different, n_read = len(set(texts)), len({tuple(row) for row in ids})
+        n_different, n_read = len(set(map(str, texts))), len({tuple(row) for row in ids})
         if n_unknown and n_read == 1 and n_different >= MANY_TEXTS:
             raise LayerwiseError(
                 f"{self.who}: its tokenizer reads {n_different} different texts as the same "
@@ -198,23 +210,56 @@ class Texts:
             )
             log.warning(text, self.who, twice, len(ids), self.tokenizer.bos_token)
 
+    def behind(self, prompt: str, text: str) -> Any:
+        """A text with a prompt in front; in a chat template the prompt is a system message."""
+        if not self.is_chat:
+            return prompt + text
+        form = self.module.input_formatter
+        messages = form.batch_to_message("text", {"text": [SURROGATE.sub("\ufffd", text)]})[1]
+        chats = messages["message"]
+        return (form.prepend_prompt_to_messages(chats, prompt) if prompt else chats)[0]
+
+    def refuse_chat(self, what: str) -> None:
+        """Refuse what needs to know where a text stands in its chat template.
+
+        Raises
+        ------
+        LayerwiseError
+        """
+        if self.is_chat:
+            raise LayerwiseError(
+                f"{self.who}: {what}: each text is written into the model's chat template, where "
+                f"its tokens are not told from the template's; leave out {what}.",
+                code="unsupported",
+            )
+
     def offsets(self, texts: list[str]) -> list[list[tuple[int, int]]]:
         """Character span of each token of `prompts`, as (first, after the last); (0, 0) for
         special tokens."""
+        self.refuse_chat("words or parts of texts")
         encoded = self._tokenized(texts, truncation=True, return_offsets_mapping=True)
         return [list(map(tuple, offsets)) for offsets in encoded["offset_mapping"]]
 
-    def _tokenized(self, texts: list[str], *, truncation: bool = False, **options: Any) -> Any:
-        return self.tokenizer(
-            # Surrogates have no UTF-8.
-            [SURROGATE.sub("\ufffd", t.lower() if self.lower_case else t) for t in texts],
-            add_special_tokens=self.special_tokens,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            truncation=truncation,
-            max_length=self.max_length if truncation else None,
-            **options,
-        )
+    def _tokenized(self, texts: list[Any], *, truncation: bool = False, **options: Any) -> Any:
+        options |= {"return_attention_mask": False, "return_token_type_ids": False}
+        size: dict[str, Any] = {"truncation": truncation, "padding": False}
+        size["max_length"] = self.max_length if truncation else None
+        if not self.special_tokens or self.module is None:
+            options["add_special_tokens"] = self.special_tokens
+        if self.is_chat:
+            texts = [self.behind("", text) if isinstance(text, str) else text for text in texts]
+        else:  # surrogates have no UTF-8
+            texts = [SURROGATE.sub("\ufffd", text) for text in texts]
+        if self.module is None:
+            return self.tokenizer(texts, **size, **options)
+        # Its own settings stay where they are not about the length, the batch or the output.
+        asked: dict[str, Any] = {
+            "text": options | size,
+            "common": {"return_tensors": None, **size},
+        }
+        if self.is_chat:
+            asked["chat_template"] = size
+        return self.module.preprocess(texts, processing_kwargs=asked)
 
     def inputs(self, prompts: Sequence[Sequence[int]]) -> dict[str, Tensor]:
         """The model's inputs for a batch."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from layerwise.models import saved
 from layerwise.models.source import Location, locate, why
 from layerwise.run.plan import Plan
 from layerwise.tasks.catalog import get_task, load
-from layerwise.tasks.task import of_model
 
 log = logging.getLogger(__name__)
 
@@ -104,10 +104,12 @@ def fetch_model(model: Model, revision: str) -> None:
     patterns = ("*.json", gguf) if gguf else MODEL_FILES
     if model.trust_remote_code:
         patterns += ("*.py",)
+    # Folders of sentence-transformers' modules, of which one may hold the weights.
+    modules = saved.entries(locate(model.source, revision))
+    for folder in {module.get("path") for module in modules} - {"", None}:
+        files = [f"{folder}/{pattern}" for pattern in (*MODEL_FILES, "pytorch_model.bin")]
+        _snapshot(model.source.hub, revision, files)
     _snapshot(model.source.hub, revision, patterns)
-    # Evaluation reads a model's prompts, pooling and modules.
-    of_model(model, revision)
-    saved.embedder(locate(model.source, revision), model.source.hub)
 
 
 def _snapshot(repository: str, revision: str, patterns: Sequence[str]) -> None:
@@ -115,7 +117,8 @@ def _snapshot(repository: str, revision: str, patterns: Sequence[str]) -> None:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     # Folders of a repository hold exports to other frameworks.
-    ignored = [] if any(pattern.endswith(".gguf") for pattern in patterns) else ["*/*"]
+    inside = "/" in patterns[0]
+    ignored = [] if inside or any(p.endswith(".gguf") for p in patterns) else ["*/*"]
     wanted: Any = {"allow_patterns": list(patterns), "ignore_patterns": ignored}
     try:
         folder = Path(snapshot_download(repository, revision=revision, **wanted))
@@ -124,7 +127,8 @@ def _snapshot(repository: str, revision: str, patterns: Sequence[str]) -> None:
             f"Model {repository} at {revision!r}: {why(error, Location(repository, revision))}",
             code="unreadable",
         ) from error
-    if not any(folder.glob("*.safetensors")) and not any(folder.rglob("*.gguf")):
+    weights = chain(folder.rglob("*.safetensors"), folder.rglob("*.gguf"))
+    if not inside and not any(weights):
         raise LayerwiseError(
             f"Model {repository} at {revision!r} has no safetensors, and pickle files are not "
             "read; convert it and give it as a local folder.",

@@ -623,7 +623,7 @@ STAGES = {
     ),
     "model": Stage(1, POINT, _model),
     "extract": Stage(
-        3, POINT + CORPUS, _extraction, ("model", "views"), "extract", (PATHS["activations"],)
+        4, POINT + CORPUS, _extraction, ("model", "views"), "extract", (PATHS["activations"],)
     ),
     "metrics": Stage(
         6,
@@ -634,7 +634,7 @@ STAGES = {
         METRICS,
     ),
     "task": Stage(1, ("task",), _task),
-    "score": Stage(6, (*POINT, "task"), _scoring, ("model", "task")),
+    "score": Stage(7, (*POINT, "task"), _scoring, ("model", "task")),
     "evaluate": Stage(
         1,
         POINT,

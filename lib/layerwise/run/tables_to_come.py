@@ -225,7 +225,7 @@ def _scores(planned: PlannedStudy) -> Iterator[dict[str, Any]]:
     ):
         scoring, entry = config.scoring_of(model), config.tasks[task]
         tokens: Sequence[str] = config.extraction(model).tokens
-        poolings: Sequence[str] = scoring.poolings
+        poolings: Sequence[str] = scoring.poolings or ("mean",)
         if isinstance(entry, ChoiceEntry):
             tokens, poolings = ("all",), tuple(FORMS)
         task_type = getattr(entry, "task_type", None) or asked[n % len(asked)]

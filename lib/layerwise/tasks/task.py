@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,16 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from layerwise.errors import DiskError, LayerwiseError
-from layerwise.models import saved
-from layerwise.models.source import locate
 
 if TYPE_CHECKING:
     from layerwise.activations.representation import Representation
-    from layerwise.config.models import Model
     from layerwise.config.settings import ExtractSettings, ScoringSettings
     from layerwise.corpora.media import Medium
     from layerwise.models.load import LoadedModel
     from layerwise.tasks.results import Score
+
+log = logging.getLogger(__name__)
 
 Array = npt.NDArray[Any]
 
@@ -134,7 +134,7 @@ class Task(Protocol):
 
         scoring = setup.scoring
         return embedding.representations_of(
-            setup.loaded, setup.extraction.tokens, scoring.poolings, scoring.readouts
+            setup.loaded, setup.extraction.tokens, scoring.poolings or (), scoring.readouts
         )
 
     def width(self, setup: Setup) -> int:
@@ -252,8 +252,8 @@ class ModelPrompts:
         return instruction and prompt.replace(INSTRUCTION, instruction)
 
 
-def of_model(model: Model, revision: str) -> ModelPrompts:
-    """The prompts that a model's entry in the config asks for.
+def prompts_of(loaded: LoadedModel) -> ModelPrompts:
+    """The prompts that a model's entry in the config asks for; by default its saved ones.
 
     Raises
     ------
@@ -261,27 +261,20 @@ def of_model(model: Model, revision: str) -> ModelPrompts:
         If it asks for those that sentence-transformers has saved with the model, and there are
         none.
     """
-    if model.prompts is None:
-        return ModelPrompts()
-    if isinstance(model.prompts, dict):
-        return ModelPrompts(model.prompts, model.include_prompt is not False)
-    location = locate(model.source, revision)
-    settings = saved.read(location, saved.PROMPTS) or {}
-    texts = {name: text or "" for name, text in (settings.get("prompts") or {}).items()}
-    if not any(texts.values()):
+    entry, own = loaded.entry, loaded.embedder
+    if isinstance(entry.prompts, dict):
+        return ModelPrompts(entry.prompts, entry.include_prompt is not False)
+    if not any(own.prompts.values()):
+        if entry.prompts is None:
+            return ModelPrompts()
         raise LayerwiseError(
-            f"prompts: {location.name} has no saved prompts in a {saved.PROMPTS}; fetch the model "
-            "again, or write the prompts into the config.",
+            f"prompts: sentence-transformers has saved no prompts with {loaded.name}; fetch the "
+            "model again, or write the prompts into the config.",
             code="missing_file",
         )
-    usual = settings.get("default_prompt_name")
     # sentence-transformers has an empty prompt for queries and documents where none is saved.
-    by_name = {**dict.fromkeys(PROMPT_TYPES, ""), **texts, DEFAULT: texts.get(usual, "")}
-    counts = model.include_prompt
-    if counts is None:
-        pooling = saved.module(location, "Pooling")
-        about = pooling and saved.read(location, f"{pooling['path']}/config.json")
-        counts = (about or {}).get("include_prompt", True)
+    by_name = {**dict.fromkeys(PROMPT_TYPES, ""), **own.prompts, DEFAULT: own.prompt}
+    counts = own.include_prompt if entry.include_prompt is None else entry.include_prompt
     return ModelPrompts(by_name, counts)
 
 
@@ -292,7 +285,7 @@ class Setup:
     Attributes
     ----------
     scoring : ScoringSettings
-        With `normalize` decided.
+        With `normalize` and `poolings` decided.
     prompts : Prompts
         Prompts in front of inputs.
     """
@@ -304,10 +297,17 @@ class Setup:
 
 
 def set_up(loaded: LoadedModel, extraction: ExtractSettings, scoring: ScoringSettings) -> Setup:
-    """A model with its prompts; vectors are scaled as the model does, unless the settings say."""
+    """A model with its prompts; texts are pooled and vectors scaled as the model does, unless the
+    settings say."""
+    own = loaded.embedder
     if scoring.normalize is None:
-        scoring = scoring.model_copy(update={"normalize": loaded.embedder.normalizes})
-    return Setup(loaded, extraction, scoring, of_model(loaded.entry, loaded.revision))
+        scoring = scoring.model_copy(update={"normalize": own.normalizes})
+    if scoring.poolings is None:
+        scoring = scoring.model_copy(update={"poolings": (own.pooling,)})
+    elif own.pooling not in scoring.poolings:
+        how = " and ".join(scoring.poolings)
+        log.info("%s: pooled by %s; its own pooling is %s.", loaded.name, how, own.pooling)
+    return Setup(loaded, extraction, scoring, prompts_of(loaded))
 
 
 @contextmanager
