@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -408,24 +410,69 @@ def test_what_has_no_columns_takes_no_text(tmp_path: Path) -> None:
             lw.analyse("no/model", given, column="review")
 
 
-def test_near_copies_stay_together(caplog: pytest.LogCaptureFixture) -> None:
-    texts = [f"{text} It was {k} days ago." for k, text in enumerate(tiny.texts(60))]
-    labels = np.arange(60) % 2
-    copied = [*texts, texts[3] + " ", f"{texts[4]}!"]
-    # The copy of row 3 is in row 5's group, which joins all three.
-    data = labelled.Labels("classification", [copied], np.r_[labels, 0, 1], [*texts, texts[5], ""])
-    joined = inputs.with_copies_together(data)
-    assert "4 of 62 rows are near-copies" in caplog.text and len({*joined.groups}) == 59
-    assert len({joined.groups[k] for k in (3, 5, 60)}) == 1
-    assert joined.groups[4] == joined.groups[61] != joined.groups[3]
-    for split in joined.splits:
-        assert {60, 3, 5} <= {*split.test} or {60, 3, 5}.isdisjoint(split.test)
-    grouped = replace(data, groups=[*texts, *texts[3:5]])
-    assert inputs.with_copies_together(grouped) is grouped
-    pairs = labelled.Labels("pairs", [copied, [*texts[::-1], *"ab"]], np.arange(62.0), copied)
-    assert inputs.with_copies_together(pairs) is pairs
+def copies(n: int) -> tuple[list[str], list[str]]:
+    """Different texts with a class each, and after them near-copies of the first ones."""
+    texts = [f"{text} It was {k} days ago." for k, text in enumerate(tiny.texts(60, shortest=15))]
+    changes = (lambda t: t + " .", lambda t: t.upper(), lambda t: t[:-1] + "!")
+    near = [changes[k % 3](text) for k, text in enumerate(texts[:n])]
+    return [*texts, *near], [str(k % 2) for k in [*range(60), *range(n)]]
+
+
+def of_a_task(folder: Path, texts: list[str], labels: list[str]) -> labelled.Labels:
+    pd.DataFrame({"text": texts, "label": labels}).to_csv(folder / "l.csv", index=False)
+    return labelled.read(inputs.task_of(folder / "l.csv"))
+
+
+def of_words(folder: Path, texts: list[str], labels: list[str]) -> labelled.Labels:
+    lines = [
+        "".join(f"{word} {tag}\n" for word in text.split())
+        for text, tag in zip(texts, labels, strict=True)
+    ]
+    (folder / "l.conll").write_text("\n".join(lines))
+    data = labelled.read(inputs.task_of(folder / "l.conll"))
+    rows = {word.sentence: k for k, word in enumerate(data.texts[0])}
+    return data.rows([rows[text] for text in texts])
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        of_a_task,
+        of_words,
+        lambda folder, *rows: labels_of(*rows),
+        lambda folder, *rows: inputs.read_rows(*rows, None, None),
+    ],
+    ids=["task", "words", "analyse", "choose"],
+)
+def test_near_copies_stay_together(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, read: Callable[..., labelled.Labels]
+) -> None:
+    texts, labels = copies(5)
+    groups = read(tmp_path, texts, labels).groups
+    assert "10 of 65 rows are near-copies" in caplog.text and len({*groups}) == 60
+    assert groups[:5] == groups[60:]
+
+
+def test_what_near_copies_link(tmp_path: Path) -> None:
+    texts, _ = copies(2)
+    # The copy of row 0 is in the group of row 5, which joins all three.
+    groups = labelled.linked([texts], [*map(str, range(60)), "5", "61"])
+    assert groups[0] == groups[5] == groups[60] and groups[1] == groups[61] != groups[0]
+    assert len({*labelled.linked([texts, [*map(str, range(62))]])}) == 62  # pairs
+    pairs = combinations(range(62), 2)
+    brute = [frozenset(pair) for pair in pairs if alike(*(texts[row] for row in pair))]
+    assert {frozenset(pair) for pair in labelled.near_copies([texts])} == set(brute)
+    spaced = [texts[0] + " " * k for k in range(62)]
     with refused("too_few"):
-        inputs.with_copies_together(replace(data, texts=[[texts[0] + " " * k for k in range(62)]]))
+        of_a_task(tmp_path, spaced, [str(k % 2) for k in range(62)])
+
+
+def alike(*texts: str) -> bool:
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    counts = CountVectorizer(analyzer="char_wb", ngram_range=(5, 5), binary=True)
+    a, b = counts.fit_transform(texts).toarray()
+    return bool(a @ b >= 0.9 * np.sqrt(a.sum() * b.sum()))
 
 
 def test_a_binary_file(folder: Path, tmp_path: Path) -> None:

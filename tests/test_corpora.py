@@ -85,6 +85,29 @@ def test_cells_of_csv_are_text_and_only_empty_ones_are_missing(tmp_path: Path) -
     assert [text for _, text in read(file=file, template="{text}/{n}")] == ["NA/08", "", "3.50/x"]
 
 
+@pytest.mark.parametrize("kind", ["csv", "tsv", "txt", "jsonl"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_end_as_the_file_says(tmp_path: Path, kind: str, end: str) -> None:
+    """A lone carriage return ends a line only where no other does."""
+    lone = "" if end == "\r" or kind == "jsonl" else "\r"
+    texts = [f"good{lone} hotel", "bad"]
+    rows = {"txt": texts, "jsonl": [json.dumps({"text": text}) for text in texts]}
+    separator = "\t" if kind == "tsv" else ","
+    table = [separator.join(row) for row in [("n", "text"), *zip("01", texts, strict=True)]]
+    lines = rows.get(kind, table)
+    (tmp_path / f"p.{kind}").write_bytes("".join(line + end for line in lines).encode())
+    found = read(file=str(tmp_path / f"p.{kind}"))
+    assert [text for _, text in found] == texts
+
+
+def test_parquet_with_two_columns_of_a_name_is_refused(tmp_path: Path) -> None:
+    columns = [pa.array(["a"]), pa.array(["b"])]
+    table = pa.Table.from_arrays(columns, names=["text", "text"])
+    pq.write_table(table, tmp_path / "t.parquet")
+    with refused("duplicate"):
+        read(file=str(tmp_path / "t.parquet"))
+
+
 @pytest.mark.parametrize(
     ("content", "code", "line"),
     [
@@ -184,6 +207,8 @@ def test_texts_come_whole_into_the_prompt(row: dict[str, str], between: str) -> 
         ("p.jsonl", b'{"a": "One"}', {"template": "{a} {b}"}, "unknown_name"),
         ("p.jsonl", b"null", {}, "unknown_name"),
         ("p.jsonl", b"[" * 100_000, {}, "unreadable"),
+        ("p.jsonl", b'{"text": "One", "text": "Two"}', {}, "unreadable"),
+        ("p.json", b'[{"text": "One", "n": {"a": 1, "a": 2}}]', {}, "unreadable"),
         ("p.parquet", b"no parquet", {}, "unreadable"),
     ],
 )

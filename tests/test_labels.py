@@ -254,9 +254,10 @@ def test_names_are_text_in_tables_that_are_read_back(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(again, table, check_dtype=False)
     assert shown(again)["Model"].tolist() == ["007", "null (0100)", "1e3 (NA)"]
     weights = pd.DataFrame({"model": ["null", "007"], "same_as": ["", "0100 0200"]})
+    weights = weights.assign(family=["NA", "1e3"], size=["", "2.50"])
     weights.to_csv(tmp_path / "weights.csv", index=False)
     same = delimited.read(tmp_path / "weights.csv").dropna(subset=["same_as"])
-    assert same.to_numpy().tolist() == [["007", "0100 0200"]]
+    assert same.to_numpy().tolist() == [["007", "0100 0200", "1e3", "2.50"]]
 
 
 @pytest.mark.parametrize("suffix", ["txt", "csv", "tsv", "jsonl", "json", "conll"])

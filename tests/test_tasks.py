@@ -168,6 +168,27 @@ def test_instructions_are_mtebs(folders: dict[str, str]) -> None:
     assert prompt == "Instruct: Retrieve semantically similar text.\n"
 
 
+def test_a_task_of_several_splits_has_mtebs_mean() -> None:
+    import mteb
+
+    task = MtebTask("HumanConceptsClustering")
+    splits = {"Rosch1973": 0.25, "Rosch1975": 0.5, "McCloskey1978": 0.9}
+    scores = {split: ({"main_score": score}, []) for split, score in splits.items()}
+    of_mteb = {
+        split: {"default": {"main_score": score, "hf_subset": "default"}}
+        for split, score in splits.items()
+    }
+    expected = mteb.TaskResult.from_task_results(
+        catalog.get_task(task.name), of_mteb, evaluation_time=0.0
+    ).get_score()
+    unit: Any = {(split, "default"): score for split, score in scores.items()}
+    (score,) = task.combine([unit], ScoringSettings())
+    assert score.main_score == pytest.approx(expected, abs=1e-9)
+    assert score.split == "Rosch1973, Rosch1975, McCloskey1978"
+    unit["Rosch1975", "default"] = ({"main_score": float("nan")}, [])
+    assert task.combine([unit], ScoringSettings())[0].main_score is None
+
+
 @pytest.mark.parametrize("prompts", ["saved", None])
 def test_saved_prompts_are_the_models(prompts: Any) -> None:
     def of(embedder: Embedder, **settings: Any) -> ModelPrompts:

@@ -198,7 +198,7 @@ def _score_layer(labels: Labels, vectors: npt.NDArray[Any]) -> Score:
 
 
 def labels_of(prompts: Sequence[Any], labels: Sequence[Any], kind: str | None = None) -> Labels:
-    """Prompts with a label each, ready for probes; equal prompts stay together.
+    """Prompts with a label each, ready for probes; near-copies stay together.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ def labels_of(prompts: Sequence[Any], labels: Sequence[Any], kind: str | None = 
     """
     from layerwise.corpora.sources import with_class_names
     from layerwise.tasks import probes
-    from layerwise.tasks.labelled import Labels
+    from layerwise.tasks.labelled import Labels, linked
     from layerwise.tasks.labels import KINDS, kind_of_labels
 
     if kind is not None:
@@ -227,7 +227,8 @@ def labels_of(prompts: Sequence[Any], labels: Sequence[Any], kind: str | None = 
         values = probes.numbers(labels)
     else:
         values, names = probes.named_classes(named)
-    groups = [getattr(prompt, "sha256", prompt) for prompt in prompts]
+    # Files have hashes, which are like no other text.
+    groups = linked([[getattr(prompt, "sha256", prompt) for prompt in prompts]])
     return Labels(kind, [list(prompts)], values, groups, names=names)
 
 

@@ -66,7 +66,9 @@ def export_scores(results: Results, out: Path) -> int:
         }
         by_split: dict[str, Any] = {}
         for split, subset, text in rows[["split", "subset", "sub_scores"]].to_numpy():
-            by_split.setdefault(split, {})[subset] = json.loads(text)
+            kept = json.loads(text)
+            for one in split.split(", "):  # a mean over several has the scores of each
+                by_split.setdefault(one, {})[subset] = kept if one == split else kept[one]
         # The time of one layer is not known: all are embedded in one pass.
         result = mteb.TaskResult.from_task_results(tasks[name], by_split, evaluation_time=0.0)
         cache.save_to_cache(result, ModelMeta.create_empty(about))

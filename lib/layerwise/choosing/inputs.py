@@ -1,8 +1,7 @@
-"""Labelled rows to choose a layer by: read, sampled, near-copies kept together."""
+"""Labelled rows to choose a layer by: read and sampled."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from layerwise.analysis import labels_of, prompts_in
 from layerwise.config.tasks import TAGGED, LabelledEntry
@@ -24,15 +21,11 @@ from layerwise.tasks import labelled, measures, probes
 from layerwise.tasks.labelled import Labels
 from layerwise.tasks.labels import KINDS, kind_of_labels, read_tagged
 
-log = logging.getLogger(__name__)
-
-SHARE_OF_NEAR_COPIES = 0.9
-
 
 def read_rows(
     texts: Any, labels: Sequence[Any] | None, kind: str | None, score: str | None
 ) -> Labels:
-    """Read labelled rows to choose a layer by: near-copies in one group, and their score.
+    """Read labelled rows to choose a layer by: with their score.
 
     Parameters
     ----------
@@ -53,7 +46,7 @@ def read_rows(
     rows = texts if labels is None else labels_of(prompts_in(texts), labels, kind)
     measure = score or measures.default(rows.kind, rows.labels)
     check_name(f"score of {rows.kind}", measure, measures.OF_KIND[rows.kind])
-    return replace(with_copies_together(rows), measure=measure, n_shuffles=0, with_values=True)
+    return replace(rows, measure=measure, n_shuffles=0, with_values=True)
 
 
 def read(
@@ -215,57 +208,3 @@ def _drawn(data: Labels, most: int) -> Any:
         )
     rest = rows.index.difference(needed, sort=False)[: most - len(needed)]
     return np.sort(np.concatenate([needed, rest]))
-
-
-def with_copies_together(data: Labels) -> Labels:
-    """Put near-copies of texts, or of pairs, into one group, with a warning that counts them.
-
-    Near-copies share 90% of their sequences of five characters (cosine of binary counts). Pairs
-    are near-copies if both texts are.
-
-    Returns
-    -------
-    Labels
-        Rows that are linked by near-copies or by groups are in one group.
-
-    Raises
-    ------
-    LayerwiseError
-        If there are too few groups left for probes.
-    """
-    from sklearn.feature_extraction.text import HashingVectorizer
-
-    if data.kind == "tags" or not all(isinstance(text, str) for text in data.distinct()):
-        return data
-    vectorizer = HashingVectorizer(
-        analyzer="char_wb", ngram_range=(5, 5), binary=True, alternate_sign=False, dtype=np.float32
-    )
-    # A lone surrogate has no UTF-8; the tokenizer replaces it too.
-    texts = ([t.encode("utf-8", "replace").decode() for t in column] for column in data.texts)
-    counts = [vectorizer.transform(column) for column in texts]
-    groups, names = pd.factorize(np.array(data.groups, dtype=object))
-    links, n = coo_array((len(names), len(names)), dtype=bool), 0
-    for start in range(0, len(groups), 1000):
-        block = slice(start, start + 1000)
-        alike = [(c[block] @ c.T).toarray() >= SHARE_OF_NEAR_COPIES for c in counts]
-        copies = np.logical_and.reduce(alike) & (groups[block, None] != groups)
-        n += int(copies.any(axis=1).sum())
-        ends = groups[block][copies.nonzero()[0]], groups[copies.nonzero()[1]]
-        links += coo_array((np.ones(len(ends[0]), bool), ends), links.shape)
-    if n == 0:
-        return data
-    log.warning(
-        "%d of %d rows are near-copies of others; copies stay together when rows are split into "
-        "training and test rows.",
-        n,
-        len(data.labels),
-    )
-    joined = replace(data, groups=connected_components(links, directed=False)[1][groups].tolist())
-    try:
-        joined.check_splits()
-    except LayerwiseError as error:
-        raise LayerwiseError(
-            f"{n} rows are near-copies of others and count as one with them. {error}",
-            code=error.code,
-        ) from error
-    return joined

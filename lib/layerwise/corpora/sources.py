@@ -188,8 +188,11 @@ def with_class_names(values: Any, feature: Any) -> Any:
 
 
 def _lines(path: Path) -> list[str]:
-    with path.open(encoding="utf-8-sig") as file:
-        return [line.removesuffix("\n") for line in file]
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        text = file.read()
+    # A lone carriage return ends a line where no line ends otherwise.
+    lines = text.split("\n" if "\n" in text else "\r")
+    return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
 def _frame(rows: Any, index: Sequence[int] = (), name: str = "row") -> pd.DataFrame:
@@ -206,16 +209,37 @@ def _json_lines(path: Path) -> pd.DataFrame:
     # Not by pyarrow: a line such as "null" ends its process, and texts that look like dates become
     # times.
     lines = {n: line for n, line in enumerate(_lines(path), start=1) if line.strip()}
-    return _frame([json.loads(line) for line in lines.values()], [*lines], "line")
+    return _frame([_json(line, f"line {n}: ") for n, line in lines.items()], [*lines], "line")
+
+
+def _json(text: str, where: str = "") -> Any:
+    """Parse JSON; refuse a key that is there twice, of which the last would count."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(found := dict(pairs)) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"{where}the key {twice!r} is there twice")
+        return found
+
+    return json.loads(text, object_pairs_hook=once)
+
+
+def _parquet(path: Path) -> pd.DataFrame:
+    names = pq.read_schema(path).names
+    for name in names:
+        if names.count(name) > 1:
+            raise LayerwiseError(f"{path} has two columns {name!r}; rename one.", code="duplicate")
+    return _frame(pq.read_table(path).to_pylist())
 
 
 READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
-    ".parquet": lambda path: _frame(pq.read_table(path).to_pylist()),
+    ".parquet": _parquet,
     ".csv": delimited.read_texts,
     ".tsv": delimited.read_texts,
     ".txt": _text_lines,
     ".jsonl": _json_lines,
-    ".json": lambda path: _frame(json.loads(path.read_text(encoding="utf-8-sig"))),
+    ".json": lambda path: _frame(_json(path.read_text(encoding="utf-8-sig"))),
 }
 """Readers of files, by their ending."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -36,9 +37,21 @@ NAMES = (
     "representation",
     "weights_sha256",
     "same_as",
+    "family",
+    "size",
+    "languages",
+    "protocol",
+    "normalization",
+    "tokens",
+    "pooling",
+    "readout",
+    "sublayer",
+    "prompt_id",
 )
-"""Columns of names in tables of layerwise and of mteb."""
+"""Columns of names in tables of layerwise, of mteb and of others."""
 SEPARATORS = ",;\t"
+# A carriage return inside a line, and what stands for it while csv reads, which would end a row.
+LONE_RETURN, MARK = re.compile("\r(?!\n)"), "\ue00d"
 ADVICE = "put texts that contain the separator or a line break into double quotes"
 
 
@@ -77,6 +90,8 @@ def read_texts(path: Path) -> pd.DataFrame:
     opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
     with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
         text: str = file.read()
+    # A lone carriage return ends a line where no line ends otherwise.
+    text = LONE_RETURN.sub(MARK if "\n" in text else "\n", text)
     is_tsv = path.suffix.lower() == ".tsv"
     # Of a header "text;label" only the semicolon makes two columns.
     first = text.lstrip().partition("\n")[0]
@@ -104,7 +119,10 @@ def read_texts(path: Path) -> pd.DataFrame:
                 code="wrong_shape",
             )
     index = pd.Index([line for line, _ in numbered], name="line", dtype=int)
-    rows = [[*row, *[""] * (len(header) - len(row))] for _, row in numbered]
+    rows = [
+        [*(field.replace(MARK, "\r") for field in row), *[""] * (len(header) - len(row))]
+        for _, row in numbered
+    ]
     return pd.DataFrame(rows, index, header, dtype=object).replace("", None)
 
 

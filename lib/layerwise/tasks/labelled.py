@@ -18,12 +18,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.cluster.hierarchy import DisjointSet
+from scipy.sparse import csr_array
 from scipy.stats import sem, t
 
 from layerwise.activations.embedding import Word, words_of
@@ -43,6 +45,7 @@ log = logging.getLogger(__name__)
 
 Array = npt.NDArray[Any]
 
+SHARE_OF_NEAR_COPIES = 0.9
 FEWEST = 10  # pairs; below, a normal law of the estimate is out of reach
 FEWEST_GROUPS = 5  # of pairs; below, there is no interval
 
@@ -61,8 +64,7 @@ class Labels:
     labels : array, shape (N,)
         As `layerwise.tasks.probes.classes` or `layerwise.tasks.probes.numbers` gives them.
     groups : list
-        Rows of one group are never on both sides of a split: they share a text, the task's
-        `group`, or a sentence.
+        Rows of one group are never on both sides of a split: see `linked`.
     types : list of str, optional
         Word types of words.
     names : tuple of str
@@ -173,8 +175,10 @@ def _read_words(task: LabelledEntry, path: Path) -> Labels:
     words = [word for word, _ in frequent]
     labels, tags = probes.named_classes([tag for _, tag in frequent])
     types = [str(word) for word in words]
-    sentences_of_words = [word.sentence for word in words]
-    return Labels(task.kind, [words], labels, sentences_of_words, task.seed, types, tags)
+    texts = list(dict.fromkeys(word.sentence for word in words))
+    group = dict(zip(texts, linked([texts]), strict=True))
+    groups = [group[word.sentence] for word in words]
+    return Labels(task.kind, [words], labels, groups, task.seed, types, tags)
 
 
 def _read_texts(task: LabelledEntry, path: Path) -> Labels:
@@ -204,19 +208,77 @@ def _read_texts(task: LabelledEntry, path: Path) -> Labels:
                 "out.",
                 code="missing",
             )
-    groups = _linked(texts, class_names(group, "group"))
+    groups = linked(texts, class_names(group, "group"))
     return Labels(task.kind, texts, labels, groups, task.seed, names=classes)
 
 
-def _linked(texts: list[list[str]], group: list[str]) -> list[str]:
-    """For each row the first text of all rows that it is linked with by shared texts or groups."""
+def linked(texts: Sequence[Sequence[Any]], group: Sequence[str] = ()) -> list[Any]:
+    """For each row the first text of all rows that it is linked with.
+
+    Rows are linked if they share a text or a group, or are near-copies: in each column, their
+    texts share 90% of their sequences of five characters. A warning counts near-copies.
+
+    Parameters
+    ----------
+    texts : sequence of sequences
+        One column of texts, or two for pairs; of other inputs what identifies them.
+    """
     rows = DisjointSet(range(len(texts[0])))
-    first: dict[tuple[str, str], int] = {}
+    first: dict[tuple[str, Any], int] = {}
     for what, column in [*(("text", column) for column in texts), ("group", group)]:
         for row, value in enumerate(column):
             rows.merge(row, first.setdefault((what, value), row))
-    named: dict[int, str] = {}
+    copies = {pair for pair in near_copies(texts) if rows[pair[0]] != rows[pair[1]]}
+    if copies:
+        log.warning(
+            "%d of %d rows are near-copies of others; copies stay together when rows are split "
+            "into training and test rows.",
+            len(set(chain.from_iterable(copies))),
+            len(texts[0]),
+        )
+    for pair in copies:
+        rows.merge(*pair)
+    named: dict[int, Any] = {}
     return [named.setdefault(rows[row], text) for row, text in enumerate(texts[0])]
+
+
+def near_copies(columns: Sequence[Sequence[Any]]) -> Iterator[tuple[int, int]]:
+    """Pairs of rows whose texts share most sequences of characters (cosine of binary counts).
+
+    Such texts share one of the rarest fifth of their sequences, so that only texts that do are
+    compared.
+    """
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    if not all(isinstance(text, str) for column in columns for text in column):
+        return
+    vectorizer = HashingVectorizer(
+        analyzer="char_wb", ngram_range=(5, 5), binary=True, alternate_sign=False, dtype=np.float32
+    )
+    place = {texts: row for row, texts in reversed([*enumerate(zip(*columns, strict=True))])}
+    rows = np.array(list(place.values()))
+    # A lone surrogate has no UTF-8; the tokenizer replaces it too.
+    counts = [
+        vectorizer.transform(text.encode("utf-8", "replace").decode() for text in column)
+        for column in zip(*place, strict=True)
+    ]
+    some = counts[0]
+    n, starts = np.diff(some.indptr), some.indptr[:-1]
+    of_row = np.repeat(np.arange(len(n)), n)
+    rarity = np.bincount(some.indices, minlength=some.shape[1])[some.indices]
+    order = np.lexsort((some.indices, rarity, of_row))
+    n_shared = np.ceil(SHARE_OF_NEAR_COPIES**2 * n - 1e-9)
+    is_rare = np.arange(len(order)) - starts[of_row] <= (n - n_shared)[of_row]
+    ends = (of_row[is_rare], some.indices[order][is_rare])
+    rare = csr_array((np.ones(len(ends[0]), np.float32), ends), some.shape)
+    for start in range(0, len(n), 1000):
+        first, second = (rare[start : start + 1000] @ rare.T).nonzero()
+        first = first + start
+        for column in counts:
+            alike = column[first].multiply(column[second]).sum(axis=1)
+            close = (np.asarray(alike).ravel() >= SHARE_OF_NEAR_COPIES) & (first < second)
+            first, second = first[close], second[close]
+        yield from zip(rows[first].tolist(), rows[second].tolist(), strict=True)
 
 
 def layer_score(data: Labels, columns: Sequence[Array]) -> Score:

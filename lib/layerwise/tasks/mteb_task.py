@@ -151,7 +151,7 @@ class MtebTask(Task):
         }
 
     def combine(self, units: Sequence[Scores], settings: ScoringSettings) -> list[Score]:
-        """One score for each split and subset."""
+        """One score for each subset: as mteb's, the mean over its splits."""
         main, made = self.metadata.main_score, []
         for split, subset in dict.fromkeys(subset for unit in units for subset in unit):
             of_units = [unit[split, subset] for unit in units if (split, subset) in unit]
@@ -167,7 +167,10 @@ class MtebTask(Task):
                 made.append(Score(round(score, results.DECIMALS), low, high, **about))
             else:
                 made.append(Score(None, why=NOT_FINITE, **about))
-        return made
+        by_subset: dict[str, list[Score]] = {}
+        for one in made:
+            by_subset.setdefault(one.subset, []).append(one)
+        return [_mean(of_splits) for of_splits in by_subset.values()]
 
     def _selections(self, most: int) -> Iterator[Selection | None]:
         task, sizes = self.task, {}
@@ -226,6 +229,21 @@ class MtebTask(Task):
                 )
                 scores[split, subset] = dict(evaluated[subset])
         return scores
+
+
+def _mean(of_splits: list[Score]) -> Score:
+    """The mean over splits of a subset, named after all; a single one stays as it is."""
+    if len(of_splits) == 1:
+        return of_splits[0]
+    scores = [one.main_score for one in of_splits if one.main_score is not None]
+    about: dict[str, Any] = {"split": ", ".join(one.split for one in of_splits)}
+    about |= {"subset": of_splits[0].subset, "n_runs": sum(one.n_runs for one in of_splits)}
+    if of_splits[0].sub_scores:
+        kept = {one.split: json.loads(one.sub_scores or "{}") for one in of_splits}
+        about["sub_scores"] = json.dumps(kept)
+    if len(scores) < len(of_splits):
+        return Score(None, why=NOT_FINITE, **about)
+    return Score(round(float(np.mean(scores)), results.DECIMALS), **about)
 
 
 @keep_data
