@@ -214,8 +214,40 @@ def test_a_sample_has_equal_shares_of_all_subjects(tmp_path: Path) -> None:
     assert set(drawn[0]) < set(drawn[1])
 
 
+LABELLED = {"text": ["yes", "no"], "label": ["A", "B"]}
+
+
 @pytest.mark.parametrize(
-    "change", [{"answer": 3}, {"choices": ["a"]}, {"question": " "}, {"answer": 1.5}]
+    ("choices", "answer"),
+    [
+        (LABELLED, "B"),
+        (LABELLED, 1),
+        (json.dumps(LABELLED), "B"),
+        ([{"text": "yes", "label": "A"}, {"label": "B", "text": "no"}], "B"),
+        ({"A": "yes", "B": "no"}, "B"),
+        (LABELLED | {"label": ["1", "2"]}, "2"),
+        (LABELLED | {"label": ["1", "2"]}, 2),
+    ],
+)
+def test_answers_in_a_mapping_are_its_texts(choices: Any, answer: Any, tmp_path: Path) -> None:
+    row = {"question": "Is 3 even?", "choices": choices, "answer": answer}
+    (tmp_path / "q.jsonl").write_text(json.dumps(row) + "\n")
+    source = FileQuestions(file=str(tmp_path / "q.jsonl"))
+    (asked,) = read_questions(ChoiceEntry(questions=source)).asked
+    assert asked.choices == ("yes", "no") and asked.answer == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"answer": 3},
+        {"choices": ["a"]},
+        {"question": " "},
+        {"answer": 1.5},
+        {"choices": LABELLED | {"label": ["1", "2"]}, "answer": 0},
+        {"choices": LABELLED | {"label": ["A", "A"]}, "answer": "A"},
+        {"choices": [{"text": "yes"}, {"text": "no"}], "answer": 0},
+    ],
 )
 def test_rows_that_are_not_questions_are_named(change: dict[str, Any], tmp_path: Path) -> None:
     rows = [ROWS[0], {**ROWS[1], **change}]

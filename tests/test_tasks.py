@@ -12,9 +12,11 @@ import datasets
 import numpy as np
 import pandas as pd
 import pytest
+from datasets import Dataset
 from helpers import tiny
 from helpers.articles import wikipedia
 from helpers.refused import refused
+from mteb.abstasks.retrieval_dataset_loaders import RetrievalDatasetLoader
 from sklearn.cluster import MiniBatchKMeans
 
 from layerwise.config.corpora import HubData
@@ -25,7 +27,7 @@ from layerwise.io.files import folder_sha256
 from layerwise.models.saved import Embedder
 from layerwise.tasks import catalog, results
 from layerwise.tasks.evaluators import k_means
-from layerwise.tasks.mteb_task import MtebTask
+from layerwise.tasks.mteb_task import MtebTask, _ranked, _relevant
 from layerwise.tasks.task import ModelPrompts, Vectors, prompts_of
 from quickstart import tasks as quickstart
 
@@ -291,6 +293,47 @@ def test_rerankings_have_mtebs_score(name: str, folders: dict[str, str], tmp_pat
         ]
         ours, theirs = (scores["test", "default"][0]["main_score"] for scores in both)
         assert ours == pytest.approx(theirs, abs=1.1e-5) and 0 < ours < 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"query-id": [1, 2, 2]},
+        {"score": [1.0, 0.0, 2.0]},
+        {"score": [0.5, 1, 1]},
+        {"score": ["1", "0", "2"]},
+        {"score": [1, None, 2]},
+        {"corpus-id": ["a", None, "b"]},
+        {"corpus-ids": [[1, 2], [], [3]]},
+        {"corpus-ids": ["ab", "b", "c"]},
+        {"corpus-ids": [["a"], None, ["b"]]},
+        {"score": None},
+        {"configs": ["corpus"]},
+    ],
+    ids=str,
+)
+def test_relevance_is_read_or_refused_as_by_mteb(change: dict[str, Any]) -> None:
+    columns = {"query-id": ["q", "p", "q"], "corpus-id": ["a", "b", "c"], "score": [1, 0, 2]}
+    columns |= {"corpus-ids": [["a", "b"], ["b"], ["c"]]} | change
+    loader: Any = object.__new__(RetrievalDatasetLoader)
+    loader.config, loader.split = None, "test"
+    loader.dataset_configs = columns.pop("configs", ["qrels", "top_ranked"])
+    columns = {k: v for k, v in columns.items() if v is not None}
+    ranked = {k: columns[k] for k in ("query-id", "corpus-ids")}
+    data = {"qrels": columns, "top_ranked": ranked}
+    loader._load_dataset_split = lambda name, _: Dataset.from_dict(data[name])
+    readers = ((loader._load_qrels, _relevant), (loader._load_top_ranked, _ranked))
+    for theirs, ours in readers if "configs" not in change else readers[:1]:
+        try:
+            expected = theirs(None)
+        except Exception:
+            expected = None
+        if expected is None or "None" in str(expected):  # which no query can have
+            with pytest.raises((TypeError, ValueError)):
+                ours(loader, None)
+        else:
+            assert ours(loader, None) == expected
 
 
 def test_candidates_that_mteb_left_out_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from unittest.mock import patch
 
 import numpy as np
 import sklearn
-from datasets import Dataset
+from datasets import Dataset, Features, List, Value
 from mteb import abstasks
 from mteb._evaluators import clustering_evaluator, retrieval_metrics
 from mteb.abstasks import clustering
@@ -53,6 +53,7 @@ Selection = tuple[Any, ...]
 # By split and subset: mteb's scores, and the values that the main score is the mean of.
 Scores = dict[tuple[str, str], tuple[dict[str, Any], list[float]]]
 
+TEXT = Value("string")
 NOT_FINITE = "the labels or the similarities are all alike, or some similarity is no number"
 # It logs every step of every layer.
 logging.getLogger("mteb").setLevel(logging.WARNING)
@@ -378,24 +379,31 @@ def _eager(data: Any, key: Any) -> Any:
 def _relevant(loader: Any, num_proc: int | None) -> dict[str, dict[str, int]]:
     """Relevance by query and document, without mteb's group of each of millions of queries."""
     usual = "default" if "default" in loader.dataset_configs else "qrels"
-    rows = loader._load_dataset_split(
-        f"{loader.config}-qrels" if loader.config else usual, num_proc
-    )
+    name = f"{loader.config}-qrels" if loader.config else usual
+    rows = _checked(loader, name, num_proc, **{"corpus-id": TEXT, "score": Value("int32")})
     relevant: dict[str, dict[str, int]] = defaultdict(dict)
-    columns = (rows[name] for name in ("query-id", "corpus-id", "score"))
-    for query, document, score in zip(*columns, strict=True):
-        relevant[str(query)][sys.intern(str(document))] = int(score)
+    for query, document, score in zip(*rows[:].values(), strict=True):
+        relevant[query][sys.intern(document)] = int(score)
     return dict(relevant)
 
 
 def _ranked(loader: Any, num_proc: int | None) -> dict[str, list[str]]:
     """Documents to rank by query; an identifier is one object, however often it is ranked."""
-    config = f"{loader.config}-top_ranked" if loader.config else "top_ranked"
+    name = f"{loader.config}-top_ranked" if loader.config else "top_ranked"
     ranked = {}
-    for batch in loader._load_dataset_split(config, num_proc).iter(1000):
-        for query, documents in zip(batch["query-id"], batch["corpus-ids"], strict=True):
-            ranked[str(query)] = [sys.intern(str(document)) for document in documents]
+    for batch in _checked(loader, name, num_proc, **{"corpus-ids": List(TEXT)}).iter(1000):
+        for query, documents in zip(*batch.values(), strict=True):
+            ranked[query] = [sys.intern(document) for document in documents]
     return ranked
+
+
+def _checked(loader: Any, config: str, num_proc: int | None, **columns: Any) -> Dataset:
+    """Rows of a configuration in the columns and types that mteb's loader asks for."""
+    if not loader.config and config not in loader.dataset_configs:
+        raise ValueError(f"there is no configuration {config}")
+    columns = {"query-id": TEXT, **columns}
+    rows = loader._load_dataset_split(config, num_proc).select_columns([*columns])
+    return rows.cast(Features(columns))
 
 
 @contextmanager

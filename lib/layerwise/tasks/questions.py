@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -87,17 +88,38 @@ def _read(source: HubQuestions | FileQuestions, split: str) -> list[Question]:
 
 def _question(where: str, subject: Any, text: Any, choices: Any, answer: Any) -> Question:
     try:
-        listed = tuple(json.loads(choices) if isinstance(choices, str) else choices)
-        right = float(NUMBERS.get(str(answer).upper(), answer))
-    except (TypeError, ValueError):
+        listed, names = _choices(json.loads(choices) if isinstance(choices, str) else choices)
+        if str(answer) in names:
+            right: float = names.index(str(answer))
+        elif names and all(map(str.isdecimal, names)):
+            right = -1  # it is none of the names, which do not count from 0
+        else:
+            right = float(NUMBERS.get(str(answer).upper(), answer))
+    except (TypeError, ValueError, KeyError):
         listed, right = (), -1
     is_text = all(isinstance(one, str) and one.strip() for one in [text, *listed])
     if not (is_text and 2 <= len(listed) <= len(LETTERS) and right in range(len(listed))):
         raise LayerwiseError(
             f"{where} is no question: accepted are a text, a list of 2 to {len(LETTERS)} answers "
-            "and the right one's place from 0 (or its letter); "
+            "(or answers by name) and the right one's name, letter or place from 0; "
             f"{text!r:.40}, {choices!r:.60} and {answer!r:.20} came.",
             code="unreadable",
         )
     subject = "" if pd.isna(subject) else str(subject)
     return Question(subject.replace("_", " "), text, listed, int(right))
+
+
+def _choices(choices: Any) -> tuple[tuple[Any, ...], list[str]]:
+    """The answers, and their names where they have some: a mapping by name, lists of both
+    (``text`` and ``label``), or a list of mappings with both."""
+    if isinstance(choices, Mapping) and set(choices) != {"text", "label"}:
+        return tuple(choices.values()), [*map(str, choices)]
+    if not isinstance(choices, Mapping):
+        choices = list(choices)
+        if not any(isinstance(one, Mapping) for one in choices):
+            return tuple(choices), []
+        choices = {name: [one[name] for one in choices] for name in ("text", "label")}
+    names = [*map(str, choices["label"])]
+    if len({*names}) != len(choices["text"]):
+        return (), []
+    return tuple(choices["text"]), names
