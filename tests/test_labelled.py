@@ -285,15 +285,6 @@ def test_columns_of_csv_are_text(tmp_path: Path) -> None:
     assert data.texts[0][:2] == ["0", "1"] and data.labels[0] == 1.5
 
 
-def test_rows_that_share_a_text_or_a_group_are_linked(tmp_path: Path) -> None:
-    table = frame(60).assign(by=[i // 2 for i in range(60)])
-    table.loc[1, "text"] = table.loc[2, "text"]
-    table.to_csv(tmp_path / "l.csv", index=False)
-    task = LabelledEntry(file=str(tmp_path / "l.csv"), kind="classification", group="by")
-    groups = labelled.read(task).groups
-    assert groups[0] == groups[1] == groups[2] == groups[3] != groups[4]
-
-
 @pytest.mark.parametrize(
     ("written", "code"),
     [([1, 1.0, "1"], ""), (["a", "a "], "duplicate"), ([1.0, None], "missing")],

@@ -12,8 +12,10 @@ from helpers import tiny
 from helpers.refused import refused
 from peft import LoraConfig, get_peft_model
 
+import layerwise as lw
 from layerwise.config.models import FolderAdapter
 from layerwise.models.load import load
+from layerwise.models.source import identity
 
 
 @pytest.fixture(scope="module")
@@ -106,3 +108,19 @@ def test_damaged_and_pickled_adapters_are_refused(llama: Path, tmp_path: Path) -
     path.rename(folder / "adapter_model.bin")
     with refused("unreadable"):
         merged(llama, folder)
+
+
+def test_an_adapter_alone_is_named(llama: Path, tmp_path: Path) -> None:
+    """Also one that sentence-transformers saved, which is read in memory."""
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(llama), device="cpu")
+    model.add_adapter(LoraConfig(r=4, init_lora_weights=False, target_modules=["q_proj"]))
+    model.save(str(tmp_path / "st"))
+    for folder in (adapter(llama, tmp_path / "a"), tmp_path / "st"):
+        with refused("conflict"):
+            merged(folder)
+        with refused("conflict"):
+            identity(tiny.entry(folder))
+    found = lw.embed(model, ["the quick fox"]).values[-1]
+    torch.testing.assert_close(torch.tensor(found), torch.tensor(model.encode(["the quick fox"])))

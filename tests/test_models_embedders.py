@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,7 +70,7 @@ def weighted() -> modules.WeightedLayerPooling:
 def save(
     bases: dict[str, Path],
     folder: Path,
-    chain: Callable[[], list[Any]] = lambda: [pooled()],
+    chain: Sequence[Callable[[], Any]] = (pooled,),
     base: str = "bert",
     file: str = "sentence_bert_config.json",
     inner: str = "",
@@ -82,8 +82,8 @@ def save(
 
     Parameters
     ----------
-    chain : function
-        Makes the modules after the transformer.
+    chain : sequence of functions
+        They make the modules after the transformer.
     inner : str
         Folder of the transformer, as older versions have it.
     model, first : dict
@@ -92,7 +92,7 @@ def save(
         Changed in the file of the transformer's settings, named `file`; None deletes one.
     """
     transformer = modules.Transformer(str(bases[base]), **(first or {"max_seq_length": 16}))
-    chained = [transformer, *chain()]
+    chained = [transformer, *(make() for make in chain)]
     SentenceTransformer(modules=chained, device="cpu", **(model or {})).save(str(folder))
     path = folder / "sentence_bert_config.json"
     values = json.loads(path.read_text()) | settings
@@ -112,64 +112,44 @@ def save(
 
 FLAT = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
 TEXT = {"max_length": 8, "truncation": True}
+OF_TOKENS = {"module_input_name": "token_embeddings"}
+STATES = {"config_kwargs": {"output_hidden_states": True}}
+UNIT = modules.Normalize
+square = partial(modules.Dense, 32, 32)
+case = partial(partial, save)
 CASES: dict[str, partial[SentenceTransformer]] = {
     **{
-        mode: partial(
-            save,
-            chain=lambda mode=mode: [pooled(mode), modules.Dense(32, 32), modules.LayerNorm(32)],
-        )
+        mode: case(chain=[partial(pooled, mode), square, partial(modules.LayerNorm, 32)])
         for mode in ("cls", "mean", "max", "lasttoken", "weightedmean")
     },
-    "normalized": partial(
-        save, chain=lambda: [pooled(), modules.Dropout(0.1), modules.Normalize()]
+    "normalized": case(chain=[pooled, modules.Dropout, UNIT]),
+    "normalized in the middle": case(chain=[pooled, UNIT, cut]),
+    "twice": case(chain=[pooled, cut, partial(modules.LayerNorm, 24), UNIT]),
+    "residual": case(chain=[pooled, partial(square, use_residual=True)]),
+    "layers": case(chain=[weighted, pooled, UNIT], first=STATES),
+    "tokens": case(chain=[partial(square, **OF_TOKENS), pooled]),
+    "matryoshka": case(chain=[pooled, UNIT], model={"truncate_dim": 8}),
+    "matryoshka behind a Dense": case(chain=[pooled, cut], model={"truncate_dim": 16}),
+    "prompt": case(chain=[pooled, UNIT], model=PROMPT),
+    "prompt that does not count": case(
+        chain=[partial(pooled, include_prompt=False)], model=PROMPT
     ),
-    "normalized in the middle": partial(
-        save, chain=lambda: [pooled(), modules.Normalize(), cut()]
+    "wider": case(chain=[partial(pooled, ("cls", "max")), partial(modules.Dense, 64, 48), UNIT]),
+    "no pooling of ours": case(chain=[partial(pooled, "mean_sqrt_len_tokens"), cut]),
+    "chat": case(chain=[partial(pooled, "lasttoken")], base="chat", first={"model_kwargs": {}}),
+    "cut chat with a prompt": case(base="chat", model=PROMPT),
+    "flat text of a chat model": case(base="chat", modality_config=FLAT),
+    "lower case": case(do_lower_case=True),
+    "length of each call": case(processing_kwargs={"text": TEXT}),
+    "no special tokens": case(processing_kwargs={"text": {"add_special_tokens": False}}),
+    "cut on the left": case(tokenizer_args={"truncation_side": "left"}),
+    "length of the tokenizer": case(
+        max_seq_length=None, processor_kwargs={"model_max_length": 12}
     ),
-    "twice": partial(
-        save, chain=lambda: [pooled(), cut(), modules.LayerNorm(24), modules.Normalize()]
-    ),
-    "residual": partial(save, chain=lambda: [pooled(), modules.Dense(32, 32, use_residual=True)]),
-    "layers": partial(
-        save,
-        chain=lambda: [weighted(), pooled(), modules.Normalize()],
-        first={"config_kwargs": {"output_hidden_states": True}},
-    ),
-    "tokens": partial(
-        save, chain=lambda: [modules.Dense(32, 32, module_input_name="token_embeddings"), pooled()]
-    ),
-    "matryoshka": partial(
-        save, chain=lambda: [pooled(), modules.Normalize()], model={"truncate_dim": 8}
-    ),
-    "matryoshka behind a Dense": partial(
-        save, chain=lambda: [pooled(), cut()], model={"truncate_dim": 16}
-    ),
-    "prompt": partial(save, chain=lambda: [pooled(), modules.Normalize()], model=PROMPT),
-    "prompt that does not count": partial(
-        save, chain=lambda: [pooled(include_prompt=False)], model=PROMPT
-    ),
-    "chat": partial(
-        save, chain=lambda: [pooled("lasttoken")], base="chat", first={"model_kwargs": {}}
-    ),
-    "cut chat with a prompt": partial(save, base="chat", model=PROMPT),
-    "flat text of a chat model": partial(save, base="chat", modality_config=FLAT),
-    "lower case": partial(save, do_lower_case=True),
-    "length of each call": partial(save, processing_kwargs={"text": TEXT}),
-    "no special tokens": partial(save, processing_kwargs={"text": {"add_special_tokens": False}}),
-    "cut on the left": partial(save, tokenizer_args={"truncation_side": "left"}),
-    "length of the tokenizer": partial(
-        save, max_seq_length=None, processor_kwargs={"model_max_length": 12}
-    ),
-    "a decoder by settings": partial(save, config_args={"is_decoder": True}),
-    "fewer layers by settings": partial(save, config_args={"num_hidden_layers": 2}),
-    "older layout": partial(save, inner="0_Transformer"),
-    "wider": partial(
-        save, chain=lambda: [pooled(("cls", "max")), modules.Dense(64, 48), modules.Normalize()]
-    ),
-    "no pooling of ours": partial(
-        save, chain=lambda: [pooled("mean_sqrt_len_tokens"), modules.Dense(32, 8)]
-    ),
-    "older file name": partial(save, file="sentence_roberta_config.json", max_seq_length=10),
+    "a decoder by settings": case(config_args={"is_decoder": True}),
+    "fewer layers by settings": case(config_args={"num_hidden_layers": 2}),
+    "older layout": case(inner="0_Transformer"),
+    "older file name": case(file="sentence_roberta_config.json", max_seq_length=10),
 }
 
 
@@ -231,7 +211,7 @@ def test_every_door_agrees_with_encode(
 def test_another_pooling_is_the_users_word(
     bases: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    save(bases, tmp_path / "saved", lambda: [pooled("cls")])
+    save(bases, tmp_path / "saved", [partial(pooled, "cls")])
     prompts = {"": "", "default": ""}
     entry = tiny.entry(tmp_path / "saved", max_length=20, prompts=prompts)
     loaded = load("m", entry, "main", device="cpu")

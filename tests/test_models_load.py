@@ -28,7 +28,7 @@ from helpers import tiny
 from helpers.refused import refused
 from helpers.scripts import script
 from huggingface_hub import constants
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from layerwise.activations.embedding import embed
 from layerwise.activations.representation import Representation
@@ -300,15 +300,6 @@ def test_a_gpu_asked_for_is_never_replaced_by_the_cpu(llama: Path) -> None:
 # Every way not to get a model
 
 
-def test_pickle_is_not_read(llama: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "m"
-    shutil.copytree(llama, folder)
-    torch.save(load_file(llama / "model.safetensors"), folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
-    with refused("unreadable"):
-        loaded(folder)
-
-
 def test_code_of_the_models_own_is_not_run(llama: Path, tmp_path: Path) -> None:
     folder, ran = tmp_path / "m", tmp_path / "ran"
     shutil.copytree(llama, folder)
@@ -330,11 +321,26 @@ def without(name: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).unlink()
 
 
+def pickled(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    torch.save(load_file(file), folder / "pytorch_model.bin")
+    file.unlink()
+
+
+def under_the_other_name(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.weight"] = tensors.pop("embed_tokens.weight")
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [
         (without("config.json"), "unreadable"),
         (without("model.safetensors"), "unreadable"),
+        (pickled, "unreadable"),
+        (under_the_other_name, "mismatch"),
+        (lambda f: (f / "adapter_config.json").write_text("{}"), "conflict"),
         (lambda f: (f / "model.safetensors").write_bytes(b"x"), "unreadable"),
         (lambda f: (f / "config.json").write_text("{"), "unreadable"),
         (lambda f: changed(f, "config.json", num_hidden_layers=2), "mismatch"),
@@ -352,7 +358,7 @@ def test_broken_folders(
     with pytest.raises(LayerwiseError) as caught:
         loaded(folder)
     assert caught.value.code == code
-    assert str(caught.value).startswith("Model 'm' at 'main': ")
+    assert str(caught.value).startswith(("Model 'm' at 'main': ", str(folder)))
     assert "\n" not in str(caught.value)
 
 

@@ -15,6 +15,7 @@ from peft import PrefixTuningConfig, PromptTuningConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
+from layerwise import embed
 from layerwise.models.load import load
 from layerwise.models.opening import open_model
 from layerwise.models.texts import Texts
@@ -151,3 +152,32 @@ def test_weights_that_give_no_numbers(llama: Path, value: float, dtype: str) -> 
     rewrite(llama, lambda tensors: tensors[named(tensors, "down_proj.weight")].fill_(value))
     with refused("not_finite"):
         load("m", tiny.entry(llama), "main", device="cpu", dtype=dtype)
+
+
+def test_a_tokenizer_class_that_reads_otherwise_than_its_file(
+    llama: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened(llama)
+    assert not caplog.messages
+    path = llama / "tokenizer_config.json"
+    about = json.loads(path.read_text())
+    path.write_text(json.dumps(about | {"tokenizer_class": "RobertaTokenizer"}))
+    opened(llama)
+    assert "RobertaTokenizer reads 'the quick brown fox' as" in caplog.text
+    caplog.clear()
+    # As the line says.
+    path.write_text(json.dumps(about | {"tokenizer_class": "PreTrainedTokenizerFast"}))
+    opened(llama)
+    assert not caplog.messages
+
+
+def test_tuples_and_parallel_copies_are_read(llama: Path) -> None:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(llama)
+    expected = embed(llama, ["the quick fox"]).values
+    path = llama / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"return_dict": False}))
+    network = transformers.AutoModel.from_pretrained(llama)
+    assert (embed(llama, ["the quick fox"]).values == expected).all()
+    parallel = torch.nn.DataParallel(network)
+    assert (embed(parallel, ["the quick fox"], tokenizer).values == expected).all()
+    assert network.config.return_dict is False

@@ -16,6 +16,7 @@ from datasets import Dataset
 from helpers import tiny
 from helpers.articles import wikipedia
 from helpers.refused import refused
+from mteb import TaskResult
 from mteb.abstasks.retrieval_dataset_loaders import RetrievalDatasetLoader
 from sklearn.cluster import MiniBatchKMeans
 
@@ -171,23 +172,18 @@ def test_instructions_are_mtebs(folders: dict[str, str]) -> None:
 
 
 def test_a_task_of_several_splits_has_mtebs_mean() -> None:
-    import mteb
-
     task = MtebTask("HumanConceptsClustering")
-    splits = {"Rosch1973": 0.25, "Rosch1975": 0.5, "McCloskey1978": 0.9}
-    scores = {split: ({"main_score": score}, []) for split, score in splits.items()}
+    scores = {"Rosch1973": 0.25, "Rosch1975": 0.5, "McCloskey1978": 0.9}
     of_mteb = {
-        split: {"default": {"main_score": score, "hf_subset": "default"}}
-        for split, score in splits.items()
+        split: {"default": {"main_score": s, "hf_subset": "default"}}
+        for split, s in scores.items()
     }
-    expected = mteb.TaskResult.from_task_results(
-        catalog.get_task(task.name), of_mteb, evaluation_time=0.0
-    ).get_score()
-    unit: Any = {(split, "default"): score for split, score in scores.items()}
+    whole = TaskResult.from_task_results(catalog.get_task(task.name), of_mteb, evaluation_time=0.0)
+    unit: Any = {(split, "default"): ({"main_score": s}, []) for split, s in scores.items()}
     (score,) = task.combine([unit], ScoringSettings())
-    assert score.main_score == pytest.approx(expected, abs=1e-9)
+    assert score.main_score == pytest.approx(whole.get_score(), abs=1e-9)
     assert score.split == "Rosch1973, Rosch1975, McCloskey1978"
-    unit["Rosch1975", "default"] = ({"main_score": float("nan")}, [])
+    unit["Rosch1975", "default"] = ({"main_score": np.nan}, [])
     assert task.combine([unit], ScoringSettings())[0].main_score is None
 
 
@@ -417,10 +413,9 @@ def test_units_of_a_task_are_one_score_for_each_split_and_subset() -> None:
     assert whole["v_measure_std"] == pytest.approx(np.std([0.1, 0.3, 0.6]))
     (alone,) = clustering.combine([first], ScoringSettings())
     assert (alone.main_score, alone.n_runs, alone.sub_scores) == (0.2, 2, None)
-    similarity = {
-        ("test", "en"): ({"main_score": 0.1234567}, []),
-        ("dev", "en"): ({"main_score": float("nan")}, []),
+    scores: Any = {
+        ("test", name): ({"main_score": s}, []) for name, s in (("en", 0.1234567), ("de", np.nan))
     }
-    test, dev = MtebTask("STS12").combine([similarity], ScoringSettings())
+    test, none = MtebTask("STS12").combine([scores], ScoringSettings())
     assert (test.main_score, test.score_low, test.n_runs) == (0.123457, None, 1)
-    assert (dev.split, dev.subset, dev.main_score) == ("dev", "en", None) and dev.why
+    assert (none.subset, none.main_score) == ("de", None) and none.why

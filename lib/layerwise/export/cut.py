@@ -309,10 +309,10 @@ def _save(
     tokenizer = copy.deepcopy(loaded.texts.tokenizer)
     tokenizer.padding_side = "right"
     settings: dict[str, Any] = {"max_seq_length": loaded.max_length}
-    if not loaded.texts.is_chat:
+    if (module := loaded.texts.module) is None:
         # sentence-transformers would apply the chat template to each text.
         tokenizer.chat_template = None
-    if (module := loaded.texts.module) is not None:
+    else:
         keys = ("modality_config", "module_output_name", "processing_kwargs", "do_lower_case")
         settings |= {key: copy.deepcopy(getattr(module, key)) for key in keys}
         for bucket in settings["processing_kwargs"].values():

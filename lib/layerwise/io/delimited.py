@@ -24,28 +24,9 @@ Quoting = Literal[0, 3]
 """`csv.QUOTE_MINIMAL` or `csv.QUOTE_NONE`."""
 
 NAMES = (
-    "model",
-    "revision",
-    "task",
-    "task_type",
-    "subset",
-    "hf_subset",
-    "split",
-    "dataset",
-    "corpus",
-    "metric",
-    "representation",
-    "weights_sha256",
-    "same_as",
-    "family",
-    "size",
-    "languages",
-    "protocol",
-    "normalization",
-    "tokens",
-    "pooling",
-    "readout",
-    "sublayer",
+    *("model", "revision", "task", "task_type", "subset", "hf_subset", "split", "dataset"),
+    *("corpus", "metric", "representation", "weights_sha256", "same_as", "family", "size"),
+    *("languages", "protocol", "normalization", "tokens", "pooling", "readout", "sublayer"),
     "prompt_id",
 )
 """Columns of names in tables of layerwise, of mteb and of others."""

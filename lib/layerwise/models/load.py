@@ -24,7 +24,7 @@ from layerwise.models.hooks import on
 from layerwise.models.media import Images, LazyPrompt, Recordings, tower
 from layerwise.models.probe import causal, find_layers
 from layerwise.models.processors import processor_of, reader_of
-from layerwise.models.source import Location, locate, quiet, why
+from layerwise.models.source import ADAPTER, Location, adapter_alone, locate, quiet, why
 from layerwise.models.states import Given, States
 from layerwise.models.texts import Texts
 
@@ -257,6 +257,8 @@ def load(
     log.info("%s: loading from %s", who, location.name)
     embedder = saved.Embedder()
     with reading(who, location):
+        if location.gguf_file is None and saved.beside_weights(location, ADAPTER):
+            raise adapter_alone(location.name)
         is_saved = bool(saved.entries(location))
         if is_saved:
             opened, info = saved.open_saved(location, model, DTYPES[dtype])
@@ -269,6 +271,7 @@ def load(
         whole, processor, info = read(who, model, location, AutoModel, dtype)
     if location.gguf_file is None:
         saved.check_files(who, location, whole.config)
+        saved.compare_tokenizer(who, location, getattr(processor, "tokenizer", processor))
     for adapter in model.adapters:
         saved.merge(whole, adapter)
     network = body(whole)
@@ -377,6 +380,7 @@ def prepare(
         If the layers cannot be read, or the entry has settings of the other kind of model.
     """
     who = f"Model {name!r} at {revision!r}"
+    network.config.return_dict = True  # a config may ask for tuples
     kind = reader_of(network.config)
     users: dict[str, tuple[type, ...]] = {
         "prompts": (Texts,),

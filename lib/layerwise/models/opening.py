@@ -160,6 +160,8 @@ def unchanged(model: Any) -> Iterator[Any]:
     LayerwiseError
         If it is no model of transformers or sentence-transformers.
     """
+    while isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        model = model.module
     network = getattr(model, "transformers_model", None) or model
     if hasattr(network, "peft_config") and hasattr(network, "get_base_model"):
         if any(config.is_prompt_learning for config in network.peft_config.values()):

@@ -13,7 +13,7 @@ import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 import torch
@@ -23,11 +23,11 @@ from layerwise.config.models import FolderAdapter, HubAdapter, Model
 from layerwise.errors import LayerwiseError, first_line
 from layerwise.extras import require
 from layerwise.models.architectures import dissect, unsupported
-from layerwise.models.source import Location, locate
+from layerwise.models.source import ADAPTER, Location, locate
 
 log = logging.getLogger(__name__)
 
-ADAPTER_FILES = ["adapter_config.json", "adapter_model.safetensors"]
+ADAPTER_FILES = [ADAPTER, "adapter_model.safetensors"]
 # Names of poolings in sentence-transformers, and ours.
 POOLINGS = {
     "mean": "mean",
@@ -40,6 +40,8 @@ POOLINGS = {
 APPLIED = ("Pooling", "Dense", "LayerNorm", "Normalize", "WeightedLayerPooling", "truncate_dim")
 MODULES = "modules.json"
 OUTPUT = "last_hidden_state"
+# What tokenizers differ in: capitals, accents, digits, blanks and the first word.
+SAMPLES = ("the quick brown fox", "Zürich's  naïve 12,345 cafés\n")
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 # Masks and positions in checkpoints of older versions of transformers, which computes them now.
 OLD_BUFFERS = re.compile(
@@ -47,20 +49,20 @@ OLD_BUFFERS = re.compile(
 )
 
 
-def read(location: Location, name: str) -> Any:
-    """A JSON file of a model, from its folder, the cache or the hub; None if there is none."""
-    file = _file(location, name)
-    return json.loads(file.read_text(encoding="utf-8")) if file else None
-
-
 def entries(location: Location) -> list[dict[str, Any]]:
     """The list of a model's modules; empty where sentence-transformers has not saved it."""
-    return [] if location.gguf_file else read(location, MODULES) or []
+    file = None if location.gguf_file else _file(location, MODULES)
+    return json.loads(file.read_text(encoding="utf-8")) if file else []
 
 
 def transformer_folder(location: Location) -> str:
     """The folder of the transformer among a model's files; empty for the model's own."""
     return str(next(iter(entries(location)), {}).get("path", ""))
+
+
+def beside_weights(location: Location, name: str) -> Path | None:
+    """The path of a file in the folder of the transformer; None if there is none."""
+    return _file(location, str(PurePosixPath(transformer_folder(location), name)))
 
 
 def open_saved(location: Location, entry: Model, dtype: torch.dtype) -> tuple[Any, Any]:
@@ -314,6 +316,13 @@ def check_weights(who: str, network: Any, body: nn.Module, info: Any) -> None:
     lacking = [n for n in missing if not n.startswith(unread)]
     unfit = [*lacking, *_unread_weights(network, body, info["unexpected_keys"])]
     unfit += [name for name, *_ in info["mismatched_keys"]]
+    heads = [name for name in info["unexpected_keys"] if name.endswith("lm_head.weight")]
+    if heads and unfit == lacking and all("embed" in name for name in unfit) and unfit:
+        raise LayerwiseError(
+            f"{who}: its token embeddings are saved as {heads[0]} alone; open it by transformers' "
+            "AutoModelForCausalLM, save it by save_pretrained, and name the new folder.",
+            code="mismatch",
+        )
     if unfit:
         raise LayerwiseError(
             f"{who}: its weights do not fit its config.json ({min(unfit)} is missing, unexpected "
@@ -341,6 +350,31 @@ def _unread_weights(network: Any, body: nn.Module, unexpected: Iterable[str]) ->
     return unread
 
 
+def compare_tokenizer(who: str, location: Location, tokenizer: Any) -> None:
+    """Warn if transformers makes other tokens than the tokenizer.json that it was given.
+
+    For some classes it derives the rules from tokenizer_config.json.
+    """
+    from tokenizers import Tokenizer
+
+    path = beside_weights(location, "tokenizer.json")
+    if path is None or not hasattr(tokenizer, "get_vocab"):
+        return
+    of_file = Tokenizer.from_file(str(path))
+    of_file.no_padding()
+    of_file.no_truncation()
+    for text in SAMPLES:
+        ids, expected = tokenizer(text)["input_ids"], of_file.encode(text).ids
+        if ids != expected:
+            log.warning(
+                "%s: %s reads %r as %s, and its tokenizer.json as %s; if the model was trained "
+                "with that file, set tokenizer_class: PreTrainedTokenizerFast in its "
+                "tokenizer_config.json.",
+                *(who, type(tokenizer).__name__, text, ids, expected),
+            )
+            return
+
+
 def check_files(who: str, location: Location, config: Any) -> None:
     """Refuse safetensors of which transformers would read another tensor than the one meant.
 
@@ -352,16 +386,17 @@ def check_files(who: str, location: Location, config: Any) -> None:
     LayerwiseError
         If a tensor stands in two files, or weights are quantised without a method.
     """
-    folder = transformer_folder(location)
-    index = (read(location, f"{folder}/{INDEX}".lstrip("/")) or {}).get("weight_map") or {}
-    single = _file(location, f"{folder}/{SINGLE}".lstrip("/"))
+    listed, single = (beside_weights(location, name) for name in (INDEX, SINGLE))
+    index = (json.loads(listed.read_text(encoding="utf-8")) if listed else {}).get(
+        "weight_map", {}
+    )
     if index and single:
         raise LayerwiseError(
             f"{who}: {SINGLE} stands beside the files that {INDEX} names, and only one of both "
             "can be meant; remove the other.",
             code="conflict",
         )
-    files = {shard: _file(location, f"{folder}/{shard}".lstrip("/")) for shard in index.values()}
+    files = {shard: beside_weights(location, shard) for shard in index.values()}
     for shard, path in ({SINGLE: single} | files).items():
         for name, dtype in _tensors(path).items() if path else ():
             if index.get(name, shard) != shard:

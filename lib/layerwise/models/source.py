@@ -260,6 +260,16 @@ def folder_hashes(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): cached_sha256(path) for path in paths}
 
 
+def adapter_alone(name: str) -> LayerwiseError:
+    """The error for an adapter in place of a model: transformers would read the base it names."""
+    return LayerwiseError(
+        f"{name} is an adapter, not a model; name the model that it was made from as the source, "
+        "and this one under adapters, or give the loaded model in Python. If the weights beside "
+        f"{ADAPTER} are merged, remove that file.",
+        code="conflict",
+    )
+
+
 def _identity(source: AnySource, revision: str) -> str:
     gguf = getattr(source, "gguf_file", None)
     if isinstance(source, HubAdapter | HubSource):
@@ -274,6 +284,8 @@ def _identity(source: AnySource, revision: str) -> str:
         hashes = [cached_sha256(path / name) for name in names]
         return sha256_text("pickled", pickled.model_dump_json(), *hashes)
     card = ADAPTER if isinstance(source, FolderAdapter) else "config.json"
+    if card != ADAPTER and is_file(path / ADAPTER):
+        raise adapter_alone(str(path))
     if not is_file(path / card) and not is_file(path / "modules.json"):
         raise LayerwiseError(
             f"{path} holds no model: it has no {card}; name the folder that has it.",
