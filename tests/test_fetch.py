@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,24 @@ def test_a_model_without_safetensors_is_refused(hub: Path, tmp_path: Path) -> No
     with refused("unreadable") as caught:
         fetched(config("step0"), tmp_path)
     assert "has no safetensors" in str(caught.value)
+
+
+def test_folders_of_modules_are_fetched(
+    hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder,) = {file.parent for file in hub.glob("*/snapshots/*1/config.json")}
+    modules = [{"path": "0_Transformer"}, {"path": "1_Pooling"}, {"path": ""}]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    asked: list[str] = []
+
+    def download(*_: Any, allow_patterns: list[str], **options: Any) -> str:
+        asked.extend(allow_patterns if not options["ignore_patterns"] else ["root"])
+        return str(folder)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    fetched(config("step0"), tmp_path)
+    assert {"0_Transformer/*.safetensors", "1_Pooling/*.json"} < {*asked}
+    assert asked[-1] == "root"
 
 
 def test_models_corpora_and_tasks_are_fetched(

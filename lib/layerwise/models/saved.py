@@ -238,11 +238,10 @@ def text_module(model: Any, tokenizer: Any = None) -> Any:
     """
     from sentence_transformers.sentence_transformer.modules import Transformer
 
-    tokenizer = copy.deepcopy(model[0].processor if tokenizer is None else tokenizer)
-    if not isinstance(model[0], Transformer):
-        return tokenizer
     module = copy.copy(model[0])
-    module.processor, module.unpad_inputs = tokenizer, False
+    if not isinstance(module, Transformer):
+        return copy.deepcopy(tokenizer or model.tokenizer)
+    module.processor, module.unpad_inputs = copy.deepcopy(tokenizer or module.processor), False
     return module
 
 

@@ -18,6 +18,7 @@ from layerwise.config.tasks import ChoiceEntry, HubQuestions, MtebEntry, Task
 from layerwise.corpora.sources import load_hub
 from layerwise.errors import LayerwiseError
 from layerwise.models import saved
+from layerwise.models.load import reading
 from layerwise.models.source import Location, locate, why
 from layerwise.run.plan import Plan
 from layerwise.tasks.catalog import get_task, load
@@ -105,7 +106,9 @@ def fetch_model(model: Model, revision: str) -> None:
     if model.trust_remote_code:
         patterns += ("*.py",)
     # Folders of sentence-transformers' modules, of which one may hold the weights.
-    modules = saved.entries(locate(model.source, revision))
+    location = locate(model.source, revision)
+    with reading(f"Model {model.source.hub} at {revision!r}", location):
+        modules = saved.entries(location)
     for folder in {module.get("path") for module in modules} - {"", None}:
         files = [f"{folder}/{pattern}" for pattern in (*MODEL_FILES, "pytorch_model.bin")]
         _snapshot(model.source.hub, revision, files)
