@@ -214,11 +214,13 @@ def test_a_stray_quote_in_tsv_is_a_character(tmp_path: Path) -> None:
     assert delimited.read(path)["text"].tolist() == frame["text"].tolist()
 
 
-def test_quotes_of_a_consistently_quoted_tsv_are_none(tmp_path: Path) -> None:
-    path = tmp_path / "l.tsv"
-    frame = pd.DataFrame({"text": ["two\nlines", 'a "word"', "a\ttab"], "label": ["a", "b", "a"]})
-    frame.to_csv(path, sep="\t", index=False)
-    assert delimited.read_texts(path)["text"].tolist() == frame["text"].tolist()
+@pytest.mark.parametrize("suffix", ["tsv", "csv"])
+def test_quoted_texts_of_several_lines_are_read(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"l.{suffix}"
+    texts = ["Dear Ann, hello\nwe met, once\nyours, Bob", 'a "word"', "a\ttab"]
+    frame = pd.DataFrame({"text": texts, "label": ["a", "b", "a"]})
+    frame.to_csv(path, sep="\t" if suffix == "tsv" else ",", index=False)
+    assert delimited.read_texts(path)["text"].tolist() == texts
 
 
 def test_a_quoted_field_that_holds_rows_is_refused(tmp_path: Path) -> None:
@@ -227,13 +229,6 @@ def test_a_quoted_field_that_holds_rows_is_refused(tmp_path: Path) -> None:
     with refused("unreadable") as caught:
         delimited.read_texts(path)
     assert "line 12" in str(caught.value)
-
-
-def test_texts_of_several_lines_with_commas_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "l.csv"
-    texts = ["Dear Ann, hello\nwe met, once\nyours, Bob", "plain", "one, two\nthree"]
-    pd.DataFrame({"text": texts, "label": ["a", "b", "a"]}).to_csv(path, index=False)
-    assert delimited.read_texts(path)["text"].tolist() == texts
 
 
 def test_names_are_text_in_tables_that_are_read_back(tmp_path: Path) -> None:

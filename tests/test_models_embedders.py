@@ -165,7 +165,7 @@ def test_every_door_agrees_with_encode(
     model = CASES[name](bases, folder)
     expected, width = model.encode(TEXTS), model.get_embedding_dimension()
     before = tiny.facts(model.transformers_model)
-    doors: list[Any] = [model]
+    doors: list[Any] = [model, torch.nn.DataParallel(model)]
     if "truncate_dim" not in CASES[name].keywords.get("model", {}):
         (repository := tmp_path / "hub" / "models--someone--embedder" / "refs").mkdir(parents=True)
         (repository / "main").write_text("a" * 40)
@@ -189,7 +189,7 @@ def test_every_door_agrees_with_encode(
             scored = embed(loaded, TEXTS, ways, prompts=prompts, include_prompt=counts)[0, -1]
             labelled = embed_labels(loaded, labels_of(LABELLED, CLASSES), "all")[-1]
             normalizes = setup.scoring.normalize
-            if number < 2:
+            if number in (0, 2):
                 last = loaded.anatomy.n_layers - 1
                 export(loaded, Recipe(1), tmp_path / f"middle {number}", TEXTS)
                 export(loaded, Recipe(last), tmp_path / f"exported {number}", TEXTS)

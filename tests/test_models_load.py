@@ -301,11 +301,9 @@ def test_a_gpu_asked_for_is_never_replaced_by_the_cpu(llama: Path) -> None:
 
 
 def test_code_of_the_models_own_is_not_run(llama: Path, tmp_path: Path) -> None:
-    folder, ran = tmp_path / "m", tmp_path / "ran"
-    shutil.copytree(llama, folder)
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"model_type": "own", "auto_map": {"AutoConfig": "own.X", "AutoModel": "own.X"}}
-    (folder / "config.json").write_text(json.dumps(config))
+    folder, ran = shutil.copytree(llama, tmp_path / "m"), tmp_path / "ran"
+    auto_map = {"AutoConfig": "own.X", "AutoModel": "own.X"}
+    changed(folder, "config.json", model_type="own", auto_map=auto_map)
     (folder / "own.py").write_text(f"open({str(ran)!r}, 'w').close()\nclass X: pass\n")
     with refused("unreadable"):
         loaded(folder)
@@ -362,21 +360,13 @@ def test_broken_folders(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "quantisation",
-    [
-        {"quant_method": "bitsandbytes", "load_in_4bit": True},
-        {"quant_method": "gptq", "bits": 4, "group_size": 128},
-        {"quant_method": "awq", "bits": 4, "group_size": 128},
-    ],
-    ids=lambda given: given["quant_method"],
-)
+@pytest.mark.parametrize("method", ["bitsandbytes", "gptq", "awq"])
 def test_quantised_folders_are_said_to_be_quantised(
-    llama: Path, tmp_path: Path, quantisation: dict[str, Any]
+    llama: Path, tmp_path: Path, method: str
 ) -> None:
-    folder = tmp_path / "m"
-    shutil.copytree(llama, folder)
-    changed(folder, "config.json", quantization_config=quantisation)
+    folder = shutil.copytree(llama, tmp_path / "m")
+    bits = {"load_in_4bit": True} if method == "bitsandbytes" else {"bits": 4, "group_size": 128}
+    changed(folder, "config.json", quantization_config={"quant_method": method, **bits})
     with pytest.raises(LayerwiseError, match=r"quantised .* name the model that it was made from"):
         loaded(folder)
 
@@ -401,8 +391,7 @@ def test_mpts_longest_input_is_known(tmp_path: Path) -> None:
 def test_a_config_names_no_code_of_the_hub(llama: Path, tmp_path: Path) -> None:
     """transformers would load attention kernels by this name."""
     folder = shutil.copytree(llama, tmp_path / "m")
-    named = {**json.loads((folder / "config.json").read_text()), "attn_implementation": "a/b"}
-    (folder / "config.json").write_text(json.dumps(named))
+    changed(folder, "config.json", attn_implementation="a/b")
     assert loaded(folder).model.config._attn_implementation == "sdpa"
 
 

@@ -69,6 +69,8 @@ def open_model(
         name = name or getattr(source, "package", "") or str(what).rstrip("/").rpartition("/")[2]
     else:
         entry = Model.model_construct(**settings)
+        while isinstance(what, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            what = what.module
     if isinstance(entry.source, StatesSource):
         what = States.read(Path(locate(entry.source, revision).name))
     if isinstance(what, States):
@@ -160,8 +162,6 @@ def unchanged(model: Any) -> Iterator[Any]:
     LayerwiseError
         If it is no model of transformers or sentence-transformers.
     """
-    while isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
-        model = model.module
     network = getattr(model, "transformers_model", None) or model
     if hasattr(network, "peft_config") and hasattr(network, "get_base_model"):
         if any(config.is_prompt_learning for config in network.peft_config.values()):
