@@ -14,7 +14,7 @@ from layerwise.io.delimited import read_table
 from papers import additions, tables, theory
 from papers.claims import inputs, metrics, page, scores
 from papers.claims.claim import Number, verdict
-from papers.tables import Release, lens_accuracies
+from papers.tables import Release
 
 LEVELS = np.linspace(0, 0.9, 9)[:8]
 CLAIMS = (*page.LAYER_BY_LAYER, *page.DOES_IT_MATTER)
@@ -163,12 +163,6 @@ def test_missing_tasks_of_bert(release: Release) -> None:
 def test_the_example_of_a_theorem_shows_its_verdict(statement: theory.Statement) -> None:
     example = statement.example()
     assert example.shown, example.words
-
-
-def test_accuracies_of_lenses() -> None:
-    accuracy = lens_accuracies("MMLU", "Llama3-8B")
-    assert len(accuracy) == 32 and accuracy.argmax() == 28
-    assert len(lens_accuracies("ToxiGen", "Pythia-410m", "tuned lens")) == 24
 
 
 def test_the_table_of_additions_is_what_the_tables_say() -> None:

@@ -99,6 +99,19 @@ def test_metrics_by_depth(study: str, model: str, name: str, corpus: str, layer:
     assert found == pytest.approx(metric(model, name, corpus, layer))
 
 
+def test_chance_of_infonce_is_that_of_its_variant() -> None:
+    """On N = 472 prompts log N one-way and log(2N - 1) two-way; BERT's are on 529."""
+    for study, one_way in (("figure_12_sizes", "Pythia-1b"), ("figure_10_all_metrics", "")):
+        rows = table_of(study).query("metric == 'infonce'")
+        levels = rows.groupby("model")["chance"].first().to_dict()
+        n_others = {"bert-base": 1057}
+        wanted = {m: np.log(472 if m == one_way else n_others.get(m, 943)) for m in levels}
+        assert levels == pytest.approx(wanted)
+        assert set(rows["variant"]) == {"two_way", *(["one_way"] if one_way else [])}
+        middle = value(rows, 12, model="Pythia-410m")
+        assert levels["Pythia-410m"] - middle == pytest.approx(0.477, abs=1e-3)
+
+
 def test_scores_by_depth() -> None:
     table = table_of("figure_1_score_by_depth")
     assert value(table, 17, model="Pythia-410m") == pytest.approx(mean_score("Pythia-410m", 17))

@@ -85,6 +85,9 @@ def checkout(tmp_path: Path) -> Path:
     for name, content in {
         f"{MODEL}/metrics/wikitext/train/curvature.pkl": {"raw": np.array([0.5, np.nan, 1.0])},
         f"{MODEL}/metrics/wikitext/test/curvature.pkl": {"raw": np.array([7.0])},
+        f"{MODEL}/metrics/wikitext/train/infonce.pkl": {"raw": [3], "mi-lower-bound": [1]},
+        f"{MODEL}/metrics/wikitext/test/infonce.pkl": {"raw": [4]},
+        "Pythia/70m/step2000/metrics/wikitext/train/infonce.pkl": {"raw": [5]},
         f"{MODEL}/metrics/mteb/biosses-sts/test/entropy_prompt.pkl": {"raw": [1, 2, 9]},
         "Pythia/70m/step2000/metrics/wikitext/train/curvature.pkl": {"raw": [0.5, 0.6, 1.0]},
         "Pythia/70m/main/metrics/wikitext/entropy_sentence.pkl": {"raw": [1, 2, 9]},
@@ -118,6 +121,7 @@ def test_a_release_is_imported(checkout: Path, tmp_path: Path) -> None:
     metrics = published_metrics(read_table(tmp_path / "out/metrics.parquet"))
     curves = metrics.groupby(["model", "revision", "metric", "protocol"])["value"].agg(list)
     assert curves["Pythia-70m", "step1000", "curvature", "reference"] == [0.5, 1.0], "train split"
+    assert curves["Pythia-70m", "step1000", "infonce", "reference"] == [4], "two-way, as most"
     assert curves["Pythia-70m", "main", "lidar", "reference_2024"] == [1, 2, 9]
     assert curves["Pythia-70m", "main", "prompt_entropy", "reference_2024"] == [1, 2, 9]
     assert curves["Pythia-70m", "step1000", "prompt_entropy", "reference"] == [1, 2, 9]

@@ -89,6 +89,8 @@ def test_a_metric_at_chance_selects_nothing() -> None:
     # The released code's loss is one-way, of N: log N is its chance.
     one_way = flat.assign(protocol="reference", value=flat["value"] * np.log(100) / chance)
     assert pd.isna(pick(select_layers(one_way, scores, {"infonce": -1}), "infonce")["layer"])
+    two_way = one_way.assign(variant="two_way")  # as some released tables of that protocol are
+    assert pick(select_layers(two_way, scores, {"infonce": -1}), "infonce")["layer"] == 0
 
 
 def test_consensus_is_the_best_mean_rank_of_the_papers_metrics() -> None:

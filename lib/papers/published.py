@@ -3,7 +3,8 @@
 Scores: family, size, revision, layer, task, task_type, hf_subset, languages, split, main_score;
 and pooling, if it is not the mean. Metrics: family, size, revision, dataset, split, metric,
 normalization, layer, value; and protocol, alpha, sublayer, ``normed`` (true for states after the
-final norm), repetition, randomness and length, if they are known; or the columns of our own
+final norm), variant (of InfoNCE: ``one_way`` or ``two_way``), repetition, randomness and length,
+if they are known; or the columns of our own
 tables, of models that ran elsewhere. Both may have ``last_layer``, L of a model whose last layer
 has no row. All as CSV (gzipped or not) or Parquet.
 """
@@ -91,10 +92,11 @@ def published_metrics(table: pd.DataFrame) -> pd.DataFrame:
 
     Tables with the columns of our own stay unchanged, except for sub-layers.
 
-    Of several splits of a data set, a checkpoint has the one that most checkpoints have, and test
-    where that is a tie. Missing values (curvature of 2024 has many) are left out and logged. A
-    table that names no protocol has `reference`, or `reference_2024` if prompt entropy has its old
-    name. Alpha, if it is not given, is 1, but 2 on WikiText in 2024, as the code had it.
+    Of several variants of a metric on a data set, a checkpoint has the one that most checkpoints
+    have, and of its splits likewise; test where that is a tie. Missing values (curvature of 2024
+    has many) are left out and logged. A table that names no protocol has `reference`, or
+    `reference_2024` if prompt entropy has its old name. Alpha, if it is not given, is 1, but 2 on
+    WikiText in 2024, as the code had it.
 
     Raises
     ------
@@ -117,7 +119,7 @@ def published_metrics(table: pd.DataFrame) -> pd.DataFrame:
     tidy = tidy.assign(stderr=more["stderr"], **counts)
     if not released:
         return tidy
-    named = {c: rows[c].to_numpy() for c in ("sublayer", "normed")}
+    named = {c: rows[c].to_numpy() for c in ("variant", "sublayer", "normed")}
     unknown = [label for label in LABELS if tidy[label].isna().all()]
     return _with_depth(tidy.assign(**named)).drop(columns=unknown)
 
@@ -137,7 +139,8 @@ def _of_release(table: pd.DataFrame) -> pd.DataFrame:
         alpha=rows.get("alpha", pd.Series(usual, rows.index)).where(metric.isin(WITH_ALPHA)),
         protocol=protocol,
         tokens="all",
-        sublayer=rows["sublayer"].fillna(BLOCK) if "sublayer" in rows else BLOCK,
+        variant=_text(rows, "variant"),
+        sublayer=_text(rows, "sublayer").replace("", BLOCK),
         normed=rows.get("normed", False),
         **{label: rows.get(label, np.nan) for label in LABELS},
     )
@@ -145,15 +148,25 @@ def _of_release(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _is_usual_split(table: pd.DataFrame) -> pd.Series[bool]:
-    """True for rows of the split that most checkpoints have, of those that the row's has."""
-    checkpoint = ["family", "size", "revision", "dataset"]
-    rows = table[[*checkpoint, "split"]].astype(object).fillna("").astype(str)
-    pairs = rows.drop_duplicates()
-    n_checkpoints = pairs.groupby(["dataset", "split"])["family"].transform("size")
-    pairs = pairs.assign(rank=n_checkpoints + 0.5 * (pairs["split"] == "test"))
-    best = pairs.groupby(checkpoint)["rank"].transform("max")
-    rows = rows.merge(pairs.assign(usual=pairs["rank"] == best), how="left")
-    return rows["usual"].set_axis(table.index)
+    """True for rows of the variant and split that most checkpoints have, of those that the row's
+    has."""
+    checkpoint, usual = ["family", "size", "revision"], pd.Series(True, table.index)
+    for column, of in (("variant", ["dataset", "metric", "protocol"]), ("split", ["dataset"])):
+        keys = [*checkpoint, *of, *(["metric"] if column == "split" else [])]
+        rows = pd.DataFrame({name: _text(table, name) for name in (*keys, column)})
+        pairs = rows[usual].drop_duplicates()
+        n_checkpoints = pairs[[*checkpoint, *of, column]].drop_duplicates().groupby([*of, column])
+        pairs = pairs.merge(n_checkpoints.size().rename("rank").reset_index())
+        pairs["rank"] += 0.5 * (pairs[column] == "test")
+        best = pairs[pairs["rank"] == pairs.groupby(keys)["rank"].transform("max")]
+        usual &= pd.MultiIndex.from_frame(rows).isin(pd.MultiIndex.from_frame(best[rows.columns]))
+    return usual
+
+
+def _text(table: pd.DataFrame, column: str) -> pd.Series[str]:
+    """A column as text; empty where there is none."""
+    values = table[column] if column in table else pd.Series("", table.index)
+    return values.astype(object).fillna("").astype(str)
 
 
 def _model(table: pd.DataFrame) -> pd.Series[str]:

@@ -52,6 +52,8 @@ NORMED = ("Pythia", "Llama3", "LLM2Vec")
 PROBES = {"imagenet": "ImageNet linear probe", "imagenet100": "ImageNet-100 linear probe"}
 SECOND_PROBE = "ImageNet linear probe of the last layer"
 ATTENTION_PROBE = "ImageNet-100 attention probe"
+ONE_WAY = "mi-lower-bound"
+"""The array that only files of the one-way loss have, since January 2025."""
 
 
 Last = Mapping[tuple[str, str], int]
@@ -165,7 +167,7 @@ def read_metrics(results: Path) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns of `papers.published.METRICS`, and protocol, alpha, ``last_layer``,
+        Columns of `papers.published.METRICS`, and protocol, alpha, ``last_layer``, ``variant``
         and ``normed``, true for states after the final norm: a row for each metric, data set,
         normalisation and layer. Missing values are left out.
     """
@@ -181,7 +183,10 @@ def read_metrics(results: Path) -> pd.DataFrame:
         about |= {"dataset": "/".join(corpus), "split": split, "metric": path.stem}
         about |= {"protocol": "reference_2024" if is_old else "reference"}
         about |= {"alpha": 2.0 if is_old and corpus[0] == "wikitext" else 1.0}
-        for normalization, values in load_arrays(path).items():
+        arrays = load_arrays(path)
+        if path.stem == "infonce":
+            about["variant"] = "one_way" if ONE_WAY in arrays else "two_way"
+        for normalization, values in arrays.items():
             rows += [
                 {**about, "normalization": normalization, **state, "value": value}
                 for state, value in zip(_states(family, len(values)), values, strict=False)

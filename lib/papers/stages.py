@@ -21,7 +21,7 @@ def _similarity(plan: Plan, study: str) -> Any:
 
 
 STAGES["published"] = Stage(
-    2,
+    3,
     ("published",),
     _published,
     (),

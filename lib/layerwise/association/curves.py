@@ -337,7 +337,8 @@ class MetricCurves(NamedTuple):
     Attributes
     ----------
     variants : DataFrame
-        One row a metric: the columns of `CURVE_KEYS` (alpha NaN where it has no meaning).
+        One row a metric: the columns of `CURVE_KEYS` (alpha NaN where it has no meaning), and
+        ``variant``, empty where the table has none.
     values, stderr : array, shape (k, t, n)
         NaN where a metric has none: at some layers, or for a task without a corpus. For an
         ordinary corpus all tasks of a metric have the same curve.
@@ -375,10 +376,12 @@ def metric_curves(
     rows = of_curves(of_blocks(metrics), scores)
     require_once(rows, [*CURVE_KEYS, "layer"], "metric")
     names = ["value", "stderr", "n"]
-    rows = rows.reindex(columns=[*CURVE_KEYS, "layer", *names])
+    rows = rows.reindex(columns=[*CURVE_KEYS, "variant", "layer", *names])
     rows = rows.assign(alpha=rows["alpha"].astype(float).fillna(NO_ALPHA))
     wide = rows.pivot(index=CURVE_KEYS, columns="layer", values=names).astype(float)
     variants = wide.index.to_frame(index=False).replace({"alpha": {NO_ALPHA: np.nan}})
+    formulas = rows.groupby(CURVE_KEYS)["variant"].first().astype(object).fillna("")
+    variants = variants.assign(variant=formulas.reindex(wide.index).to_numpy())
     wide = wide.reindex(columns=pd.MultiIndex.from_product([names, scores.layers]))
     # Shape (3, k, t, n): at first, each task has the curves of all.
     cells = wide.to_numpy().reshape(len(wide), len(names), 1, len(scores.layers)).swapaxes(0, 1)

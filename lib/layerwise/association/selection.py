@@ -158,7 +158,7 @@ def select_by_metrics(
         layer, and `unreliable`: why there are too few prompts, empty if there are enough. No layer
         is selected by a metric that is near chance at every layer.
     """
-    variants = metrics.variants
+    variants, formulas = metrics.variants[curves.CURVE_KEYS], metrics.variants["variant"]
     values = np.stack([curves.mean_curve(of_tasks) for of_tasks in metrics.values[:, tasks]])
     stderr = metrics.stderr[:, tasks].mean(axis=1)
     samples = resampled_curves(variants, values, stderr, prompts, layers, seed)
@@ -181,9 +181,9 @@ def select_by_metrics(
         ],
     )
     near_chance = {
-        variant
-        for variant, curve, n in zip(_keys(variants), values, metrics.n, strict=True)
-        if variant.normalization == "raw" and at_chance(variant.metric, curve, n, variant.protocol)
+        keys
+        for keys, curve, n, of in zip(_keys(variants), values, metrics.n, formulas, strict=True)
+        if keys.normalization == "raw" and at_chance(keys.metric, curve, n, keys.protocol, of)
     }
     # A variant is as near chance as the raw metric.
     uninformative = [v._replace(normalization="raw") in near_chance for v in _keys(rules)]

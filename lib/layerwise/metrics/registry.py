@@ -140,8 +140,10 @@ class Metric:
         Token selections for which it is defined.
     normalizations : mapping from protocol to tuple of str
         Normalisations that are defined for it, in addition to ``raw``.
+    variants : mapping from protocol to str
+        Formula of each protocol, for a metric with several; the column ``variant`` of its tables.
     bounds : callable, optional
-        From the number of prompts and the protocol to its raw value at chance and its best one,
+        From the number of prompts and the variant to its raw value at chance and its best one,
         for metrics that have both; see `at_chance`.
     min_prompts, min_views : int
         Fewest prompts and augmented views on which it is defined.
@@ -170,6 +172,7 @@ class Metric:
     protocols: tuple[Protocol, ...] = get_args(Protocol)
     tokens: tuple[Tokens, ...] = get_args(Tokens)
     normalizations: Mapping[str, tuple[Normalization, ...]] = field(default_factory=dict)
+    variants: Mapping[str, str] = field(default_factory=dict)
     bounds: Callable[[float, str], tuple[float, float]] | None = None
     min_prompts: int = 1
     min_views: int = 0
@@ -275,17 +278,22 @@ INFORMATIVE = 0.1
 """Share of the way from chance to the best value below which a metric tells nothing."""
 
 
-def bounds_of(name: str, n: float, protocol: str) -> tuple[float, float]:
-    """A metric's raw value at chance on n prompts and its best; NaN if it has none, or n is."""
+def bounds_of(name: str, n: float, protocol: str, variant: str = "") -> tuple[float, float]:
+    """A metric's raw value at chance on n prompts and its best; NaN if it has none, or n is.
+
+    Without a variant, as in tables made elsewhere, that of the protocol.
+    """
     declared = all_metrics().get(name)
     if declared is None or declared.bounds is None or not n > 1:
         return math.nan, math.nan
-    return declared.bounds(n, protocol)
+    return declared.bounds(n, variant or declared.variants.get(protocol, ""))
 
 
-def at_chance(name: str, values: npt.ArrayLike, n: float, protocol: str) -> bool:
+def at_chance(
+    name: str, values: npt.ArrayLike, n: float, protocol: str, variant: str = ""
+) -> bool:
     """True if a metric's raw values are near chance at every layer; it cannot select one then."""
-    chance, best = bounds_of(name, n, protocol)
+    chance, best = bounds_of(name, n, protocol, variant)
     shares = (np.asarray(values) - chance) / (best - chance)
     return bool((shares < INFORMATIVE).any() and not (shares >= INFORMATIVE).any())
 

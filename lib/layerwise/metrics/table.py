@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 COLUMNS = PLACE | {
+    "variant": "str",
     "normalization": "str",
     "value": "float64",
     "stderr": "float64",
@@ -91,12 +92,13 @@ def _measure(layer: Layer, metrics: Sequence[Metric], rows: Rows) -> None:
         names = metric.normalizations.get(layer.protocol, RAW)
         for result in results:
             base: Row = {"metric": metric.name, "alpha": result.alpha}
+            variant = metric.variants.get(layer.protocol, "")
             for name in names:
                 if name != "raw" and name not in layer.settings.normalizations:
                     continue
                 row = _row(layer, result, name)
                 if math.isfinite(row["value"]):
-                    rows.values.append({**base, "normalization": name, **row})
+                    rows.values.append({**base, "variant": variant, "normalization": name, **row})
                 else:
                     rows.left_out[metric.name, f"no prompt has a value ({name})."] += 1
             if isinstance(result, PerPrompt):

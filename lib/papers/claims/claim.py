@@ -69,29 +69,9 @@ class Claim:
         return "; ".join(version for version in (first, second) if version)
 
 
-def claim(
-    *,
-    says: str,
-    decides: str,
-    section: str = "",
-    figure: str = "",
-    version_2: str = "",
-    supported_if: str = "",
-) -> Callable[[Check], Claim]:
+def claim(**about: str) -> Callable[[Check], Claim]:
     """Make a claim of the function below it, which yields the authors' numbers."""
-
-    def with_check(check: Check) -> Claim:
-        return Claim(
-            says=says,
-            section=section,
-            figure=figure,
-            version_2=version_2,
-            supported_if=supported_if,
-            decides=decides,
-            check=check,
-        )
-
-    return with_check
+    return lambda check: Claim(check=check, **about)
 
 
 def verdict(numbers: Iterable[Number]) -> Verdict:

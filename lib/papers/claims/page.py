@@ -27,8 +27,9 @@ brackets are outside the claim, and don't count. We wrote the thresholds, knowin
 where the paper gives none; change them and count again.
 
 Models are those that the claim or its section names, of which the release has the numbers. Layer 0
-is the embedding output: it can be the best layer, and is no intermediate one. *Strong* means above
-what 95% of unrelated curves reach. Scores are in
+is the embedding output: it can be the best layer, and is no intermediate one. Metrics are of
+WikiText's training split, but of its test split for BERT-large and BERT-base's InfoNCE. *Strong*
+means above what 95% of unrelated curves reach. Scores are in
 percentage points on English test sets; where scores are missing, tasks or layers are left out.
 Intervals are 95% CI over task clusters, simultaneous over layers where a best layer is meant. An
 interval that contains 0 doesn't change a verdict, and the {n_claims} verdicts are not corrected

@@ -69,14 +69,14 @@ def with_chance(table: pd.DataFrame) -> pd.DataFrame:
     raw = table["y"].ne(SCORE) & (table.get("normalization") == "raw")
     if not raw.any():
         return table
-    levels = [bounds_of(*key)[0] for key in table[raw][["metric", "n", "protocol"]].to_numpy()]
-    table.loc[raw, "chance"] = levels
+    table["variant"] = table["variant"].fillna("") if "variant" in table else ""
+    about = ["metric", "n", "protocol", "variant"]
+    table.loc[raw, "chance"] = [bounds_of(*key)[0] for key in table[raw][about].to_numpy()]
     table["at_chance"] = False
     curve = [name for name in (*DIMENSIONS, *LABELS) if name in table]
     for _, rows in table[raw & table["chance"].notna()].groupby(curve, dropna=False):
-        first = rows.iloc[0]
-        flat = at_chance(first["metric"], rows["value"], first["n"], first["protocol"])
-        table.loc[rows.index, "at_chance"] = flat
+        name, *more = rows.iloc[0][about]
+        table.loc[rows.index, "at_chance"] = at_chance(name, rows["value"], *more)
     return table.assign(best=table["best"] & ~table["at_chance"])
 
 

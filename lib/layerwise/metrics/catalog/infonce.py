@@ -25,9 +25,12 @@ BLOCK = 512
 MAX_PROMPTS = {"paper": 10_000, "reference": 10_000}
 
 
-def chance(n: float, protocol: str) -> float:
+VARIANTS = {"paper": "two_way", "reference": "one_way"}
+
+
+def chance(n: float, variant: str) -> float:
     """The loss at which all similarities of n prompts' views are equal."""
-    return math.log(n if protocol == "reference" else 2 * n - 1)
+    return math.log(n if variant == "one_way" else 2 * n - 1)
 
 
 class Settings(Section):
@@ -182,16 +185,17 @@ of_two_views = partial(
     min_prompts=2,
     max_prompts=MAX_PROMPTS,
     min_views=1,
+    variants=VARIANTS,
 )
 
 
 @of_two_views(
     label="InfoNCE loss",
     direction=-1,
-    range="0 to about log(2N - 1)",
+    range="0 to about log(2N - 1), one-way to about log N",
     source="Oord et al. 2018; Skean et al. 2025",
     per_prompt=True,
-    bounds=lambda n, protocol: (chance(n, protocol), 0.0),
+    bounds=lambda n, variant: (chance(n, variant), 0.0),
     function=infonce,
     note="Under ``reference`` one-way, each first view against all second ones: chance is log N.",
 )
@@ -207,7 +211,7 @@ def compute(layer: Layer, settings: Settings) -> Iterator[PerPrompt]:
     direction=1,
     range="about 0 to log(2N - 1)",
     source="Oord et al. 2018",
-    bounds=lambda n, protocol: (0.0, 1.0 if protocol == "reference" else chance(n, protocol)),
+    bounds=lambda n, variant: (0.0, 1.0 if variant == "one_way" else chance(n, variant)),
     function=infonce_mi_bound,
     note="A lower bound on what one view tells of the other; it cannot exceed log(2N - 1). Under "
     "``reference`` a share: 1 less the loss over log N.",
