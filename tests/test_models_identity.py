@@ -105,8 +105,9 @@ def test_hub_models_go_by_name_and_revision() -> None:
 
 def test_adapters_and_gguf_files_count(folder: Path) -> None:
     source = FolderSource(folder=str(folder))
-    (folder / "adapter_config.json").write_text("{}")
-    adapted = Model(source=source, adapters=(FolderAdapter(folder=str(folder)),))
+    (adapter := folder.parent / "adapter").mkdir()
+    (adapter / "adapter_config.json").write_text("{}")
+    adapted = Model(source=source, adapters=(FolderAdapter(folder=str(adapter)),))
     assert identity(adapted) != identity(Model(source=source))
     (folder / "q.gguf").write_bytes(b"1")
     quantised = Model(source=FolderSource(folder=str(folder), gguf_file="q.gguf"))
