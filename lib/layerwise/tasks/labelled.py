@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.cluster.hierarchy import DisjointSet
 from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 from scipy.stats import sem, t
 
 from layerwise.activations.embedding import Word, words_of
@@ -46,6 +46,7 @@ log = logging.getLogger(__name__)
 Array = npt.NDArray[Any]
 
 SHARE_OF_NEAR_COPIES = 0.9
+BLOCK = 1000  # rows that are compared with all others at once
 FEWEST = 10  # pairs; below, a normal law of the estimate is out of reach
 FEWEST_GROUPS = 5  # of pairs; below, there is no interval
 
@@ -228,16 +229,19 @@ def linked(texts: Sequence[Sequence[Any]], group: Sequence[str] = ()) -> list[An
     for what, column in [*(("text", column) for column in texts), ("group", group)]:
         for row, value in enumerate(column):
             rows.merge(row, first.setdefault((what, value), row))
-    copies = {pair for pair in near_copies(texts) if rows[pair[0]] != rows[pair[1]]}
+    exact, n = [rows[row] for row in range(len(texts[0]))], len(texts[0])
+    copies: set[int] = set()
+    for pair in near_copies(texts):
+        if exact[pair[0]] != exact[pair[1]]:
+            copies.update(pair)
+            rows.merge(*pair)
     if copies:
         log.warning(
             "%d of %d rows are near-copies of others; copies stay together when rows are split "
             "into training and test rows.",
-            len(set(chain.from_iterable(copies))),
-            len(texts[0]),
+            len(copies),
+            n,
         )
-    for pair in copies:
-        rows.merge(*pair)
     named: dict[int, Any] = {}
     return [named.setdefault(rows[row], text) for row, text in enumerate(texts[0])]
 
@@ -245,8 +249,8 @@ def linked(texts: Sequence[Sequence[Any]], group: Sequence[str] = ()) -> list[An
 def near_copies(columns: Sequence[Sequence[Any]]) -> Iterator[tuple[int, int]]:
     """Pairs of rows whose texts share most sequences of characters (cosine of binary counts).
 
-    Such texts share one of the rarest fifth of their sequences, so that only texts that do are
-    compared.
+    Such texts share some of the rarest fifth of their sequences, so that only texts that do are
+    compared; pairs that others link already may be left out.
     """
     from sklearn.feature_extraction.text import HashingVectorizer
 
@@ -267,18 +271,27 @@ def near_copies(columns: Sequence[Sequence[Any]]) -> Iterator[tuple[int, int]]:
     of_row = np.repeat(np.arange(len(n)), n)
     rarity = np.bincount(some.indices, minlength=some.shape[1])[some.indices]
     order = np.lexsort((some.indices, rarity, of_row))
-    n_shared = np.ceil(SHARE_OF_NEAR_COPIES**2 * n - 1e-9)
-    is_rare = np.arange(len(order)) - starts[of_row] <= (n - n_shared)[of_row]
+    n_rare = n - np.ceil(SHARE_OF_NEAR_COPIES**2 * n - 1e-9) + 1
+    is_rare = np.arange(len(order)) - starts[of_row] < n_rare[of_row]
     ends = (of_row[is_rare], some.indices[order][is_rare])
     rare = csr_array((np.ones(len(ends[0]), np.float32), ends), some.shape)
-    for start in range(0, len(n), 1000):
-        first, second = (rare[start : start + 1000] @ rare.T).nonzero()
-        first = first + start
-        for column in counts:
-            alike = column[first].multiply(column[second]).sum(axis=1)
-            close = (np.asarray(alike).ravel() >= SHARE_OF_NEAR_COPIES) & (first < second)
-            first, second = first[close], second[close]
-        yield from zip(rows[first].tolist(), rows[second].tolist(), strict=True)
+    component = np.arange(len(n))
+    for start in range(0, len(n), BLOCK):
+        shared = (rare[start : start + BLOCK] @ rare.T).tocoo()
+        first, second = shared.row + start, shared.col
+        # Beyond those that both have among their rarest, one of them has only its others to share.
+        most = shared.data + np.maximum((n - n_rare)[first], (n - n_rare)[second])
+        close = (first < second) & (most >= SHARE_OF_NEAR_COPIES * np.sqrt(n[first] * n[second]))
+        pairs = np.column_stack([first, second])[close]
+        for a, b in (part.T for part in np.array_split(pairs, len(pairs) // 10_000 + 1)):
+            alike = component[a] != component[b]
+            for column in counts:
+                a, b = a[alike], b[alike]
+                cosines = column[a].multiply(column[b]).sum(axis=1)
+                alike = np.asarray(cosines).ravel() >= SHARE_OF_NEAR_COPIES
+            links = (np.ones(alike.sum()), (component[a[alike]], component[b[alike]]))
+            component = connected_components(csr_array(links, (len(n), len(n))))[1][component]
+            yield from zip(rows[a[alike]].tolist(), rows[b[alike]].tolist(), strict=True)
 
 
 def layer_score(data: Labels, columns: Sequence[Array]) -> Score:
