@@ -8,7 +8,6 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -19,19 +18,18 @@ import yaml
 from layerwise.corpora.sources import own_cache
 from layerwise.errors import Code, LayerwiseError, closest, first_line
 from layerwise.extras import require
-from layerwise.project import ROOT
 
 log = logging.getLogger(__name__)
 
 
-def _read(file: Path | Traversable) -> Any:
-    return yaml.safe_load(file.read_text(encoding="utf-8"))
+def _data(name: str) -> Any:
+    return yaml.safe_load((files("layerwise.data") / name).read_text(encoding="utf-8"))
 
 
 # The 32 tasks of Skean et al. 2025 (arXiv 2502.02013), by mteb's names (the v1 tasks).
-PAPER: tuple[str, ...] = tuple(_read(ROOT / "presets" / "panel.yaml")["tasks"])
+PAPER: tuple[str, ...] = tuple(_data("paper_tasks.yaml"))
 # Types of mteb tasks that the scoring has been checked on, by modality.
-TYPES: dict[str, list[str]] = _read(files("layerwise.data") / "task_types.yaml")
+TYPES: dict[str, list[str]] = _data("task_types.yaml")
 
 
 def get_task(name: str, folder: str | Path | None = None, kind: str | None = None) -> Any:
