@@ -302,7 +302,7 @@ def compare_errors(a: argparse.Namespace) -> list[tuple[str, float, float]]:
 class InMemory:
     """Embeddings of views, read like an activations file; layer 1 has the first view's."""
 
-    has_attention = False
+    arrays: frozenset[str] = frozenset()
     layers = range(2)
     lacks: frozenset[str] = frozenset()
 

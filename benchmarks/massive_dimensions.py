@@ -40,7 +40,7 @@ def curves(loaded: Any, texts: list[str], **changes: Any) -> pd.DataFrame:
 def massive(model: str, texts: list[str]) -> tuple[int, ...]:
     """The three dimensions with the largest share of the mean square."""
     with tempfile.TemporaryDirectory() as folder:
-        arrays = lw.extract(model, texts, f"{folder}/a.h5", dimensions=True)
+        arrays = lw.extract(model, texts, f"{folder}/a.h5", arrays=["dimension"])
         places, shares = (arrays[n].to_numpy().ravel() for n in ("dimension", "dimension_share"))
     return tuple(map(int, pd.Series(shares).groupby(places).sum().nlargest(3).index))
 

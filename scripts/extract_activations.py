@@ -11,10 +11,11 @@ def main(job: script.Job) -> None:
 
     from layerwise.activations.extract import extract
     from layerwise.corpora.prompts import read
+    from layerwise.run.plan import extraction_of
 
     torch.set_num_threads(job.threads)
     model, revision, name = (job.names[kind] for kind in ("model", "revision", "corpus"))
-    settings = job.config.extraction(model, name)
+    settings = extraction_of(job.config, model, name)
     corpus = read(Path(job.input.corpus), *job.files("views"))
     with script.open_model(job.plan, model, revision, settings) as loaded:
         extract(

@@ -101,7 +101,10 @@ def test_views_are_those_texts(llama: LoadedModel, tmp_path: Path) -> None:
 
 
 def test_arrays_and_dimensions_say_what_they_are(llama: LoadedModel, tmp_path: Path) -> None:
-    asked = {"token_states": True, "attention": True, "prefixes": True}
+    asked = {
+        "token_states": True,
+        "arrays": ("dimension", "dimension_share", "first_token_attention", "prefix_spectrum"),
+    }
     units = {
         "pooled": "activation",
         "n_tokens": "token",
@@ -111,6 +114,8 @@ def test_arrays_and_dimensions_say_what_they_are(llama: LoadedModel, tmp_path: P
         "prefix_spectrum": "activation^2",
         "token_states": "activation",
         "first_token_attention": "",
+        "dimension": "",
+        "dimension_share": "",
     }
     with h5py.File(extracted(llama, tmp_path / "a.h5", **asked)) as file:
         texts = {name: hdf5.attributes(item) for name, item in file.items()}
@@ -337,7 +342,7 @@ def test_the_states_of_a_layer_are_not_kept(protocol: str) -> None:
     """Those of all layers together may not fit into memory."""
     packed = pack(torch.randn(2, 6, 8), torch.tensor([6, 3]))
     states = weakref.ref(packed.states)
-    reduced = Reduced(packed, Needs((protocol,), ("all", "drop_first"), prefixes=True))
+    reduced = Reduced(packed, Needs((protocol,), ("all", "drop_first"), arrays=tiny.PREFIXES))
     del packed
     assert states() is None
     assert reduced.pending_spectra
@@ -535,7 +540,7 @@ def everything(path: Path) -> list[Any]:
 
 
 def test_a_damaged_file_is_named_or_read_as_it_was(llama: LoadedModel, tmp_path: Path) -> None:
-    path = extracted(llama, tmp_path / "a.h5", [TEXTS[:3]], tokens=("all",), prefixes=True)
+    path = extracted(llama, tmp_path / "a.h5", [TEXTS[:3]], tokens=("all",), arrays=tiny.PREFIXES)
     content, expected = path.read_bytes(), repr(everything(path))
     rng = np.random.default_rng(0)
     places = [*rng.integers(len(content), size=250), *range(0, 4000, 40)]
@@ -612,7 +617,7 @@ def test_sublayers_that_a_model_lacks_are_named(
 def test_a_prompt_shorter_than_a_prefix_has_none() -> None:
     packed = pack(torch.randn(2, 6, 4), torch.tensor([6, 3]))
     tokens = ("all", "drop_first", "drop_sinks")
-    kept = Reduced(packed, Needs(("paper",), tokens, prefixes=True))
+    kept = Reduced(packed, Needs(("paper",), tokens, arrays=tiny.PREFIXES))
     complete([kept])
     found = kept.arrays["prefix_spectrum"]
     assert found.shape == (2, 2, 2 + 3 + 4 + 6), "not of drop_sinks"
@@ -621,7 +626,7 @@ def test_a_prompt_shorter_than_a_prefix_has_none() -> None:
 
 
 def test_models_that_are_not_causal_have_no_prefixes(tmp_path: Path) -> None:
-    path = extracted(tiny.loaded("bert", tmp_path), tmp_path / "a.h5", prefixes=True)
+    path = extracted(tiny.loaded("bert", tmp_path), tmp_path / "a.h5", arrays=tiny.PREFIXES)
     with Activations(path) as file, refused("missing"):
         file.prefixes("all", 1)
 
@@ -635,14 +640,15 @@ def test_attention_to_the_first_token_is_the_models(family: str, tmp_path: Path)
     loaded = tiny.loaded(family, tmp_path)
     before = loaded.model.config._attn_implementation
     # In one batch, so that there are pads.
-    path = extracted(loaded, tmp_path / "a.h5", attention=True, batch_tokens=10_000)
+    path = extracted(loaded, tmp_path / "a.h5", arrays=tiny.ATTENTION, batch_tokens=10_000)
     assert loaded.model.config._attn_implementation == before
     close(arrays(path), arrays(extracted(loaded, tmp_path / "b.h5")))
     loaded.model.set_attn_implementation("eager")
     settings = MetricsSettings(metrics=("sink_rate",), settings={"sink_rate": {"threshold": 0.2}})
     with Activations(path) as file:
         rates = compute(file, settings)[1].set_index(["layer", "prompt_id"])["value"]
-        layers = [n for n in file.layers if np.isfinite(file.attention(n)).any()]
+        attention = {n: file.array(*tiny.ATTENTION, "all", n) for n in file.layers}
+        layers = [n for n in file.layers if np.isfinite(attention[n]).any()]
         assert set(layers) == set(rates.index.get_level_values("layer"))
         for i in (0, 3, 7):
             ids = torch.tensor([loaded.texts.prompts([TEXTS[i]])[0][0]])
@@ -651,13 +657,13 @@ def test_attention_to_the_first_token_is_the_models(family: str, tmp_path: Path)
             means = [w[0, :, :, 0].mean(dim=1).numpy() for w in weights if w is not None]
             assert len(means) == len(layers)
             for layer, own in zip(layers, means, strict=True):
-                assert file.attention(layer)[i] == pytest.approx(own, rel=1e-4)
+                assert attention[layer][i] == pytest.approx(own, rel=1e-4)
                 assert rates[layer, f"p{i}"] == (own > 0.2).mean()
 
 
 @pytest.mark.parametrize("family", ["bert", "mamba2"])
 def test_models_without_causal_attention_have_none(family: str, tmp_path: Path) -> None:
-    path = extracted(tiny.loaded(family, tmp_path), tmp_path / "a.h5", attention=True)
+    path = extracted(tiny.loaded(family, tmp_path), tmp_path / "a.h5", arrays=tiny.ATTENTION)
     with Activations(path) as file:
-        assert not file.has_attention
+        assert "first_token_attention" not in file.arrays
         assert compute(file, MetricsSettings(metrics=("sink_rate",)))[0].empty

@@ -33,7 +33,7 @@ def test_the_table_is_that_of_passes_of_the_shorter_prompts(family: str, tmp_pat
     loaded = tiny.loaded(family, tmp_path / family)
     ids, _ = loaded.texts.prompts(texts)
     tokens = ("all", "drop_first", "drop_sinks")
-    path = tiny.extracted(loaded, tmp_path / "a.h5", texts, prefixes=True, tokens=tokens)
+    path = tiny.extracted(loaded, tmp_path / "a.h5", texts, arrays=tiny.PREFIXES, tokens=tokens)
     with Activations(path) as file:
         settings = MetricsSettings(alphas=(1.0, 2.0), normalizations=("logN",))
         table = sequence.compute(file, settings)

@@ -394,14 +394,14 @@ class TestAnalyse:
             allowed = {
                 name
                 for name, metric in all_metrics().items()
-                if metric.min_views <= n_views and "attention" not in metric.inputs
+                if metric.min_views <= n_views and "first_token_attention" not in metric.inputs
             }
             assert set(chosen.metrics) == allowed and threads == 1
             assert asked["views"] == [TEXTS, *views[:n_views]]
             assert asked["prompts"] == [str(n) for n in range(24)]
             settings = asked["settings"]
             assert (settings.tokens, settings.protocols) == (("all",), ("paper",))
-            assert not settings.attention and settings.dimensions
+            assert settings.arrays == ("dimension_share",)
             assert (chosen.alphas, chosen.normalizations) == ((1.0,), ("raw",))
         copies = [TEXTS[0], *TEXTS]
         options: Any = {"tokens": "drop_first", "protocols": ["paper", "reference"]}
@@ -421,7 +421,7 @@ class TestAnalyse:
         assert asked["prompts"] == ["0", *(str(n) for n in range(2, 25))]
         settings = asked["settings"]
         assert (settings.tokens, settings.protocols) == (("drop_first",), ("paper", "reference"))
-        assert not settings.attention and not settings.dimensions and threads == 3
+        assert settings.arrays == () and threads == 3
         assert chosen.metrics == ("dime",)
         assert (chosen.alphas, chosen.normalizations) == ((1.0, 2.0), ("logD",))
 

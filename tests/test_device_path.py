@@ -94,7 +94,7 @@ def arrays(path: Path) -> dict[str, np.ndarray]:
             {
                 "protocols": ("paper", "reference"),
                 "tokens": ("all", "drop_first"),
-                "attention": True,
+                "arrays": ("first_token_attention",),
             },
             90,
         ),

@@ -53,7 +53,7 @@ def test_the_file_names_the_dimensions_and_the_metric_is_that_of_the_states(
     loaded: LoadedModel, tmp_path: Path
 ) -> None:
     tokens = ("all", "drop_first")
-    path = tiny.extracted(loaded, tmp_path / "a.h5", TEXTS, tokens=tokens, dimensions=True)
+    path = tiny.extracted(loaded, tmp_path / "a.h5", TEXTS, tokens=tokens, arrays=tiny.DIMENSIONS)
     states = states_of(loaded, loaded.texts.prompts(TEXTS)[0])
     settings = MetricsSettings(metrics=("largest_dimension",))
     with Activations(path) as file:
@@ -64,10 +64,14 @@ def test_the_file_names_the_dimensions_and_the_metric_is_that_of_the_states(
                     expected = metrics.largest_dimension(Z[skipped:])
                     value = of_prompts.loc[(selection, layer, f"p{n}"), "value"]
                     assert value == pytest.approx(expected, rel=1e-5)
-                    shares = file.dimension_shares(selection, layer)[n]
+                    shares = file.array("dimension_share", selection, layer)[n]
                     assert (np.diff(shares) <= 0).all() and shares.sum() <= 1 + 1e-6
     data = lw.extract(
-        loaded.model, TEXTS, tmp_path / "b.h5", loaded.texts.tokenizer, dimensions=True
+        loaded.model,
+        TEXTS,
+        tmp_path / "b.h5",
+        loaded.texts.tokenizer,
+        arrays=tiny.DIMENSIONS,
     )
     largest = data["dimension"].isel(tokens=0, top=0)
     assert (largest.sel(layer=[2, 3]) == PLANTED).all()
@@ -76,7 +80,7 @@ def test_the_file_names_the_dimensions_and_the_metric_is_that_of_the_states(
 
 def test_without_the_setting_the_metric_has_no_rows(loaded: LoadedModel, tmp_path: Path) -> None:
     with Activations(tiny.extracted(loaded, tmp_path / "a.h5", TEXTS)) as file:
-        assert not file.has_dimensions
+        assert "dimension" not in file.arrays
         assert compute(file, MetricsSettings(metrics=("largest_dimension",)))[0].empty
     table = lw.analyse(loaded.model, TEXTS, loaded.texts.tokenizer, metrics="largest_dimension")
     assert (table.set_index("layer")["value"].loc[2:] > 0.8).all()

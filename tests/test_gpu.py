@@ -23,7 +23,7 @@ ALL_KINDS = {
     "protocols": ("paper", "reference"),
     "tokens": ("all", "drop_first"),
     "token_states": True,
-    "attention": True,
+    "arrays": ("first_token_attention",),
 }
 
 

@@ -288,9 +288,9 @@ def layer_of(views: np.ndarray, protocol: str = "paper", rows: np.ndarray | None
         views,
         spectrum=np.abs(views[0]) + 0.1,
         norms=np.abs(views[0]) + 0.1,
-        attention=np.abs(views[0]),
+        first_token_attention=np.abs(views[0]),
         curvature=np.abs(views[0, :, 0]),
-        dimension_shares=np.abs(views[0]),
+        dimension_share=np.abs(views[0]),
         n_tokens=np.full(views.shape[:2], 9),
         ends=(views[1], views[2]),
     )

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from helpers import tiny
 from helpers.in_memory import Arrays
 
 from layerwise.activations import eigen, representation
@@ -80,7 +81,7 @@ def test_selections_together_are_as_each_alone(tokens: tuple[str, ...], longest:
     """``all`` and ``drop_first`` share a decomposition while there are at most as many tokens as
     features, 64: rounding must be that of the smaller matrix, without the sink."""
     batch = packed([states_with_a_sink(n, n) for n in (longest, 1, 2, longest - 17)])
-    needs = Needs(tokens=tokens, prefixes=True)
+    needs = Needs(tokens=tokens, arrays=tiny.PREFIXES)
     together = Reduced(batch, needs)
     alone = {name: Reduced(batch, replace(needs, tokens=(name,))) for name in tokens}
     complete([together, *alone.values()])

@@ -62,7 +62,13 @@ def states(model: LoadedModel) -> list[States]:
 @pytest.fixture(scope="module")
 def activations_file(model: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("metrics") / "a.h5"
-    return tiny.extracted(model, path, *VIEWS, **BOTH, attention=True, dimensions=True)
+    return tiny.extracted(
+        model,
+        path,
+        *VIEWS,
+        **BOTH,
+        arrays=(*tiny.DIMENSIONS, *tiny.ATTENTION),
+    )
 
 
 @pytest.fixture
@@ -107,7 +113,7 @@ def test_every_metric_is_there_on_every_layer_protocol_and_token_selection(
         for protocol in metric.protocols:
             for tokens in {"all", "drop_first"} & set(metric.tokens):
                 rows = pick(frame, metric=name, protocol=protocol, tokens=tokens)
-                first = int("attention" in metric.inputs)
+                first = int("first_token_attention" in metric.inputs)
                 layers = list(range(first, LAYERS))
                 assert sorted(rows["layer"].unique()) == layers, (name, protocol)
     assert np.isfinite(frame["value"]).all()
@@ -258,7 +264,9 @@ def test_without_views_their_metrics_are_left_out_and_said(
 def test_one_prompt_leaves_its_own_metrics_and_no_nan(
     model: LoadedModel, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tiny.extracted(model, tmp_path / "a.h5", VIEWS[0][-1:], VIEWS[1][-1:], attention=True)
+    path = tiny.extracted(
+        model, tmp_path / "a.h5", VIEWS[0][-1:], VIEWS[1][-1:], arrays=tiny.ATTENTION
+    )
     frame, _ = compute(path, protocol="paper")
     assert set(frame["metric"]) == OF_PROMPTS
     assert np.isfinite(frame["value"]).all()
@@ -484,16 +492,16 @@ def test_each_metric_is_a_function_on_plain_arrays_with_an_example(name: str) ->
         views,
         spectrum=np.tile(gram_spectrum(Z), (30, 1)),
         norms=np.tile(np.linalg.norm(Z, axis=1), (30, 1)),
-        attention=np.tile(weights[:, :, 0].mean(axis=1), (30, 1)),
+        first_token_attention=np.tile(weights[:, :, 0].mean(axis=1), (30, 1)),
         curvature=np.full(30, metrics.curvature(Z)),
-        dimension_shares=np.full((30, 1), metrics.largest_dimension(Z)),
+        dimension_share=np.full((30, 1), metrics.largest_dimension(Z)),
         ends=ends,
     )
     settings = MetricsSettings(alphas=(1.0,), settings={"alpha_req": {"ranks": [2, 12]}})
     declared = registry.all_metrics()[name]
     given: tuple[Any, ...] = {
         "pooled": (views[0],),
-        "attention": (weights,),
+        "first_token_attention": (weights,),
         "views": (views[1:],),
         "pair": (views[1], views[2]),
     }.get(declared.inputs[0], (Z,))

@@ -259,7 +259,7 @@ def test_a_model_in_memory_is_left_as_it_was(loaded: LoadedModel, tmp_path: Path
     before = tiny.facts(network)
     with open_model(network, tokenizer) as opened:
         ours = states_of(opened, opened.texts.prompts(TEXTS)[0])
-        tiny.extracted(opened, tmp_path / "a.h5", TEXTS, attention=True)
+        tiny.extracted(opened, tmp_path / "a.h5", TEXTS, arrays=tiny.ATTENTION)
     assert tiny.facts(network) == before
     with pytest.raises(ZeroDivisionError), open_model(network, tokenizer) as opened:
         opened.anatomy.blocks[1].register_forward_hook(lambda *_: 1 / 0)

@@ -86,6 +86,7 @@ published: theirs |  | unknown_name | studies.s.published
  | association: {text_sources: {STS1: sts}}, RELEASED | unknown_name | association.text_sources
  | tasks: {t: {corpus: w, kind: classification}} | unknown_name | tasks.t.corpus
  | tasks: [STS22222] | unknown_name | tasks.STS22222
+ | extract: {arrays: [dimensionn]} | unknown_name | extract.arrays
  | models: {a: {source: {hub: x/a}, prompts: {qery: 'q: '}}} | unknown_name | models.a.prompts
  | tasks: {t: {file: absent.csv, kind: pairs}} | missing_file | tasks.t.file
  | tasks: {STS12: {folder: absent}} | missing_file | tasks.STS12.folder
@@ -93,10 +94,8 @@ published: theirs |  | unknown_name | studies.s.published
  | models: {a: {source: {folder: ..}}} | missing_file | models.a
 kind: score_by_depth |  | missing | studies.s
 kind: probes_by_depth | TASKS | missing | studies.s
-kind: along_sequence |  | missing | studies.s
 kind: metrics_by_depth, metrics: [rankme] |  | unknown_name | studies.s
 kind: metrics_by_depth, metrics: [lidar] | metrics: {} | missing | studies.s
-kind: metrics_by_depth, metrics: [sink_rate] | metrics: {} | missing | studies.s
 alpha: 3 |  | unknown_name | studies.s
 tokens: [drop_sinks] |  | unknown_name | studies.s
 kind: score_by_depth, pooling: max | TASKS | unknown_name | studies.s
@@ -210,9 +209,9 @@ def test_a_key_given_twice_is_found_in_the_files(tmp_path: Path) -> None:
 def test_numbers_of_the_command_line_are_numbers(tmp_path: Path) -> None:
     document = config().plain()
     (tmp_path / "c.json").write_text(json.dumps(document))
-    document["extract"] |= {"threads": "4", "tokens": ["all"], "attention": "false"}
+    document["extract"] |= {"threads": "4", "tokens": ["all"], "keep_activations": "false"}
     plan = read_valid(document, [tmp_path / "c.json"])
-    assert (plan.config.extract.threads, plan.config.extract.attention) == (4, False)
+    assert (plan.config.extract.threads, plan.config.extract.keep_activations) == (4, False)
     document["extract"]["threads"] = "1:30"
     with refused("wrong_type"):
         read_valid(document, [tmp_path / "c.json"])

@@ -65,7 +65,7 @@ def measure(
     from layerwise.activations.extract import extract
     from layerwise.activations.store import Activations
     from layerwise.config.settings import ExtractSettings, MetricsSettings
-    from layerwise.metrics.registry import all_metrics
+    from layerwise.metrics.registry import all_metrics, arrays_for
     from layerwise.metrics.table import compute
     from layerwise.section import parse
     from layerwise.stats import with_intervals
@@ -74,21 +74,17 @@ def measure(
     rows = _distinct(views[0])
     lists = {name: list(several(value)) for name, value in (DEFAULTS | settings).items()}
     tokens, protocols = lists.pop("tokens"), lists.pop("protocols")
-    # Inputs that are extracted only for the metrics that need them.
-    needing = {
-        key: {name for name, metric in available.items() if key in metric.inputs}
-        for key in ("attention", "dimensions")
-    }
+    usual = arrays_for(None)
     lists["metrics"] = lists.get("metrics") or [
         name
         for name, one in available.items()
         if one.min_views <= n_views
-        and name not in needing["attention"]
-        and loaded.can_give(one.inputs)
+        and usual.issuperset(one.arrays)
+        and loaded.can_give(one.lacks_of)
     ]
     for name in lists["metrics"]:
         check_name("metric", name, available)
-        if not loaded.can_give(available[name].inputs):
+        if not loaded.can_give(available[name].lacks_of):
             raise LayerwiseError(
                 f"{name} needs {' and '.join(available[name].inputs)}, which {loaded.name} does "
                 "not have: it holds one vector a text, or states without the model.",
@@ -101,8 +97,8 @@ def measure(
                 code="too_few",
             )
     chosen = parse(MetricsSettings, lists)
-    asked: dict[str, Any] = {"tokens": tokens, "protocols": protocols}
-    asked |= {key: not names.isdisjoint(lists["metrics"]) for key, names in needing.items()}
+    arrays = sorted(arrays_for(lists["metrics"]))
+    asked = {"tokens": tokens, "protocols": protocols, "arrays": arrays}
     extraction = parse(ExtractSettings, asked)
     with scratch() as folder:
         path = folder / "prompts.h5"

@@ -38,6 +38,10 @@ REMOVED = {
         ("crop", "jitter", "grey", "blur", "shift", "gain"),
         "remove it: docs/your-images.md and docs/your-audio.md have the views",
     ),
+    **dict.fromkeys(
+        ("attention", "dimensions", "prefixes"),
+        "remove it: arrays are kept where a metric or a study needs them",
+    ),
     "seed": "remove it: the draws are always the same",
     "token_states": "set it in extract, in a config of this corpus alone",
 }

@@ -208,8 +208,10 @@ def extract(
     from layerwise.activations.extract import extract as write
     from layerwise.config.settings import ExtractSettings
     from layerwise.io import hdf5
+    from layerwise.metrics.registry import all_metrics
     from layerwise.section import parse
 
+    all_metrics()  # their files declare further arrays
     given = parse(ExtractSettings, settings, "extract")
     copies = [prompts_of(one, column) for one in (corpus, *views)]
     with open_model(

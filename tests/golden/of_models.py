@@ -81,7 +81,7 @@ def activations(name: str, corpus: str = "plain", readout: str = "residual") -> 
         tokens=tokens,
         protocols=("paper", "reference"),
         readout=readout,
-        prefixes=name in ("llama", "mamba2"),
+        arrays=tiny.PREFIXES if name in ("llama", "mamba2") else (),
         sublayers=("input_norm", "mixer", "mixer_residual", "mlp_norm", "mlp"),
         sink_ratio=1.1,
         batch_tokens=128,

@@ -24,7 +24,7 @@ class Arrays:
         Pooled embeddings; entry 0 is the prompt itself, the others its augmented views.
     norms : array, shape (N, R), optional
         Norm of each token state, NaN beyond a prompt's tokens.
-    attention : array, shape (N, H), optional
+    first_token_attention : array, shape (N, H), optional
         Mean attention of each head to the first token.
     spectrum : array, shape (N, R), optional
         Eigenvalues of each prompt's token Gram matrix, zero-padded.
@@ -54,12 +54,16 @@ class Arrays:
         self.n_views, n, self.hidden = self._views.shape
         self._counts = np.ones((self.n_views, n)) if n_tokens is None else as_numpy(n_tokens)
         self.prompts = tuple(map(str, range(n)) if prompts is None else prompts)
-        self.has_attention = "attention" in arrays
-        self.has_dimensions = "dimension_shares" in arrays
+        self.arrays = frozenset(arrays)
+        self._arrays = {name: as_numpy(values) for name, values in arrays.items()}
         self.layers, self._ends = range(-1, 2), ends
         for name, values in {"views": self._views, **arrays}.items():
             found = as_numpy(values)
             setattr(self, name, lambda *_, found=found: found)
+
+    def array(self, name: str, tokens: str, layer: int) -> Floats:
+        """One of the arrays by its name in files."""
+        return self._arrays[name]
 
     def pooled(self, protocol: str, tokens: str, layer: int, view: int = 0) -> Floats:
         """Pooled embeddings of one view, shape (N, D); layers -1 and 1 are the ends."""

@@ -429,6 +429,10 @@ def facts(model: Any) -> dict[str, Any]:
     return found
 
 
+ATTENTION, PREFIXES = ("first_token_attention",), ("prefix_spectrum",)
+DIMENSIONS = ("dimension", "dimension_share")
+
+
 def extracted(
     model: LoadedModel, target: Path, *views: Sequence[Any], perturb: Any = None, **settings: Any
 ) -> Path:

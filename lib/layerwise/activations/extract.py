@@ -39,8 +39,6 @@ WAITING_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}
 AT_ONCE = ("cpu",)
 # Pieces of work that may wait behind the pass, each of up to `WAITING_BYTES`.
 IN_FLIGHT = 3
-# Dimensions of each prompt that are kept.
-LARGEST = 4
 
 
 def extract(
@@ -91,7 +89,7 @@ def extract(
         attributes = {**attributes, "perturb": perturb.model_dump_json()}
     n = len(prompts)
     attention = None
-    if settings.attention and _causal(loaded, "attention to the first token"):
+    if "first_token_attention" in reduction.needs.arrays:
         attention = FirstTokenAttention(loaded, n)
     token_states = _token_states(loaded, settings, ids)
     rank = max(map(len, ids), default=0)
@@ -104,8 +102,9 @@ def extract(
         "hidden": range(loaded.anatomy.hidden),
         "rank": range(rank),
     }
-    if reduction.needs.dimensions:
-        labels["top"] = range(reduction.needs.dimensions)
+    kept = reduction.needs.arrays
+    if any("top" in store.ARRAYS[name].dims for name in kept):
+        labels["top"] = range(store.LARGEST)
     if reduction.needs.prefix_tokens:
         sizes = np.array(store.prefix_sizes(rank), dtype=int)
         labels["prefix_tokens"] = reduction.needs.prefix_tokens
@@ -127,7 +126,7 @@ def extract(
     total_cut = 0
     written: Future[None] | None = None
     with (
-        store.create(target, labels, provenance(**record), sublayers) as file,
+        store.create(target, labels, provenance(**record), sublayers, kept) as file,
         Progress(n * len(views), f"{loaded.name} {loaded.revision}", loaded.reader.takes) as bar,
         ThreadPoolExecutor(1, thread_name_prefix="write") as writer,
     ):
@@ -140,7 +139,7 @@ def extract(
             watched = attention if view == 0 else None
             with watched or nullcontext():
                 for rows in forward.windows(n, size):
-                    window = Window(labels, sublayers, rows, view, token_states)
+                    window = Window(labels, sublayers, rows, view, token_states, kept)
                     forward.run(
                         loaded,
                         [ids[row] for row in rows],
@@ -160,7 +159,8 @@ def extract(
             written.result()
         if attention is not None and (values := attention.values()) is not None:
             store.add_scale(file, "head", np.arange(values.shape[-1]))
-            hdf5.write(store.ATTENTION.add_to(file, "first_token_attention"), ..., values)
+            spec = store.ARRAYS["first_token_attention"]
+            hdf5.write(spec.add_to(file, "first_token_attention"), ..., values)
     if total_cut:
         text = "%d of %d texts are longer than %s takes (%d tokens) and were cut"
         log.warning(text, total_cut, n * len(views), loaded.name, loaded.max_length)
@@ -214,9 +214,8 @@ class Reduction:
         self.needs = Needs(
             protocols=settings.protocols,
             tokens=settings.tokens,
-            prefixes=settings.prefixes and _causal(loaded, "prefixes"),
+            arrays=_arrays(loaded, settings.arrays),
             sink_ratio=settings.sink_ratio,
-            dimensions=min(LARGEST, loaded.anatomy.hidden) if settings.dimensions else 0,
         )
         self.behind: deque[Future[None]] = deque()
 
@@ -227,7 +226,8 @@ class Reduction:
         """
         needs = replace(self.needs, pooled_only=view > 0)
         if sublayer not in (BLOCK, OUTPUT):
-            return {"residual": replace(needs, prefixes=False)}
+            kept = [name for name in needs.arrays if name != "prefix_spectrum"]
+            return {"residual": replace(needs, arrays=kept)}
         is_last = layer == self.loaded.anatomy.n_layers - 1
 
         def read_as(readout: str) -> str:
@@ -379,10 +379,15 @@ def _token_states(
     return store.TokenStates(layers, offsets, np.concatenate(tokens), dtype)
 
 
-def _causal(loaded: LoadedModel, what: str) -> bool:
-    if not loaded.is_causal:
-        log.info("%s is not causal; its file has no %s", loaded.name, what)
-    return loaded.is_causal
+def _arrays(loaded: LoadedModel, asked: Sequence[str]) -> list[str]:
+    """The arrays that are asked for, without those of causal models for another."""
+    for name in asked:
+        check_name("array", name, store.ARRAYS)
+    causal = {*asked} & {"prefix_spectrum", "first_token_attention"}
+    if not causal or loaded.is_causal:
+        return [*asked]
+    log.info("%s is not causal; its file has no %s", loaded.name, " and no ".join(sorted(causal)))
+    return [name for name in asked if name not in causal]
 
 
 def _sublayers(loaded: LoadedModel, asked: Sequence[str]) -> tuple[str, ...]:

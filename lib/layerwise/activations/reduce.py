@@ -46,25 +46,23 @@ class Needs:
     ----------
     protocols : of 'paper', 'reference'
     tokens : of `layerwise.vocabulary.TOKENS`
-    prefixes : keep the spectra of each prompt's first t tokens, see `prefix_sizes`
+    arrays : further arrays to keep, see `layerwise.activations.store.array`
     sink_ratio : for the selection ``drop_sinks``
-    shared : keep the arrays that all protocols share: norms, largest dimensions, prefixes
-    dimensions : how many of each prompt's largest dimensions to keep
+    shared : keep the arrays that all protocols share: norms and `arrays`
     pooled_only : keep nothing but the pooled embeddings
     """
 
     protocols: Sequence[str] = ("paper", "reference")
     tokens: Sequence[str] = ("all", "drop_first")
-    prefixes: bool = False
+    arrays: Sequence[str] = ()
     sink_ratio: float = SINK_RATIO
     shared: bool = True
-    dimensions: int = 0
     pooled_only: bool = False
 
     @property
     def prefix_tokens(self) -> tuple[str, ...]:
         """The selections of tokens that prefixes are taken of; the others need whole prompts."""
-        if not (self.prefixes and self.shared):
+        if "prefix_spectrum" not in self.arrays or not self.shared:
             return ()
         return tuple(t for t in self.tokens if t in ("all", "drop_first"))
 
@@ -170,12 +168,15 @@ class Reduced:
             return
         if needs.shared:
             self.arrays["norm"] = torch.where(packed.mask, packed.norms, torch.nan)
-        if needs.dimensions and needs.shared:
-            squares = [selection.states.square().sum(dim=1) for selection in selected.values()]
-            largest = torch.stack(squares).topk(needs.dimensions)
-            total = torch.stack(squares).sum(dim=-1, keepdim=True)
-            self.arrays["dimension"] = largest.indices.int()
-            self.arrays["dimension_share"] = largest.values / total
+        for name in needs.arrays if needs.shared else ():
+            spec = ARRAYS[name]
+            if spec.compute is not None:
+                by_tokens = spec.dims[0] == "tokens"
+                of = list(selected.values()) if by_tokens else [packed]
+                values = torch.stack([spec.compute(states) for states in of])
+                if spec.dims[-1] == "rank":
+                    values = values.where(torch.stack([s.mask for s in of]), spec.empty)
+                self.arrays[name] = values if by_tokens else values[0]
         zeros = packed.states.new_zeros
         self.arrays["curvature"] = zeros(shape, dtype=torch.float64)
         self.arrays["spectrum"] = zeros((*shape, width))
@@ -371,6 +372,8 @@ class Window:
         0 for the prompts themselves.
     token_states : TokenStates, optional
         Token states to keep of the prompts themselves.
+    kept : sequence of str
+        As for `layerwise.activations.store.create`.
     """
 
     def __init__(
@@ -380,6 +383,7 @@ class Window:
         prompts: range,
         view: int,
         token_states: TokenStates | None = None,
+        kept: Sequence[str] = (),
     ) -> None:
         self.prompts, self.view = prompts, view
         self.token_states = token_states if view == 0 else None
@@ -390,7 +394,7 @@ class Window:
             self.states = np.full(shape, np.nan, self.token_states.dtype)
         self.arrays: dict[tuple[str, str], Array] = {}
         sizes = {dim: len(values) for dim, values in {**labels, "prompt": prompts}.items()}
-        for sublayer, name in array_names(labels, sublayers):
+        for sublayer, name in array_names(labels, sublayers, kept):
             spec = ARRAYS[name]
             if view and "view" not in spec.dims:
                 continue

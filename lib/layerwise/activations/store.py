@@ -4,13 +4,13 @@
 
 Each dimension is a dimension scale of its name, which holds its labels: see `SCALES`.
 
-Arrays: see `ARRAYS` and `ATTENTION`. Views are pooled; all else is of view 0 alone. The arrays
-``prefix_spectrum``, ``first_token_attention``, ``dimension``, ``dimension_share`` and
-``token_states`` (of the layers ``token_layer``, each as in ``norm``) are there if the extraction
-was asked for them. The attribute ``drop_dimensions`` (JSON) lists dimensions that were set to 0.
-Of a model with several residual streams, ``stream`` says which is read (``mean`` or a number) of
-how many (``streams``). Of one whose blocks run more than once, ``blocks`` and ``passes`` (JSON)
-have the block and the number of its pass for each layer from 1.
+Arrays: see `ARRAYS`. Views are pooled; all else is of view 0 alone. Arrays that are not of `BASE`
+are there if a metric needs them (`array`), and ``token_states`` (of the layers ``token_layer``,
+each as in ``norm``) if the extraction was asked for them. The attribute ``drop_dimensions`` (JSON)
+lists dimensions that were set to 0. Of a model with several residual streams, ``stream`` says
+which is read (``mean`` or a number) of how many (``streams``). Of one whose blocks run more than
+once, ``blocks`` and ``passes`` (JSON) have the block and the number of its pass
+for each layer from 1.
 
 Sublayers, if asked for, are groups ``sublayers/{name}`` (``mixer``, ``mlp``, …, see
 `layerwise.models.architectures`) that hold the same arrays but ``prefix_spectrum``, with the
@@ -28,11 +28,11 @@ differ by protocol.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import h5py
 import numpy as np
@@ -47,8 +47,13 @@ VERSION = 6
 
 GROUP = "sublayers"
 
-Array = npt.NDArray[Any]
+if TYPE_CHECKING:
+    from torch import Tensor
 
+    from layerwise.activations.representation import Packed
+
+Array = npt.NDArray[Any]
+Compute = TypeVar("Compute", bound="Callable[[Packed], Tensor]")
 
 # Descriptions of the dimensions.
 SCALES = {
@@ -79,6 +84,12 @@ class ArraySpec:
     dtype, unit, description : str
     empty : float
         What stands where nothing was computed.
+    compute : callable, optional
+        From the states of a batch at a layer (`layerwise.activations.representation.Packed`) to a
+        tensor over the array's dimensions, without tokens and layer. None for arrays that
+        `layerwise.activations` computes by ways of their own.
+    costly : bool
+        True if the pass is slower for it: metrics that need it are computed where they are named.
     """
 
     dims: tuple[str, ...]
@@ -86,6 +97,8 @@ class ArraySpec:
     unit: str
     description: str
     empty: float = np.nan
+    compute: Callable[[Packed], Tensor] | None = None
+    costly: bool = False
 
     def add_to(self, group: h5py.Group, name: str) -> h5py.Dataset:
         """Create the array in a file or in the group of a sublayer."""
@@ -132,27 +145,51 @@ ARRAYS = {
         "eigenvalues of the token Gram matrix of the first t tokens, t by t",
         0,
     ),
-    "dimension": ArraySpec(
-        ("tokens", "layer", "prompt", "top"),
-        "i4",
-        "",
-        "dimension with the largest mean square over the tokens that count",
-        -1,
-    ),
-    "dimension_share": ArraySpec(
-        ("tokens", "layer", "prompt", "top"),
+    # Filled at once, after the windows.
+    "first_token_attention": ArraySpec(
+        ("layer", "prompt", "head"),
         "f4",
         "",
-        "its share of the mean square over all dimensions; NaN without tokens",
+        "mean over queries of a head's attention to the first token; NaN where there is none",
+        costly=True,
     ),
 }
-# Filled at once, after the windows.
-ATTENTION = ArraySpec(
-    ("layer", "prompt", "head"),
-    "f4",
-    "",
-    "mean over queries of a head's attention to the first token; NaN where there is none",
-)
+BASE = ("pooled", "n_tokens", "spectrum", "norm", "curvature")
+"""The arrays of every file."""
+# Dimensions of each prompt that arrays over ``top`` have.
+LARGEST = 4
+
+
+def array(**declared: Any) -> Callable[[Compute], Compute]:
+    """Let a file keep what the decorated function computes of the states at each layer.
+
+    The array has the function's name. A metric that lists it among its inputs reads it as
+    ``layer["name"]``, and the extraction then keeps it.
+
+    Parameters
+    ----------
+    **declared
+        `dims`, `dtype`, `unit`, `description` and perhaps `empty` of `ArraySpec`. Of the
+        dimensions, ``tokens`` may come first (one value for each selection of tokens, whose states
+        alone the function gets), then ``layer`` and ``prompt``; ``rank`` (a value for each token)
+        or ``top`` may come last.
+
+    Raises
+    ------
+    ValueError
+        If another function has the name: a mistake of the author, raised at import.
+    """
+
+    def register(compute: Compute) -> Compute:
+        name, taken = compute.__name__, ARRAYS.get(compute.__name__)
+        if taken and getattr(taken.compute, "__module__", "") != compute.__module__:
+            raise ValueError(f"{name} is already the name of an array")
+        ARRAYS[name] = ArraySpec(**declared, compute=compute)
+        return compute
+
+    return register
+
+
 TOKEN_STATES = ArraySpec(
     ("token_layer", "token", "hidden"),
     "f4",
@@ -213,16 +250,23 @@ def prefix_sizes(longest: int) -> list[int]:
 Labels = Mapping[str, Sequence[Any]]
 
 
-def array_names(labels: Labels, sublayers: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Sublayer and name of each array of a file."""
-    for sublayer, (name, spec) in itertools.product((BLOCK, *sublayers), ARRAYS.items()):
-        if labels.keys() >= set(spec.dims) and (sublayer == BLOCK or "prefix" not in spec.dims):
+def array_names(
+    labels: Labels, sublayers: Sequence[str], kept: Sequence[str] = ()
+) -> Iterator[tuple[str, str]]:
+    """Sublayer and name of each array of a file: those of `BASE`, and those kept beside them."""
+    for sublayer, name in itertools.product((BLOCK, *sublayers), (*BASE, *kept)):
+        dims = ARRAYS[name].dims
+        if labels.keys() >= set(dims) and (sublayer == BLOCK or "prefix" not in dims):
             yield sublayer, name
 
 
 @contextmanager
 def create(
-    path: Path, labels: Labels, attributes: Mapping[str, Any], sublayers: Sequence[str] = ()
+    path: Path,
+    labels: Labels,
+    attributes: Mapping[str, Any],
+    sublayers: Sequence[str] = (),
+    kept: Sequence[str] = (),
 ) -> Iterator[h5py.File]:
     """Create the file with all its arrays, to be filled window by window.
 
@@ -230,11 +274,13 @@ def create(
     ----------
     sublayers : sequence of str
         Sub-layers in addition to 'block'.
+    kept : sequence of str
+        Arrays in addition to `BASE`.
     """
     with hdf5.create(path, SCHEMA, VERSION, attributes) as file:
         for scale, values in labels.items():
             add_scale(file, scale, values)
-        for sublayer, name in array_names(labels, sublayers):
+        for sublayer, name in array_names(labels, sublayers, kept):
             group = file if sublayer == BLOCK else file.require_group(f"{GROUP}/{sublayer}")
             for scale in ARRAYS[name].dims:
                 # Hard links to the scales, for readers that open only this group.
@@ -267,8 +313,8 @@ class Activations:
         The layers that can be asked for: 0 … L, for sublayers 1 … L.
     sublayers : tuple of str
         What the file holds, 'block' first.
-    has_prefixes, has_attention, has_dimensions : bool
-        Whether the file has these arrays.
+    arrays : frozenset of str
+        The arrays that the file has.
     labels : dict
         The stream that layers are of, for each row of a table, of a model that has several.
     lacks : set of str
@@ -320,9 +366,7 @@ class Activations:
         self.layers = range(0 if sublayer == BLOCK else 1, self.n_layers)
         with hdf5.readable(path):
             self._group = group_of(self._file, sublayer)
-            self.has_prefixes = "prefix_spectrum" in self._group
-            self.has_attention = "first_token_attention" in self._group
-            self.has_dimensions = "dimension" in self._group
+            self.arrays = frozenset(self._group)
 
     def __enter__(self) -> Activations:
         return self
@@ -334,6 +378,14 @@ class Activations:
         """An array of the file at the first of its dimensions."""
         with hdf5.readable(self.path):
             return np.asarray(self._group[name][index])
+
+    def _check_kept(self, name: str) -> None:
+        if name not in self.arrays:
+            raise LayerwiseError(
+                f"{self.path} was extracted without {name}; ask for it in extract.arrays, or "
+                "leave out what needs it.",
+                code="missing",
+            )
 
     def _layer(self, layer: int) -> int:
         check_name("layer", layer, self.layers)
@@ -372,26 +424,19 @@ class Activations:
         """Norm of each token state, shape (N, R), float32; NaN beyond a prompt's tokens."""
         return self._read("norm", self._layer(layer))
 
-    def attention(self, layer: int) -> Array:
-        """Mean attention of each head to the first token, shape (N, H), float32."""
-        return self._read("first_token_attention", self._layer(layer))
-
-    def dimension_shares(self, tokens: str, layer: int) -> Array:
-        """Shares of each prompt's mean square in its four largest dimensions, shape (N, 4)."""
+    def array(self, name: str, tokens: str, layer: int) -> Array:
+        """One of `ARRAYS` that the file keeps, of a layer's prompts, shape (N, …)."""
+        self._check_kept(name)
         check_name("token selection", tokens, self.tokens)
-        return self._read("dimension_share", self.tokens.index(tokens), self._layer(layer))
+        selection = [self.tokens.index(tokens)] * (ARRAYS[name].dims[0] == "tokens")
+        return self._read(name, *selection, self._layer(layer))
 
     def prefixes(self, tokens: str, layer: int) -> dict[int, Array]:
         """Spectra of the first t tokens of each prompt, by t: shape (N, t), largest first.
 
         All 0 where a prompt has fewer tokens. None of a choice of tokens without prefixes.
         """
-        if not self.has_prefixes:
-            raise LayerwiseError(
-                f"{self.path} was extracted without prefix_spectrum; set extract.prefixes: true, "
-                "or leave out the metrics that need it.",
-                code="missing",
-            )
+        self._check_kept("prefix_spectrum")
         with hdf5.readable(self.path):
             choices = list(self._file["prefix_tokens"].asstr()[:])
             sizes = self._file["prefix"][:]

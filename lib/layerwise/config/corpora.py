@@ -207,8 +207,6 @@ class Kept(Section):
     sublayers: Distinct[Sublayer] | None = None
     """Sub-layers kept on this corpus; null for extract.sublayers. They take several times the disk
     of the layers, so use fewer prompts."""
-    prefixes: bool | None = None
-    """extract.prefixes for this corpus; null for the section's."""
 
 
 class CorpusSettings(Kept):

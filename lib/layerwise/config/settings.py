@@ -48,15 +48,9 @@ class ExtractSettings(Section):
     """Token selections to extract; several are kept side by side."""
     protocols: SomeOf[Protocol] = ("paper",)
     """Formulas as in the paper (paper), or as in the authors' code of 2025 (reference)."""
-    prefixes: bool = False
-    """Keep the spectra of each prompt's first t tokens for t = 1, 2, 3, 4, 6, 8, 11, 16, …, which
-    prefix_entropy needs. Causal models only."""
-    attention: bool = False
-    """Keep each head's mean attention to the first token, which sink_rate needs: prompts then run
-    with eager attention. Causal models only."""
-    dimensions: bool = False
-    """Keep each prompt's four largest dimensions and their shares of the mean square, which
-    largest_dimension needs."""
+    arrays: Distinct[str] = ()
+    """Arrays to keep beside those that the metrics and studies need (docs/metrics.md lists them),
+    such as dimension. first_token_attention lets prompts run with eager attention."""
     sink_ratio: float = Field(SINK_RATIO, gt=1, le=1_000_000)
     """drop_sinks drops tokens whose norm is more than this many times the median norm of the
     prompt at the layer."""

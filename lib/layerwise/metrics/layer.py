@@ -81,6 +81,7 @@ class Layer:
         self.hidden: int = reader.hidden
         self.n_views: int = reader.n_views - 1
         self.lacks: frozenset[str] = reader.lacks
+        self.arrays: frozenset[str] = reader.arrays
         self._reader, self._at = reader, (protocol, tokens, index)
         self._rows: Any = slice(None)
         self._arrays: dict[tuple[Any, ...], npt.NDArray[Any]] = {}
@@ -254,25 +255,9 @@ class Layer:
         check_matrix(np.where(beyond, 0.0, norms), self.prompts)
         return norms
 
-    @cached_property
-    def attention(self) -> Array | None:
-        """Mean attention of each head to the first token, shape (N, H), float64.
-
-        None if it was not extracted, or the model is not causal.
-        """
-        if not self._reader.has_attention:
-            return None
-        return self._read("attention", self.index).astype(np.float64)
-
-    @cached_property
-    def dimension_shares(self) -> Array | None:
-        """Shares of each prompt's mean square in its largest dimensions, shape (N, 4).
-
-        None if they were not extracted.
-        """
-        if not self._reader.has_dimensions:
-            return None
-        return self._read("dimension_shares", self.tokens, self.index).astype(np.float64)
+    def __getitem__(self, name: str) -> Array:
+        """An array that the metric lists among its inputs, shape (N, …), float64."""
+        return self._read("array", name, self.tokens, self.index).astype(np.float64)
 
     @cached_property
     def curvature(self) -> Array:

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pydantic.dataclasses
 
+from layerwise.activations.store import ARRAYS
 from layerwise.errors import LayerwiseError
 from layerwise.metrics.formulas import Array, UndefinedMetricError
 from layerwise.section import Section
@@ -27,17 +28,9 @@ from layerwise.vocabulary import Normalization, Protocol, Tokens
 if TYPE_CHECKING:
     from layerwise.metrics.layer import Layer
 
-Input: TypeAlias = Literal[
-    "pooled",
-    "pair",
-    "views",
-    "spectra",
-    "norms",
-    "attention",
-    "dimensions",
-    "curvature",
-    "ends",
-]
+OF_VECTORS = ("pooled", "pair", "views", "ends")
+INPUTS = (*OF_VECTORS, "spectra", "norms", "curvature")
+"""Inputs of metrics that every file has."""
 
 NORMALIZATIONS: tuple[Normalization, ...] = get_args(Normalization)
 RAW: tuple[Normalization, ...] = ("raw",)
@@ -116,8 +109,8 @@ class Metric:
     inputs : tuple of str
         All inputs that it reads: ``pooled`` (N x D), ``pair`` (two views),
         ``views`` (all augmented views), ``spectra`` (of each prompt's token Gram matrix),
-        ``norms`` (of each token), ``attention``, ``dimensions`` (the largest of each prompt),
-        ``curvature``, ``ends`` (pooled embeddings of the first and the last layer).
+        ``norms`` (of each token), ``curvature``, ``ends`` (pooled embeddings of the first and the
+        last layer), or names of arrays (`layerwise.activations.store.array`).
     compute : callable
         Function of a `layerwise.metrics.layer.Layer`, and of the metric's settings if there are
         any, to results.
@@ -161,7 +154,7 @@ class Metric:
     label: str
     range: str
     source: str
-    inputs: tuple[Input, ...]
+    inputs: tuple[str, ...]
     compute: Compute
     function: Callable[..., float]
     name: str = ""
@@ -186,6 +179,16 @@ class Metric:
         """Axis text with the unit."""
         return f"{self.label} ({self.unit})" if self.unit else self.label
 
+    @property
+    def arrays(self) -> list[str]:
+        """Arrays among its inputs that only some files have."""
+        return [name for name in self.inputs if name not in INPUTS]
+
+    @property
+    def lacks_of(self) -> set[str]:
+        """What a file of given states may lack for it: ``tokens``, and arrays."""
+        return {*self.arrays, *(["tokens"] if {*self.inputs} - {*OF_VECTORS} else [])}
+
     def on(self, layer: Layer) -> Iterator[Result]:
         """The metric's results at a layer.
 
@@ -203,7 +206,7 @@ class Metric:
             raise UndefinedMetricError(
                 f"it is defined under the protocol {protocols}, not under {layer.protocol}."
             )
-        if not layer.lacks.isdisjoint(self.inputs):
+        if not layer.lacks.isdisjoint(self.lacks_of):
             raise UndefinedMetricError(
                 "it needs the states of tokens, the activations hold one vector of each prompt."
             )
@@ -213,6 +216,8 @@ class Metric:
         ):
             if n < least:
                 raise UndefinedMetricError(f"it needs {least} {what}, the activations hold {n}.")
+        if not layer.arrays.issuperset(self.arrays):
+            return
         settings = self.settings and layer.settings.of(self.section, self.settings)
         for result in self.compute(layer, settings) if settings else self.compute(layer):
             yield self._checked(result, layer)
@@ -257,6 +262,9 @@ def metric(**declared: Any) -> Callable[[Compute], Compute]:
     def register(compute: Compute) -> Compute:
         name = declared.get("name", declared["function"].__name__)
         made = Metric(compute=compute, **{"name": name, "section": name, **declared})
+        for name in made.arrays:
+            if name not in ARRAYS:
+                raise ValueError(f"{made.name}: {name} is neither an input nor an array")
         taken = _METRICS.get(made.name)
         if taken is not None and taken.compute.__module__ != compute.__module__:
             raise ValueError(f"{made.name} is already the name of a metric in {taken.compute}")
@@ -298,6 +306,15 @@ def at_chance(
     return bool((shares < INFORMATIVE).any() and not (shares >= INFORMATIVE).any())
 
 
+def arrays_for(names: Iterable[str] | None) -> set[str]:
+    """The arrays that metrics or quantities need; None for all metrics without costly ones."""
+    metrics = all_metrics()
+    if names is None:
+        return {n for m in metrics.values() for n in m.arrays if not ARRAYS[n].costly}
+    needed = {n for name in names if name in metrics for n in metrics[name].arrays}
+    return needed | ({*names} & {"prefix_entropy"} and {"prefix_spectrum"})
+
+
 def functions() -> dict[str, Callable[..., float]]:
     """The formulas on plain arrays, by name."""
     return {m.function.__name__: m.function for m in all_metrics().values()}
@@ -333,7 +350,7 @@ class Quantity(NamedTuple):
 
 QUANTITIES: Mapping[str, Quantity] = {
     "prefix_entropy": Quantity(
-        "Entropy of the first t tokens", "nats", "prefixes", ("raw", "logN", "maxEntropy")
+        "Entropy of the first t tokens", "nats", "prefix_spectrum", ("raw", "logN", "maxEntropy")
     ),
     "token_norm": Quantity("Norm of the t-th token", "", "spectra"),
 }

@@ -88,7 +88,8 @@ def _entropies(
     activations: Activations, settings: MetricsSettings, tokens: str, layer: int
 ) -> Iterator[tuple[dict[str, Any], Array]]:
     """Entropies of the first t tokens, by order and normalisation."""
-    spectra_of = activations.prefixes(tokens, layer) if activations.has_prefixes else {}
+    has_prefixes = "prefix_spectrum" in activations.arrays
+    spectra_of = activations.prefixes(tokens, layer) if has_prefixes else {}
     for t, spectra in spectra_of.items():
         spectra = spectra[spectra[:, 0] > 0]
         size = t - (tokens == "drop_first")

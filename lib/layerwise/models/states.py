@@ -28,9 +28,6 @@ log = logging.getLogger(__name__)
 
 KIND: Final = "states"
 
-# Inputs of metrics that are of a text's tokens.
-OF_TOKENS = ("spectra", "norms", "curvature", "dimensions")
-
 
 class States:
     """States of each layer for some texts.
@@ -181,8 +178,8 @@ class States:
 
     @property
     def lacks(self) -> set[str]:
-        """Inputs of metrics that these states cannot give."""
-        return {"attention"} if self.of_tokens else {"attention", *OF_TOKENS}
+        """What metrics may need and these states cannot give."""
+        return {"first_token_attention"} | (set() if self.of_tokens else {"tokens"})
 
     def check_tokens(self, choices: Iterable[str]) -> None:
         """Refuse a selection of tokens where each text has one vector."""

@@ -29,11 +29,11 @@ from layerwise import addons
 from layerwise.config import Config
 from layerwise.config.corpora import GeneratedTexts, TaskTexts, data_of
 from layerwise.config.models import is_converted
-from layerwise.config.settings import OWN_TEXTS
+from layerwise.config.settings import OWN_TEXTS, ExtractSettings
 from layerwise.config.studies import Study
 from layerwise.config.tasks import LabelledEntry, MtebEntry
 from layerwise.io.files import cached_sha256, folder_sha256
-from layerwise.metrics.registry import all_metrics, directions
+from layerwise.metrics.registry import all_metrics, arrays_for, directions
 from layerwise.metrics.source import formula_hash
 from layerwise.models.source import identity
 from layerwise.names import PATHS, decode, encode, path_of
@@ -56,6 +56,17 @@ TABLE_KEYS = ".config/keys.json"
 T = TypeVar("T")
 Point = tuple[str, str]
 """A model and one of its checkpoints."""
+
+
+def extraction_of(config: Config, model: str, corpus: str) -> ExtractSettings:
+    """`extract` for a model and a corpus, with the arrays that metrics and studies need."""
+    settings = config.extraction(model, corpus)
+    arrays = {*settings.arrays} | arrays_for(config.metrics.metrics or ())
+    for study in config.studies.values():
+        is_of = model in (study.models or [model]) and corpus in (study.corpora or [corpus])
+        if is_of and not study.published:
+            arrays |= arrays_for([choice.metric for choice in study.metric_choices or ()])
+    return settings.model_copy(update={"arrays": tuple(sorted(arrays))})
 
 
 class PlannedStudy:
@@ -514,7 +525,7 @@ def _model(plan: Plan, model: str, revision: str) -> Any:
 
 def _extraction(plan: Plan, model: str, revision: str, corpus: str) -> Any:  # noqa: ARG001
     perturb = plan.config.corpora[corpus].perturb
-    extraction = settings_of_values(plan.config.extraction(model, corpus))
+    extraction = settings_of_values(extraction_of(plan.config, model, corpus))
     return [extraction, None if perturb is None else settings(perturb)]
 
 

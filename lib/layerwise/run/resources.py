@@ -21,7 +21,7 @@ from layerwise.config.models import HubSource
 from layerwise.errors import LayerwiseError
 from layerwise.models.source import locate
 from layerwise.names import encode, size_of
-from layerwise.run.plan import Plan
+from layerwise.run.plan import Plan, extraction_of
 from layerwise.run.snakemake import facts_of
 from layerwise.tasks import catalog
 
@@ -126,7 +126,7 @@ class Requests:
     def activations_gb(self, model: str, corpus: str) -> float:
         """Gigabytes of a file of activations, with states of tokens if they are kept."""
         n_layers, width = self._shape(model)
-        entry, settings = self.config.corpora[corpus], self.config.extraction(model, corpus)
+        entry, settings = self.config.corpora[corpus], extraction_of(self.config, model, corpus)
         n = entry.sample.n or PROMPTS
         variants = len(settings.tokens) * len(settings.protocols) * (1 + len(settings.sublayers))
         numbers = n_layers * n * (1 + entry.views.n) * variants * BYTES["float32"]

@@ -15,12 +15,12 @@ import numpy as np
 import pandas as pd
 
 from layerwise.config import Config
-from layerwise.config.settings import OWN_TEXTS, ExtractSettings
+from layerwise.config.settings import OWN_TEXTS
 from layerwise.config.tasks import ChoiceEntry, LabelledEntry
 from layerwise.errors import Code, ConfigError, LayerwiseError, closest, listed
-from layerwise.metrics.registry import QUANTITIES, Metric, all_metrics
+from layerwise.metrics.registry import QUANTITIES, Metric, all_metrics, arrays_for
 from layerwise.names import Order
-from layerwise.run.plan import OF_METRICS, OF_RESULTS, OF_SCORES, PlannedStudy
+from layerwise.run.plan import OF_METRICS, OF_RESULTS, OF_SCORES, PlannedStudy, extraction_of
 from layerwise.tasks.catalog import TYPES
 from layerwise.vocabulary import FORMS
 
@@ -96,8 +96,8 @@ def _problems(planned: PlannedStudy) -> Iterator[tuple[str, Code]]:
                 f"{study.kind} needs values of each prompt, {name} has one of all.",
                 "unsupported",
             )
-        for corpus, model in itertools.product(planned.corpora, planned.models):
-            if why := lacks(name, metrics, config.extraction(model, corpus), config, corpus):
+        for corpus in planned.corpora:
+            if why := lacks(name, metrics, config, corpus):
                 yield f"{name} {why}.", "missing"
 
 
@@ -108,14 +108,8 @@ def _metrics_wanted(planned: PlannedStudy) -> set[str]:
     return {*(names or ())} if {*planned.needs} & WITH_CORPORA else set()
 
 
-def lacks(
-    name: str, metrics: Mapping[str, Metric], run: ExtractSettings, config: Config, corpus: str
-) -> str:
-    """What a config lacks for a metric or quantity on a corpus; empty if nothing."""
-    if name in QUANTITIES:
-        needed = QUANTITIES[name].needs
-        without = needed == "prefixes" and not run.prefixes
-        return f"needs extract.prefixes or corpora.{corpus}.prefixes" if without else ""
+def lacks(name: str, metrics: Mapping[str, Metric], config: Config, corpus: str) -> str:
+    """What a config lacks for a metric on a corpus; empty if nothing."""
     metric, views = metrics.get(name), config.corpora[corpus].views.n
     if metric is None:
         return ""
@@ -124,9 +118,6 @@ def lacks(
             f"needs {metric.min_views} views of each prompt, and {corpus} has {views}; raise "
             f"corpora.{corpus}.views.n"
         )
-    for needed in ("attention", "dimensions"):
-        if needed in metric.inputs and not getattr(run, needed):
-            return f"needs {needed}; set extract.{needed}: true"
     return ""
 
 
@@ -195,9 +186,11 @@ def _metrics(planned: PlannedStudy) -> pd.DataFrame:
     normalizations |= {name: {*quantity.normalizations} for name, quantity in QUANTITIES.items()}
     computed, rows = {*config.metrics.normalizations}, []
     for (model, revision), corpus in itertools.product(planned.points, planned.corpora):
-        run = config.extraction(model, corpus)
+        run = extraction_of(config, model, corpus)
         about = {"model": model, "revision": revision, "corpus": corpus}
-        for name in sorted(n for n in names if not lacks(n, known, run, config, corpus)):
+        for name in sorted(n for n in names if not lacks(n, known, config, corpus)):
+            if not arrays_for([name]) <= {*run.arrays}:
+                continue
             orders = known[name].orders if name in known else name == "prefix_entropy"
             variants = {
                 "sublayer": ("block", *run.sublayers),

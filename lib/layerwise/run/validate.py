@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from layerwise.activations.store import ARRAYS
 from layerwise.config import Config
 from layerwise.config.corpora import GeneratedTexts, MediaCorpus, data_of
 from layerwise.config.models import StatesSource
@@ -139,6 +140,7 @@ def _references(config: Config) -> Iterator[tuple[str, Iterable[Any], Iterable[A
             where = f"corpora.{name}.source.generate.model"
             yield where, [corpus.source.generate.model], models
     yield "metrics.metrics", config.metrics.metrics or (), metrics
+    yield "extract.arrays", config.extract.arrays, ARRAYS
     yield "metrics.settings", config.metrics.settings, sections()
     for name, task in tasks.items():
         if isinstance(task, LabelledEntry) and task.corpus is not None:

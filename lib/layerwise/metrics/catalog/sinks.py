@@ -7,15 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from layerwise.activations.store import LARGEST, array
 from layerwise.metrics.formulas import Array, UndefinedMetricError, as_numpy, check_matrix
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import PerPrompt, metric
 from layerwise.section import Section
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from layerwise.activations.representation import Packed
 
 of_all_tokens = partial(metric, per_prompt=True, protocols=("paper",), tokens=("all",))
 of_norms = partial(of_all_tokens, inputs=("norms",), range="1 and above")
@@ -195,20 +202,49 @@ def largest_dimension(Z: npt.ArrayLike) -> float:
     return float(squares.max() / squares.sum())
 
 
+of_dimensions = partial(array, dims=("tokens", "layer", "prompt", "top"))
+
+
+def _largest(packed: Packed) -> tuple[Tensor, Tensor]:
+    """Shares of the mean square of each prompt's largest dimensions, and which they are."""
+    squares = packed.states.square().sum(dim=1)
+    largest = squares.topk(min(LARGEST, squares.shape[1]))
+    return largest.values / squares.sum(dim=-1, keepdim=True), largest.indices.int()
+
+
+@of_dimensions(
+    dtype="i4",
+    unit="",
+    description="dimension with the largest mean square over the tokens that count",
+    empty=-1,
+)
+def dimension(packed: Packed) -> Tensor:
+    """Each prompt's largest dimensions, shape (B, 4)."""
+    return _largest(packed)[1]
+
+
+@of_dimensions(
+    dtype="f4",
+    unit="",
+    description="its share of the mean square over all dimensions; NaN without tokens",
+)
+def dimension_share(packed: Packed) -> Tensor:
+    """Their shares of the mean square, shape (B, 4)."""
+    return _largest(packed)[0]
+
+
 @metric(
     label="Largest dimension’s share of the mean square",
     range="1/D to 1",
     source=MASSIVE,
-    inputs=("dimensions",),
+    inputs=("dimension_share",),
     per_prompt=True,
     function=largest_dimension,
     protocols=("paper",),
-    note="Needs extract.dimensions.",
 )
 def compute_dimension(layer: Layer) -> Iterator[PerPrompt]:
     """``max_d Σ_t z_td² / Σ_td z_td²`` of each prompt."""
-    if layer.dimension_shares is not None:
-        yield PerPrompt(layer.dimension_shares[:, 0])
+    yield PerPrompt(layer["dimension_share"][:, 0])
 
 
 class Settings(Section):
@@ -260,12 +296,13 @@ def _rates(attention: Array, threshold: float) -> Array:
     label="Sink rate",
     range="0 to 1",
     source="Gu et al. 2025; Queipo-de-Llano et al. 2025",
-    inputs=("attention",),
+    inputs=("first_token_attention",),
     function=sink_rate,
     settings=Settings,
-    note="Needs extract.attention. Blocks without attention have none.",
+    note="Blocks without attention have none; computed where it is named, with eager attention.",
 )
 def compute_rate(layer: Layer, settings: Settings) -> Iterator[PerPrompt]:
     """Share of heads, for each prompt; none at the embedding output."""
-    if layer.attention is not None and np.isfinite(layer.attention).any():
-        yield PerPrompt(_rates(layer.attention, settings.threshold))
+    attention = layer["first_token_attention"]
+    if np.isfinite(attention).any():
+        yield PerPrompt(_rates(attention, settings.threshold))
