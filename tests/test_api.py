@@ -372,7 +372,7 @@ class TestAnalyse:
         self, llama: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """By default all metrics that the texts allow, and without attention."""
-        from layerwise.metrics.registry import all_metrics
+        from layerwise.metrics.registry import all_metrics, arrays_for
 
         extracted: list[Any] = []
         computed: list[Any] = []
@@ -401,7 +401,7 @@ class TestAnalyse:
             assert asked["prompts"] == [str(n) for n in range(24)]
             settings = asked["settings"]
             assert (settings.tokens, settings.protocols) == (("all",), ("paper",))
-            assert settings.arrays == ("dimension_share",)
+            assert settings.arrays == tuple(sorted(arrays_for(None)))
             assert (chosen.alphas, chosen.normalizations) == ((1.0,), ("raw",))
         copies = [TEXTS[0], *TEXTS]
         options: Any = {"tokens": "drop_first", "protocols": ["paper", "reference"]}

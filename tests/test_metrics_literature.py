@@ -13,6 +13,7 @@ from helpers.refused import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
+from layerwise.activations.store import ARRAYS, BASE
 from layerwise.config.settings import MetricsSettings
 from layerwise.metrics import errors
 from layerwise.metrics.catalog import spectrum
@@ -288,9 +289,8 @@ def layer_of(views: np.ndarray, protocol: str = "paper", rows: np.ndarray | None
         views,
         spectrum=np.abs(views[0]) + 0.1,
         norms=np.abs(views[0]) + 0.1,
-        first_token_attention=np.abs(views[0]),
         curvature=np.abs(views[0, :, 0]),
-        dimension_share=np.abs(views[0]),
+        **dict.fromkeys(ARRAYS.keys() - {*BASE}, np.abs(views[0])),
         n_tokens=np.full(views.shape[:2], 9),
         ends=(views[1], views[2]),
     )

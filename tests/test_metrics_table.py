@@ -23,6 +23,8 @@ from pydantic import Field
 
 from layerwise import metrics
 from layerwise.activations import store as layout
+from layerwise.activations.representation import pack
+from layerwise.activations.store import ARRAYS, BASE
 from layerwise.config.settings import MetricsSettings
 from layerwise.errors import Code
 from layerwise.metrics import registry, table
@@ -42,6 +44,8 @@ N, V, D, LAYERS = 24, 3, 32, 4
 # Prompts 0, 1 and 2 have one, two and equal tokens; without positions their states are equal too.
 ODD = ["x", "xy", "...."]
 VIEWS = [ODD + tiny.texts(N - len(ODD), seed=view, longest=12) for view in range(V + 1)]
+# Every array that a file may have, those that metrics declare among them.
+KEPT = tuple(sorted(ARRAYS.keys() - {*BASE})) if registry.all_metrics() else ()
 BOTH: dict[str, Any] = {"protocols": tuple(PROTOCOLS), "tokens": ("all", "drop_first")}
 PARTS = ("mixer", "mlp")
 SINKS = ("first_token_share", "largest_norm", "second_norm", "sink_rate")
@@ -62,13 +66,7 @@ def states(model: LoadedModel) -> list[States]:
 @pytest.fixture(scope="module")
 def activations_file(model: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("metrics") / "a.h5"
-    return tiny.extracted(
-        model,
-        path,
-        *VIEWS,
-        **BOTH,
-        arrays=(*tiny.DIMENSIONS, *tiny.ATTENTION),
-    )
+    return tiny.extracted(model, path, *VIEWS, **BOTH, arrays=KEPT)
 
 
 @pytest.fixture
@@ -232,7 +230,7 @@ def test_prompts_without_a_value_are_left_out_and_counted(tables: Tables) -> Non
 def test_prompt_values_are_kept(tables: Tables, states: list[States]) -> None:
     frame = tables[1]
     assert tuple(frame.columns) == tuple(table.PROMPT_COLUMNS)
-    assert set(frame["metric"]) == OF_PROMPTS | {"infonce", "largest_dimension"}
+    assert set(frame["metric"]) == {n for n, m in registry.all_metrics().items() if m.per_prompt}
     assert np.isfinite(frame["value"]).all()
     rows = pick(frame, metric="prompt_entropy", protocol="paper", tokens="all", alpha=1.0, layer=1)
     assert list(rows["prompt_id"]) == [f"p{i}" for i in range(N)]
@@ -283,7 +281,8 @@ def test_equal_and_zero_embeddings_are_said_not_nan(spoiled: Path) -> None:
     flat, zero = (set(pick(frame, layer=k)["metric"]) for k in (1, 2))
     assert {"dataset_entropy", "anisotropy", "infonce", "dime"} <= flat
     assert not flat & {"lidar", "nesum", "participation_ratio", "alpha_req", "cka_first", "two_nn"}
-    assert zero <= OF_PROMPTS | {"infonce", "infonce_mi_bound", "largest_dimension"}
+    of_prompts = {name for name, m in registry.all_metrics().items() if m.per_prompt}
+    assert zero <= of_prompts | {"infonce_mi_bound"}
     values = pick(frame, layer=1, metric="dataset_entropy", normalization="raw", protocol="paper")
     assert np.allclose(values["value"], 0, atol=1e-9)
 
@@ -488,14 +487,15 @@ def test_each_metric_is_a_function_on_plain_arrays_with_an_example(name: str) ->
     views = rng.normal(size=(4, 30, 12)) + 2 * rng.normal(size=(1, 30, 12))
     Z, ends = rng.normal(size=(7, 12)), rng.normal(size=(2, 30, 12))
     weights = rng.dirichlet(np.ones(5), size=(4, 5))
+    packed = pack(torch.from_numpy(Z)[None], torch.tensor([len(Z)]))
     arrays = Arrays(
         views,
         spectrum=np.tile(gram_spectrum(Z), (30, 1)),
         norms=np.tile(np.linalg.norm(Z, axis=1), (30, 1)),
         first_token_attention=np.tile(weights[:, :, 0].mean(axis=1), (30, 1)),
         curvature=np.full(30, metrics.curvature(Z)),
-        dimension_share=np.full((30, 1), metrics.largest_dimension(Z)),
         ends=ends,
+        **{n: np.tile(c(packed).numpy(), (30, 1)) for n in KEPT if (c := ARRAYS[n].compute)},
     )
     settings = MetricsSettings(alphas=(1.0,), settings={"alpha_req": {"ranks": [2, 12]}})
     declared = registry.all_metrics()[name]
@@ -513,7 +513,9 @@ def test_each_metric_is_a_function_on_plain_arrays_with_an_example(name: str) ->
     for kind in (torch.from_numpy, np.asarray):
         value = function(*map(kind, given), **more)
         assert isinstance(value, float)
-        assert value == pytest.approx(row["value"], rel=1e-9)
+        # Arrays are of float32.
+        rounding = 1e-5 if declared.arrays else 0
+        assert value == pytest.approx(row["value"], rel=1e-9, abs=rounding)
     assert function.__name__ in dir(metrics)
     assert "shape (" in function.__doc__ or "those of `infonce`" in function.__doc__
     examples = doctest.testmod(sys.modules[function.__module__])
