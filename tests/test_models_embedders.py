@@ -182,6 +182,7 @@ def test_every_door_agrees_with_encode(
         caplog.clear()
         with caplog.at_level(logging.WARNING), open_model(door) as loaded:
             assert caplog.text.count("apply to its output only") == bool(loaded.embedder.modules)
+            assert "tokenizer.json" not in caplog.text
             setup = set_up(loaded, ExtractSettings(), ScoringSettings())
             ways = representations_of(loaded, ["all"], setup.scoring.poolings, ["final_norm"])
             prompts = [setup.prompts.of("T", SimpleNamespace(task_type="STS"), "")] * len(TEXTS)

@@ -271,7 +271,8 @@ def load(
         whole, processor, info = read(who, model, location, AutoModel, dtype)
     if location.gguf_file is None:
         saved.check_files(who, location, whole.config)
-        saved.compare_tokenizer(who, location, getattr(processor, "tokenizer", processor))
+        if not getattr(processor, "do_lower_case", False):  # of sentence-transformers
+            saved.compare_tokenizer(who, location, getattr(processor, "tokenizer", processor))
     for adapter in model.adapters:
         saved.merge(whole, adapter)
     network = body(whole)
