@@ -97,6 +97,15 @@ def test_a_changed_table_is_made_again(done: Project) -> None:
     assert jobs["figure"] >= 1
 
 
+def test_a_deleted_table_is_made_again(done: Project) -> None:
+    tables = {"metrics": "metrics/first/main/mine", "evaluate": "scores/first/main"}
+    tables["associate"] = "associations/both"
+    for table in tables.values():
+        (done.folder / f"results/{table}.parquet").unlink()
+    jobs = done.jobs()
+    assert {rule: jobs.get(rule) for rule in tables} == dict.fromkeys(tables, 1)
+
+
 def test_tables_of_the_report_follow_the_config_without_records(done: Project) -> None:
     done.forget()
     done.config["association"] = {"directions": {"curvature": -1}}
