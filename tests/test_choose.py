@@ -24,7 +24,6 @@ from layerwise.choosing import Choice, choose, inputs
 from layerwise.choosing.choice import plot
 from layerwise.choosing.compare import answer, compare, interval
 from layerwise.cli import app
-from layerwise.config import read_config
 from layerwise.config.tasks import LabelledEntry
 from layerwise.errors import Code, LayerwiseError
 from layerwise.models.load import load
@@ -181,13 +180,6 @@ def test_own_columns_and_separators(tmp_path: Path, name: str, separator: str) -
     for columns in ((), ["revew"], ["a", "b", "c"]):
         with refused("invalid" if len(columns) == 3 else "unknown_name"):
             inputs.task_of(file, columns, "n")
-    asked = ["new", "m", "--folder", str(tmp_path / "s"), "--labels", str(file)]
-    asked += ["--texts", str(file), "--text", "review", "--label", "n"]
-    result = CliRunner().invoke(app, asked)
-    assert result.exit_code == 0, result.exception
-    config = read_config(tmp_path / "s" / "config.yaml")
-    assert config.tasks["l"] == task
-    assert getattr(config.corpora["prompts"].source, "column", "") == "review"
 
 
 @pytest.mark.parametrize("row", ["  ,1,a", "b,,a", "b,x,a", "b,1,"])

@@ -120,11 +120,11 @@ def test_passages_are_the_same_on_every_machine() -> None:
 
 def test_intervals_are_of_the_mean_of_runs() -> None:
     values = [0.5, 0.6, 0.7, 0.8] * 5
-    low, high = results.interval(values, ScoringSettings())
+    low, high = results.interval(values)
     assert low is not None and high is not None
     assert low == pytest.approx(0.65 - 1.96 * 0.112 / 20**0.5, abs=0.01)
     assert high == pytest.approx(0.65 + 1.96 * 0.112 / 20**0.5, abs=0.01)
-    assert results.interval([0.5], ScoringSettings()) == (None, None)
+    assert results.interval([0.5]) == (None, None)
     by_level = {"v_measures": {"0": [0.1, 0.2], "1": [0.3]}}
     assert results.runs(by_level, "v_measure") == [
         0.1,
