@@ -83,6 +83,7 @@ def mean_scores(scores: pd.DataFrame, groups: Sequence[str] = ()) -> pd.DataFram
             ends = {"value": values.mean(axis=0), "low": low, "high": high}
             about = {
                 **curves.about,
+                **({"task": names["task"][tasks[0]]} if len(tasks) == 1 else {}),
                 **dict(zip(groups, map(str, group), strict=True)),
                 "representation": representation(curves.tokens, curves.pooling),
                 "depth": layers / max(curves.last_layer, 1),

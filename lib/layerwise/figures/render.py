@@ -38,6 +38,15 @@ ORDINARY = re.compile(r"\w+(?![.)\w])")
 
 SLOPES = " Lines: 95% CI over task clusters, of slopes."
 OVER_MODELS = " Over models, filled: adjusted p ≤ .05."
+OVER_LAYERS = (
+    "a point per layer, joined in order of depth. Null 95%: the level that 95% of unrelated "
+    "curves as smooth as the score's stay below; for a distance correlation, of random walks. The "
+    "layers of a model are one curve, so there is no p-value."
+)
+OVER_TASKS = (
+    "a point per task and layer. Associations are over tasks within each layer, averaged over "
+    "layers. Null 95%: the level that 95% stay below when scores are dealt to other tasks."
+)
 BANDS = "Bands: 95% CI from standard errors over prompts."
 LEADS = (
     " Bands of differences to the output: 95% CI over task clusters, simultaneous for all layers."
@@ -147,10 +156,14 @@ def caption(data: Data, table: pd.DataFrame) -> str:
         "chance": " Dotted: chance." if has_chance else "",
         "slopes": SLOPES if "slope" in _names(table, "measure") else "",
         "over_models": OVER_MODELS if ALL_MODELS in _names(table, "model") else "",
+        "points": OVER_TASKS if data.study.over == "tasks" else OVER_LAYERS,
         "leads": LEADS if has_leads else NO_LEADS if len(of_tasks) else "",
         "bands": BANDS if has_bands else "Without intervals, since these have no standard errors.",
     }
     text = data.study.declaration.caption.format(**counts)
+    if data.study.published:  # see `by_depth.curves`
+        text = re.sub(r"Filled: best layer by [^.]*\. ", "", text)
+        text = re.sub(r"(best layer), or best by [^.]*", r"\1", text)
     text = text.replace("on an unknown number of prompts of", "on")
     text = text.replace(" 1 tasks (1 task clusters)", " 1 task")
     text = text.replace("(1 task clusters)", "(1 task cluster)")

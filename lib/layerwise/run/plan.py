@@ -671,7 +671,7 @@ STAGES = {
         (PATHS["selections"], "selections/{study}.csv"),
     ),
     "figure": Stage(
-        14, STUDY, _figure, (), "figure", ("figures/{study}.png", "tables/{study}.csv")
+        15, STUDY, _figure, (), "figure", ("figures/{study}.png", "tables/{study}.csv")
     ),
     "weights": Stage(
         1,

@@ -12,6 +12,7 @@ from layerwise.association.curves import (
     BASELINE,
     CURVE_KEYS,
     KEYS,
+    ScoreCurves,
     metric_curves,
     score_curves,
     usable,
@@ -100,7 +101,8 @@ def metric_vs_score(data: Data) -> pd.DataFrame:
                 code="missing",
             )
     corpora = [OWN_TEXTS] if on_own_texts else list(metrics["corpus"].unique())
-    frames = []
+    frames: list[pd.DataFrame] = []
+    points: list[pd.DataFrame] = []
     for curves in score_curves(scores):
         own_texts = data.own_texts if on_own_texts else None
         variants, values, *_ = metric_curves(metrics, curves, own_texts)
@@ -122,6 +124,7 @@ def metric_vs_score(data: Data) -> pd.DataFrame:
                 "n_clusters": len(set(curves.sources[tasks])),
             }
             frames.append(pd.DataFrame(columns))
+            points += _of_each_task(columns, values[index], curves, tasks, layers)
     if not frames:
         raise LayerwiseError(
             "The metrics and scores of this study have no model with the same checkpoint and "
@@ -134,7 +137,24 @@ def metric_vs_score(data: Data) -> pd.DataFrame:
     )
     without = set(shown["model"]) - set(table["model"])
     data.omit(sorted(without), "no metrics on the scored tokens")
-    return data.tidy(_with_associations(table, data))
+    table = data.tidy(_with_associations(table, data))
+    if data.study.over == "layers":
+        return table
+    keys, numbers = [*KEYS[:-1], "layer"], ["value", "score"]
+    each = select.with_dimensions(pd.concat(points, ignore_index=True))[[*keys, "text", *numbers]]
+    return table.drop(columns=numbers).merge(each, on=keys)
+
+
+def _of_each_task(
+    about: dict[str, Any], values: Any, curves: ScoreCurves, tasks: Any, layers: Any
+) -> list[pd.DataFrame]:
+    """Value of a metric and score of each task by layer."""
+    keys = {name: about[name] for name in (*KEYS[:-1], "layer")}
+    return [
+        pd.DataFrame({**keys, "text": curves.tasks[at], "value": x[layers], "score": y[layers]})
+        for at, (x, y) in enumerate(zip(values, curves.values, strict=True))
+        if tasks[at]
+    ]
 
 
 def _with_associations(table: pd.DataFrame, data: Data) -> pd.DataFrame:
@@ -172,23 +192,24 @@ def _with_associations(table: pd.DataFrame, data: Data) -> pd.DataFrame:
     single=("task_types",),
     caption=(
         "Metric on {corpora} against the mean main score over {n_tasks} tasks ({n_clusters} task "
-        "clusters), a point per layer, joined in order of depth. Null 95%: the level that 95% of "
-        "unrelated curves as smooth as the score's stay below; for a distance correlation, of "
-        "random walks. The layers of a model are one curve, so there is no p-value."
+        "clusters), {points}"
     ),
 )
 def plot_metric_vs_score(table: pd.DataFrame, look: Look) -> Figure:
-    """Draw a point per layer, joined in order of depth and coloured by it."""
+    """Draw a point per layer, joined in order of depth, or per task and layer."""
+    over_tasks = "text" in table
     grid = panels.facets(table, look, height=2.3, columns=6, width=2.2)
     for panel in grid.panels:
         subset, ax = panel.table.sort_values("depth"), panel.ax
         x, y = subset["value"], 100 * subset["score"]
-        ax.plot(x, y, color=theme.FAINT, linewidth=0.8, zorder=2)
+        if not over_tasks:
+            ax.plot(x, y, color=theme.FAINT, linewidth=0.8, zorder=2)
         dots: dict[str, Any] = {"s": 18, "edgecolors": "white", "linewidths": 0.4, "zorder": 3}
         ax.scatter(x, y, c=subset["depth"], cmap=theme.sequential(), vmin=0, vmax=1, **dots)
         top = subset.iloc[int(y.argmax())]
-        ax.plot(top["value"], y.max(), **RING)
-        if pd.notna(top["output_score"]):
+        if not over_tasks:
+            ax.plot(top["value"], y.max(), **RING)
+        if pd.notna(top["output_score"]) and not over_tasks:
             ax.axhline(100 * top["output_score"], **OUTPUT_LINE)
         ax.text(
             0,
@@ -202,11 +223,11 @@ def plot_metric_vs_score(table: pd.DataFrame, look: Look) -> Figure:
         ax.margins(0.08)
         ax.locator_params("x", nbins=4)
         ax.set_xlabel(marks.metric_axis(subset))
-        ax.set_ylabel(SCORE_AXIS if panel.left else "")
+        axis = SCORE_AXIS.replace("Mean task", "Task") if over_tasks else SCORE_AXIS
+        ax.set_ylabel(axis if panel.left else "")
     panels.depth_bar(grid)
-    return grid.legend(
-        [marks.entry("best layer", **RING), marks.entry("model output", **OUTPUT_LINE)]
-    ).figure
+    handles = [marks.entry("best layer", **RING), marks.entry("model output", **OUTPUT_LINE)]
+    return grid.legend([] if over_tasks else handles).figure
 
 
 RING = marks.dot(markersize=7.5, color="none", markeredgecolor=theme.INK, zorder=4)
@@ -237,6 +258,8 @@ def association_strength(data: Data) -> pd.DataFrame:
     is_of_all = table["model"] == ALL_MODELS
     of_models = ~is_of_all & table["measure"].isin(measures)
     table = data.results(table[of_models | (is_of_all & table["measure"].isin(over_models))])
+    order = [*measures, MATCH]
+    table = table.sort_values("measure", key=lambda m: m.map(order.index), kind="stable")
     # Depth and smooth functions of it leave nothing given depth.
     given_depth = table["measure"].isin(["r", MATCH, "slope"])
     table = table[table["value"].notna() & ~(given_depth & (table["protocol"] == BASELINE))]
@@ -271,11 +294,13 @@ def plot_association_strength(table: pd.DataFrame, look: Look) -> Figure:
     A dot is open where its association does not exceed that of unrelated curves, and a triangle
     where too few layers allow no comparison.
     """
-    size = table["value"].abs().groupby(table["metric"]).mean().sort_values(ascending=False)
+    first = table[table["measure"].isin([table["measure"].iloc[0], MATCH])]
+    size = first["value"].abs().groupby(first["metric"]).mean().sort_values(ascending=False)
     baselines = set(table.loc[table["protocol"] == BASELINE, "metric"])
     # Of models with few layers only the match over models is left.
     table = table.assign(measure=table["measure"].replace(MATCH, "r"))
-    grid = rows_of_rules(table, look, sorted(size.index, key=lambda r: r in baselines))
+    others = [name for name in table["metric"].unique() if name not in size]
+    grid = rows_of_rules(table, look, sorted([*size.index, *others], key=lambda r: r in baselines))
     for panel in grid.panels:
         ax, measure = panel.ax, str(panel.table["measure"].iloc[0])
         for style, curve in grid.curves(panel):

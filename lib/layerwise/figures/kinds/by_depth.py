@@ -58,6 +58,8 @@ def curves(data: Data) -> pd.DataFrame:
         paired = table[keys].astype(str).merge(other.drop_duplicates(keys), how="left")
         sink = (table["tokens"] == "all") & paired["other"].eq(False).to_numpy()
         best &= ~sink | (table["y"] == SCORE)
+    if data.study.published:  # the papers mark no layer as a metric's
+        best &= table["y"] == SCORE
     return with_chance(table.assign(best=best))
 
 
@@ -193,9 +195,18 @@ def plot_curves(table: pd.DataFrame, look: Look) -> Figure:
     scored = SCORE in shown
     words = ("best layer", "model output") if scored else ("best by the metric", "last layer")
     if scored and not only_score:
-        words = ("best layer, or best by the metric", "model output, or last layer")
+        by_metric = bool(table.loc[table["y"] != SCORE, "best"].any())
+        words = (
+            "best layer" + ", or best by the metric" * by_metric,
+            words[1] + ", or last layer",
+        )
     handles = [marks.entry(words[0], **marks.best())] if table["best"].any() else []
     handles.append(marks.entry(words[1], **marks.output()))
+    if scored and table["n_tasks"].max() > 1:
+        ends = table["n_tasks"].dropna().astype(int).agg(["min", "max"])
+        handles.append(
+            marks.entry(f"{' to '.join(map(str, sorted({*ends})))} tasks", color="none")
+        )
     if "chance" in table and table["chance"].notna().any():
         handles.append(marks.entry("chance", color=theme.GREY, linestyle="dotted"))
     if "at_chance" in table and table["at_chance"].any():
@@ -256,7 +267,10 @@ def _curve(ax: Axes, subset: pd.DataFrame, style: dict[str, Any], *, small: bool
 
 
 def _axis(subset: pd.DataFrame) -> str:
-    return DIFFERENCES.get(subset["y"].iloc[0]) or marks.metric_axis(subset)
+    y, task = subset["y"].iloc[0], str(subset["task"].iloc[0])
+    if y == SCORE and task:
+        return f"{task} (× 100)"
+    return DIFFERENCES.get(y) or marks.metric_axis(subset)
 
 
 # The steps of a block along the residual stream, in the order in which it computes them.
