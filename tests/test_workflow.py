@@ -460,7 +460,7 @@ CHANGES = {
     "a pooling or readout more": {"scoring": {"poolings": ["mean", "max"]}},
     "another sample of a corpus": {"corpora": {"mine": {"sample": {"n": 30}}}},
     "other views of a corpus": {"corpora": {"mine": {"views": {"n": 3}}}},
-    "`association`, or a metric's direction": {"association": {"seed": 3}},
+    "`association`, or a metric's direction": {"association": {"directions": {"curvature": -1}}},
     "a study more, or other words": {
         "studies": {"more": {"kind": "metrics_by_depth", "models": ["first"]}}
     },
