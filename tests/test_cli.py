@@ -141,7 +141,7 @@ def test_a_job_that_fails_is_one_sentence_and_its_log(tmp_path: Path) -> None:
     config = starter.write(tmp_path / "new", ["owner/name"], texts=tmp_path / "p.txt")
     document = yaml.safe_load(config.read_text()) | {"models": {"m": model}}
     config.write_text(yaml.safe_dump(document))
-    failed = layerwise("run", "-c", config, cwd=tmp_path)
+    failed = layerwise("run", "-c", config, "--until", "extract", cwd=tmp_path)
     assert failed.returncode == 1
     assert "Failed: Extracting m at main on prompts (log: " in failed.stderr
     assert failed.stderr.count("no tokenizer") == 1 and "Traceback" not in failed.stderr
