@@ -235,6 +235,14 @@ def test_a_metric_that_stands_alone_is_in_the_title() -> None:
     assert (first.get_title(loc="left"), first.get_ylabel()) == ("Prompt entropy", "nats")
 
 
+def test_types_of_one_task_each_share_an_axis() -> None:
+    scores = tidy_scores(SCORES_OF_5)
+    scores["task_type"] = scores["task"]
+    axes = made("score_by_depth", {"scores": scores}, column=("task_type",)).figure.axes
+    assert {ax.get_ylabel() for ax in axes} == {"Mean task score (× 100)", ""}
+    assert len({ax.get_ylim() for ax in axes if ax.has_data()}) == 1
+
+
 def test_bands_are_of_differences_to_the_output_and_the_legend_has_the_drawn_marks() -> None:
     scores = pd.concat([tidy_scores(SCORES_OF_5 - i / 10, model=f"m{i}") for i in range(2)])
     means = [(SCORES_OF_5 - i / 10).mean(axis=0) for i in range(2)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -211,7 +212,9 @@ def plot_curves(table: pd.DataFrame, look: Look) -> Figure:
         handles.append(marks.entry("chance", color=theme.GREY, linestyle="dotted"))
     if "at_chance" in table and table["at_chance"].any():
         handles.append(marks.entry("near chance, selects no layer", color=theme.GREY, alpha=FAINT))
-    return grid.legend(handles).label(marks.DEPTH, _axis).figure
+    tasks = {*table.loc[table["y"] == SCORE, "task"]}
+    task = tasks.pop() if len(tasks) == 1 else ""
+    return grid.legend(handles).label(marks.DEPTH, partial(_axis, task=task)).figure
 
 
 def with_leads(table: pd.DataFrame, look: Look) -> tuple[pd.DataFrame, Look]:
@@ -266,8 +269,9 @@ def _curve(ax: Axes, subset: pd.DataFrame, style: dict[str, Any], *, small: bool
     marks.points(ax, best["depth"], scale * best["value"], **marks.best(ink, small=small))
 
 
-def _axis(subset: pd.DataFrame) -> str:
-    y, task = subset["y"].iloc[0], str(subset["task"].iloc[0])
+def _axis(subset: pd.DataFrame, task: str) -> str:
+    """The label of a panel's axis; `task` is the one that all scores of the figure are of."""
+    y = subset["y"].iloc[0]
     if y == SCORE and task:
         return f"{task} (× 100)"
     return DIFFERENCES.get(y) or marks.metric_axis(subset)
