@@ -29,7 +29,7 @@ from layerwise.config.kinds import Kind, all_kinds
 from layerwise.config.models import Model
 from layerwise.config.settings import ExtractSettings, MetricsSettings, ScoringSettings
 from layerwise.config.studies import Study
-from layerwise.config.tasks import ChoiceEntry, LabelledEntry, MtebEntry
+from layerwise.config.tasks import LabelledEntry, MtebEntry
 from layerwise.io import tables
 from layerwise.metrics import registry
 from layerwise.metrics.table import compute
@@ -37,6 +37,7 @@ from layerwise.models.load import load
 from layerwise.project import ROOT
 from layerwise.run.plan import Plan
 from layerwise.section import parse
+from papers.choice import ChoiceTask
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")])
 NOTEBOOKS = sorted(ROOT.glob("docs/notebooks/*.ipynb"))
@@ -112,7 +113,7 @@ def test_python_on_the_pages_runs(
 SECTIONS = {
     "models": (Model,),
     "corpora": (CorpusSettings, ImageCorpus, AudioCorpus),
-    "tasks": (MtebEntry, LabelledEntry, ChoiceEntry),
+    "tasks": (MtebEntry, LabelledEntry, ChoiceTask),
     "studies": (Study,),
 }
 

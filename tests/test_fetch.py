@@ -100,7 +100,11 @@ def test_models_corpora_and_tasks_are_fetched(
         "sts": {"source": {"task": "STS12"}},
         "photos": {"images": {"hub": "me/photos"}},
     }
-    questions = {"questions": {"hub": "me/questions"}}
+    questions = {"task": "papers.choice.ChoiceTask", "questions": {"hub": "me/questions"}}
     tasks = {"mmlu": questions, "STS13": {}, "local": {"folder": "sts"}}
     assert fetched(config("step0", "step1", corpora=corpora, tasks=tasks), tmp_path) == 8
-    assert done == ["fetch_model"] * 2 + ["fetch_data"] * 3 + ["fetch_task"] * 3
+    assert done == ["fetch_model"] * 2 + ["fetch_data"] * 3 + [
+        "fetch_task",
+        "fetch_data",
+        "fetch_task",
+    ]

@@ -160,7 +160,7 @@ def test_local_data_are_compared_by_content(tmp_path: Path, source: str) -> None
     entries: dict[str, Any] = {
         "images": {"images": {"folder": folder}},
         "hub": {"source": {"hub": folder}},
-        "questions": {"questions": {"hub": folder}},
+        "questions": {"task": "papers.choice.ChoiceTask", "questions": {"hub": folder}},
         "task": {"folder": folder},
     }
     section = "tasks" if source in ("questions", "task") else "corpora"

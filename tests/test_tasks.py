@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,17 +21,26 @@ from mteb import TaskResult
 from mteb.abstasks.retrieval_dataset_loaders import RetrievalDatasetLoader
 from sklearn.cluster import MiniBatchKMeans
 
+from layerwise.config import Config
 from layerwise.config.corpora import HubData
-from layerwise.config.settings import ScoringSettings
+from layerwise.config.settings import ExtractSettings, ScoringSettings
 from layerwise.corpora.sources import load_hub
 from layerwise.errors import Code
 from layerwise.io.files import folder_sha256
+from layerwise.models.load import load
 from layerwise.models.saved import Embedder
+from layerwise.project import ROOT
+from layerwise.run.plan import Plan
+from layerwise.run.script import task_of
 from layerwise.tasks import catalog, results
+from layerwise.tasks.evaluate import score_tasks
 from layerwise.tasks.evaluators import k_means
 from layerwise.tasks.mteb_task import MtebTask, _ranked, _relevant
-from layerwise.tasks.task import ModelPrompts, Vectors, prompts_of
+from layerwise.tasks.results import TaskScores
+from layerwise.tasks.task import ModelPrompts, Vectors, prompts_of, set_up
 from quickstart import tasks as quickstart
+
+MODELS = {"m": {"source": {"hub": "me/tiny"}}}
 
 
 def test_english_subsets_and_the_test_split() -> None:
@@ -419,3 +429,33 @@ def test_units_of_a_task_are_one_score_for_each_split_and_subset() -> None:
     test, none = MtebTask("STS12").combine([scores], ScoringSettings())
     assert (test.main_score, test.score_low, test.n_runs) == (0.123457, None, 1)
     assert (none.subset, none.main_score) == ("de", None) and none.why
+
+
+def test_a_class_by_its_name_is_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one of docs/your-tasks.md: its keys, its scores, and what scores it anew."""
+    page = (ROOT / "docs" / "your-tasks.md").read_text()
+    (code,) = (b for b in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "CustomTask" in b)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("lengths.py").write_text(code)
+    Path("texts.txt").write_text("\n".join(tiny.texts(12)))
+
+    def planned(**keys: Any) -> Plan:
+        studies = {"scores": {"kind": "score_by_depth"}}
+        entry = {"task": "lengths.Length", "file": "texts.txt", **keys}
+        return Plan(Config.of({"models": MODELS, "tasks": {"length": entry}, "studies": studies}))
+
+    with refused("unknown_key"):
+        planned(fil="texts.txt")
+    plan = planned()
+    loaded = load("m", tiny.entry(tiny.save("llama", tmp_path / "m")), "main", device="cpu")
+    taken: list[TaskScores] = []
+    setup = set_up(loaded, ExtractSettings(), ScoringSettings())
+    score_tasks(setup, {"length": task_of(plan, "length")}, taken.append)
+    assert taken[0].task_type == "Length" and len(taken[0].scores) == loaded.anatomy.n_layers
+    keys = {plan.key("task", task="length")}
+    for changed in ("texts.txt", "lengths.py"):
+        with Path(changed).open("a") as file:
+            file.write("\nadded = 1\n")
+        keys.add(planned().key("task", task="length"))
+    assert plan.task_files("length") == ["texts.txt"] and len(keys) == 3

@@ -42,6 +42,7 @@ REMOVED = {
         ("attention", "dimensions", "prefixes"),
         "remove it: arrays are kept where a metric or a study needs them",
     ),
+    "questions": "add task: papers.choice.ChoiceTask beside it",
     "seed": "remove it: the draws are always the same",
     "token_states": "set it in extract, in a config of this corpus alone",
 }

@@ -29,13 +29,6 @@ POOLINGS: Mapping[str, str] = {
     "cls": "first token (CLS)",
 }
 
-# How a task of multiple choice reads an answer; listed as poolings.
-FORMS: Mapping[str, str] = {
-    "letter": "letter of the answer",
-    "answer": "likelihood of the answer",
-    "answer_per_character": "likelihood per character",
-}
-
 RESIDUAL: Final = "residual"
 FINAL_NORM: Final = "final_norm"
 OUTPUT: Final = "output"

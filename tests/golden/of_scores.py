@@ -17,12 +17,13 @@ from helpers.articles import wikipedia as invented
 from of_models import entry, model
 
 from layerwise.config.settings import ExtractSettings, ScoringSettings
-from layerwise.config.tasks import ChoiceEntry, FileQuestions, LabelledEntry
+from layerwise.config.tasks import LabelledEntry
 from layerwise.models.load import load
-from layerwise.tasks.choice import ChoiceTask
 from layerwise.tasks.evaluate import evaluate
 from layerwise.tasks.labelled import LabelledTask
 from layerwise.tasks.mteb_task import MtebTask
+from papers.choice import ChoiceTask
+from papers.questions import FileQuestions
 from quickstart import tasks as quickstart
 
 READ = ("tokens", "pooling", "readout")
@@ -149,11 +150,11 @@ def choices(shots: int) -> pd.DataFrame:
     of_model = tiny.entry(task_data.causal(place("causal")))
     asked = task_data.questions(place("questions"), 24, 31)
     shown = task_data.questions(place("questions"), 3, 32)
-    task = ChoiceEntry(
+    task = ChoiceTask(
         questions=FileQuestions(file=str(asked), examples=str(shown)), shots=shots, sample=20
     )
     loaded = load("causal", of_model, "main", device="cpu")
-    table = evaluated(ChoiceTask(task), loaded, of_model)
+    table = evaluated(task, loaded, of_model)
     return table[[*SCORE, *SCORES, "chance"]]
 
 

@@ -23,6 +23,9 @@ DEFAULTS = HERE / "defaults.json"
 NAMES = {"images": "corpus"}
 
 
+OF_DEFAULTS = ("layerwise.config", "layerwise.metrics.", "papers.choice", "papers.questions")
+
+
 def digests() -> dict[str, str]:
     """The hash of the golden values of each stage, and of each metric."""
     hashes: dict[str, hashlib._Hash] = {}
@@ -53,8 +56,8 @@ def defaults() -> dict[str, Any]:
     while sections:
         section = sections.pop()
         sections += section.__subclasses__()
-        # Tests and add-ons may define others.
-        if section.__module__.startswith(("layerwise.config", "layerwise.metrics.")):
+        # Tests may define others.
+        if section.__module__.startswith(OF_DEFAULTS):
             found[f"{section.__module__}.{section.__name__}"] = {
                 name: to_jsonable_python(field.get_default(call_default_factory=True))
                 for name, field in section.model_fields.items()

@@ -27,7 +27,9 @@ from peft import LoraConfig, get_peft_model
 
 from layerwise.config import Config
 from layerwise.config.corpora import AudioCorpus, ImageCorpus, data_of
-from layerwise.config.tasks import ChoiceEntry, HubQuestions, MtebEntry
+from layerwise.config.tasks import MtebEntry
+from papers.choice import ChoiceTask
+from papers.questions import HubQuestions
 from quickstart import nano
 from quickstart.tasks import news
 from quickstart.wikipedia import gensim_file
@@ -95,7 +97,7 @@ def fill(home: Path, config: Config) -> None:
             add(home, source.hub, source.name, split)
     for name in [*config.tasks, *config.own_texts.values()]:
         task = config.tasks.get(name, MtebEntry())
-        if isinstance(task, ChoiceEntry) and isinstance(task.questions, HubQuestions):
+        if isinstance(task, ChoiceTask) and isinstance(task.questions, HubQuestions):
             add_questions(home, task.questions)
         if isinstance(task, MtebEntry) and task.folder is None:
             add_task(home, name)

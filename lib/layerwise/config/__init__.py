@@ -68,7 +68,7 @@ class Config(Section):
     """Corpora by name, of texts (source), images (images) or recordings (audio)."""
     tasks: Tasks = {}
     """Tasks by name: empty for a task of mteb, {folder: …} for one with local data, your own
-    labels, or multiple choice. A list of names is accepted."""
+    labels, or {task: …} for a class. A list of names is accepted."""
     extract: ExtractSettings = ExtractSettings()
     """Extraction: how models run, and what is kept."""
     metrics: MetricsSettings = MetricsSettings()

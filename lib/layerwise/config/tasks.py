@@ -7,16 +7,26 @@
       EmotionClassification: {folder: /data/emotion}      # its data from a local folder
       pairs: {folder: /data/pairs, type: STS}             # your own task in mteb's schema
       reviews: {file: reviews.csv, kind: classification}  # your own labels
-      mmlu: {questions: {hub: cais/mmlu, name: all}}      # multiple choice, by logit lens
+      parity: {task: mypackage.tasks.Parity}              # a class of your own
 
 A list of names is short for entries without settings.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from importlib import import_module
+from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    ModelWrapValidatorHandler,
+    SerializeAsAny,
+    Tag,
+    model_validator,
+)
 
 from layerwise.config.corpora import HubData
 from layerwise.section import (
@@ -26,8 +36,6 @@ from layerwise.section import (
     Section,
     Seed,
     distinct,
-    ends_with,
-    one_of,
 )
 from layerwise.vocabulary import TABLES
 
@@ -132,72 +140,74 @@ def task_type(kind: str) -> str:
     return {"pairs": "STS", "tags": "Tagging"}.get(kind, kind.capitalize())
 
 
-class _Columns(Section):
-    """Columns of questions, named as in MMLU."""
+class CustomEntry(Section):
+    """A task of a class that you name. Its other keys are those of the class."""
 
-    question: str = Field("question", min_length=1)
-    """Column of the question."""
-    choices: str = Field("choices", min_length=1)
-    """Column of the list of answers."""
-    answer: str = Field("answer", min_length=1)
-    """Column of the correct answer's position, from 0."""
-    subject: str | None = "subject"
-    """Column of the subject, for examples of the same; null for none."""
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": True})
 
+    task: str
+    """Class of the task by its dotted name, such as mypackage.tasks.Parity: a subclass of
+    `layerwise.tasks.task.CustomTask` in an installed package or on PYTHONPATH."""
 
-class HubQuestions(HubData, _Columns):
-    """Questions on the Hugging Face hub."""
+    @model_validator(mode="wrap")
+    @classmethod
+    def _of_its_class(cls, entry: Any, read: ModelWrapValidatorHandler[Self]) -> Self:
+        if cls is CustomEntry and isinstance(entry, dict):
+            return cast("Self", _class_named(entry["task"]).model_validate(entry))
+        return read(entry)
 
-    split: str = "test"
-    """Split of the questions."""
-    examples: str = "dev"
-    """Split of the examples for few-shot prompts."""
+    @property
+    def task_type(self) -> str:
+        """Type of the task in the tables of scores; by default the name of its class."""
+        return type(self).__name__
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Files whose content decides the scores; by default the one under the key ``file``."""
+        return tuple(filter(None, [getattr(self, "file", None)]))
 
-Table = Annotated[str, ends_with(*TABLES)]
+    @property
+    def data_sets(self) -> tuple[HubData, ...]:
+        """Data sets on the hub that it reads."""
+        return ()
 
-
-class FileQuestions(_Columns):
-    """Questions in a local file."""
-
-    file: Table
-    """Local file: .parquet, .jsonl, .json, or .csv or .tsv with the answers as a JSON list."""
-    examples: Table | None = None
-    """File of the examples for few-shot prompts."""
-
-
-Questions = Annotated[
-    Annotated[HubQuestions, Tag("{hub}")] | Annotated[FileQuestions, Tag("{file}")],
-    one_of("hub", "file"),
-]
-"""The source of multiple-choice questions."""
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """Readings of a model in place of tokens and poolings, if it has its own; they stand in
+        the column of poolings."""
+        return ()
 
 
-class ChoiceEntry(Section):
-    """Multiple choice: the answer that a layer finds most likely, read by logit lens."""
-
-    questions: Questions
-    """Source of the questions: hub or file."""
-    shots: int = Field(0, ge=0, le=100)
-    """Examples before each question, of the same subject."""
-    sample: Positive | None = None
-    """Number of questions, in equal shares of all subjects; null for all."""
+def _class_named(name: Any) -> type[CustomEntry]:
+    module, _, attribute = str(name).rpartition(".")
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"task: cannot import {name!r} ({error}); install its package, or add its folder to "
+            "PYTHONPATH"
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, CustomEntry)):
+        raise ValueError(
+            f"task: {name} is no task; derive the class from layerwise.tasks.task.CustomTask"
+        )
+    return found
 
 
 def _tag(entry: Any) -> str:
     keys = entry if isinstance(entry, dict) else getattr(entry, "__dict__", ())
-    if "questions" in keys:
-        return "{choice}"
+    if "task" in keys:
+        return "{custom}"
     return "{labelled}" if {"file", "corpus", "kind"} & set(keys) else "{mteb}"
 
 
 Task = Annotated[
     Annotated[MtebEntry, Tag("{mteb}")]
     | Annotated[LabelledEntry, Tag("{labelled}")]
-    | Annotated[ChoiceEntry, Tag("{choice}")],
+    | Annotated[SerializeAsAny[CustomEntry], Tag("{custom}")],
     Discriminator(_tag),
 ]
-"""A task: of mteb, of your own labels, or of multiple choice."""
+"""A task: of mteb, of your own labels, or of a class that you name."""
 
 
 def _named(tasks: Any) -> Any:

@@ -12,7 +12,6 @@ from layerwise.config.studies import Study
 from layerwise.metrics.registry import QUANTITIES, all_metrics
 from layerwise.vocabulary import (
     FINAL_NORM,
-    FORMS,
     LABELS,
     NORMALIZATIONS,
     POOLINGS,
@@ -44,7 +43,8 @@ RULES = {
 }
 
 # Words for the values of dimensions.
-HOW: Mapping[str, str] = {**POOLINGS, **FORMS}
+HOW: dict[str, str] = {**POOLINGS}
+"""Poolings, and the forms of tasks that have their own; add-ons put theirs in."""
 WORDS: Mapping[str, Mapping[str, str]] = {
     "tokens": {**TOKENS},
     "sublayer": SUBLAYERS,

@@ -14,7 +14,7 @@ from typing import Any
 
 from layerwise.config.corpora import HubData, TaskTexts, data_of
 from layerwise.config.models import HubAdapter, HubSource, Model
-from layerwise.config.tasks import ChoiceEntry, HubQuestions, MtebEntry, Task
+from layerwise.config.tasks import CustomEntry, MtebEntry
 from layerwise.corpora.sources import load_hub
 from layerwise.errors import LayerwiseError
 from layerwise.models import saved
@@ -73,25 +73,21 @@ def _downloads(plan: Plan) -> Iterator[Callable[[], None]]:
             yield partial(fetch_data, source)
     tasks = {source.task: MtebEntry() for source in data if isinstance(source, TaskTexts)}
     for task, settings in (tasks | config.tasks).items():
-        of_hub = isinstance(getattr(settings, "questions", None), HubQuestions)
-        if of_hub or settings == MtebEntry():
-            yield partial(fetch_task, task, settings)
+        if settings == MtebEntry():
+            yield partial(fetch_task, task)
+        if isinstance(settings, CustomEntry):
+            yield from (partial(fetch_data, data) for data in settings.data_sets)
 
 
-def fetch_data(source: HubData | HubQuestions) -> None:
-    """Fetch the data set of a corpus, or the questions of a task."""
+def fetch_data(source: HubData) -> None:
+    """Fetch a data set of a corpus or a task."""
     data, facts = load_hub(source)
     log.info("%s: %d rows, commit %s", source.hub, len(data), facts.get("commit", "unknown"))
 
 
-def fetch_task(name: str, entry: Task) -> None:
-    """Fetch the data set of a task."""
-    if isinstance(entry, ChoiceEntry) and isinstance(entry.questions, HubQuestions):
-        hub = entry.questions
-        for split in [hub.split, *([hub.examples] if entry.shots else [])]:
-            fetch_data(hub.model_copy(update={"split": split}))
-    else:
-        log.info("%s: %s", name, load(get_task(name)).metadata.dataset["path"])
+def fetch_task(name: str) -> None:
+    """Fetch the data set of a task of mteb."""
+    log.info("%s: %s", name, load(get_task(name)).metadata.dataset["path"])
 
 
 def fetch_model(model: Model, revision: str) -> None:

@@ -31,10 +31,10 @@ from layerwise.config.corpora import GeneratedTexts, TaskTexts, data_of
 from layerwise.config.models import is_converted
 from layerwise.config.settings import OWN_TEXTS, ExtractSettings
 from layerwise.config.studies import Study
-from layerwise.config.tasks import LabelledEntry, MtebEntry
+from layerwise.config.tasks import CustomEntry, LabelledEntry, MtebEntry
 from layerwise.io.files import cached_sha256, folder_sha256
 from layerwise.metrics.registry import all_metrics, arrays_for, directions
-from layerwise.metrics.source import formula_hash
+from layerwise.metrics.source import formula_hash, source_hash
 from layerwise.models.source import identity
 from layerwise.names import PATHS, decode, encode, path_of
 from layerwise.project import rules_of
@@ -259,10 +259,9 @@ class Plan:
     def task_files(self, task: str) -> list[str]:
         """The user's own files that a task is read from."""
         entry = self.config.tasks.get(task)
-        source = getattr(entry, "questions", entry)
-        if not getattr(source, "file", None):
-            return []
-        return [file for key in ("file", "examples") if (file := getattr(source, key, None))]
+        if isinstance(entry, CustomEntry):
+            return [*entry.files]
+        return [entry.file] if isinstance(entry, LabelledEntry) and entry.file else []
 
     def task_results(self, task: str) -> list[str]:
         """The results of the workflow that a task is read from."""
@@ -538,9 +537,14 @@ def _task(plan: Plan, task: str) -> Any:
     elif isinstance(entry, LabelledEntry) and entry.corpus is not None:
         data = plan.key("corpus", corpus=entry.corpus)
     else:
-        hub = getattr(getattr(entry, "questions", None), "hub", "")
-        data = [[plan.file_identity(path) for path in plan.task_files(task)], _data_set(hub)]
-    return [task, {} if entry is None else settings(entry, "folder", "file"), data]
+        hubs = sorted({data.hub for data in getattr(entry, "data_sets", ())})
+        files = [plan.file_identity(path) for path in plan.task_files(task)]
+        data = [files, *map(_data_set, hubs or [""])]
+    described = {} if entry is None else settings(entry, "folder", "file")
+    # A task that has its own name as its default changes with this package.
+    if "task" in described:
+        described["code"] = source_hash(Path(getfile(type(entry))))
+    return [task, described, data]
 
 
 def _scoring(plan: Plan, model: str, revision: str, task: str) -> Any:  # noqa: ARG001

@@ -162,13 +162,12 @@ def task_of(plan: Plan, name: str) -> Any:
     -------
     Task
     """
-    from layerwise.config.tasks import ChoiceEntry, LabelledEntry, MtebEntry
-    from layerwise.tasks.choice import ChoiceTask
+    from layerwise.config.tasks import CustomEntry, LabelledEntry, MtebEntry
     from layerwise.tasks.labelled import LabelledTask
 
     entry = plan.config.tasks.get(name)
-    if isinstance(entry, ChoiceEntry):
-        return ChoiceTask(entry)
+    if isinstance(entry, CustomEntry):
+        return entry
     if isinstance(entry, LabelledEntry):
         corpus = entry.corpus and plan.path("texts", corpus=entry.corpus)
         return LabelledTask(entry, Path(corpus) if corpus else None)

@@ -16,13 +16,12 @@ import pandas as pd
 
 from layerwise.config import Config
 from layerwise.config.settings import OWN_TEXTS
-from layerwise.config.tasks import ChoiceEntry, LabelledEntry
+from layerwise.config.tasks import CustomEntry, LabelledEntry
 from layerwise.errors import Code, ConfigError, LayerwiseError, closest, listed
 from layerwise.metrics.registry import QUANTITIES, Metric, all_metrics, arrays_for
 from layerwise.names import Order
 from layerwise.run.plan import OF_METRICS, OF_RESULTS, OF_SCORES, PlannedStudy, extraction_of
 from layerwise.tasks.catalog import TYPES
-from layerwise.vocabulary import FORMS
 
 WITH_CORPORA = OF_METRICS | {"similarities"}
 # Enough for an association given depth, a jackknife and a change between checkpoints.
@@ -219,8 +218,8 @@ def _scores(planned: PlannedStudy) -> Iterator[dict[str, Any]]:
         scoring, entry = config.scoring_of(model), config.tasks[task]
         tokens: Sequence[str] = config.extraction(model).tokens
         poolings: Sequence[str] = scoring.poolings or ("mean",)
-        if isinstance(entry, ChoiceEntry):
-            tokens, poolings = ("all",), tuple(FORMS)
+        if isinstance(entry, CustomEntry) and entry.forms:
+            tokens, poolings = ("all",), entry.forms
         task_type = getattr(entry, "task_type", None) or asked[n % len(asked)]
         about = {"model": model, "revision": revision, "task": task, "task_type": task_type}
         if isinstance(entry, LabelledEntry) and entry.kind != "pairs":

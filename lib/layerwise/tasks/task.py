@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from layerwise.config.tasks import CustomEntry
 from layerwise.errors import DiskError, LayerwiseError
 
 if TYPE_CHECKING:
@@ -30,8 +32,7 @@ log = logging.getLogger(__name__)
 Array = npt.NDArray[Any]
 
 # Prompt type ('query', 'document' or '') and text; in place of the text the SHA-256 of the file
-# of an image or a recording, a `layerwise.activations.embedding.Word` or a
-# `layerwise.tasks.questions.Question`.
+# of an image or a recording, a `layerwise.activations.embedding.Word`, or what the task reads.
 Key = tuple[str, Any]
 
 # Prompt types of mteb's texts.
@@ -93,13 +94,14 @@ class NoScoreError(LayerwiseError):
     code = "unsupported"
 
 
-class Task(Protocol):
+class Task(ABC):
     """A task of the config: small, hashable, and sent to the processes that score.
 
     Its methods read its data where they are not in memory.
     """
 
     @property
+    @abstractmethod
     def task_type(self) -> str:
         """Type in the table of scores."""
 
@@ -121,6 +123,7 @@ class Task(Protocol):
         """A model's prompt in front of inputs of a prompt type; empty for none."""
         return prompts.of(name, self, prompt_type)
 
+    @abstractmethod
     def units(self, most: int) -> Iterator[Unit]:
         """Parts of the task of at most `most` inputs, where it can be divided."""
 
@@ -148,7 +151,7 @@ class Task(Protocol):
 
         Parameters
         ----------
-        inputs : sequence of str, of images or recordings, of words or of questions
+        inputs : sequence of str, of images or recordings, or of words
         prompts : sequence of str
             The prompt in front of each input; empty for none.
         into : array, shape (representations, layers, inputs, D), float32
@@ -177,12 +180,28 @@ class Task(Protocol):
             part=setup.scoring.part,
         )
 
+    @abstractmethod
     def score(self, selection: Any, vectors: Vectors, settings: ScoringSettings) -> Any:
         """Score one layer on the unit with a selection."""
 
     def combine(self, units: Sequence[Any], settings: ScoringSettings) -> Sequence[Score]:  # noqa: ARG002
         """Scores of one layer in the table, from the scores of all units in order."""
         return units
+
+
+class CustomTask(CustomEntry, Task):
+    """Base of a task of a user's own: its keys in a config, and how it is scored.
+
+    A subclass declares keys as a pydantic model does, and defines at least `units`, whose inputs
+    are embedded, and `score`.
+    """
+
+    def representations(self, setup: Setup) -> list[Representation]:
+        """One for each of its forms, or else all of the settings."""
+        from layerwise.activations.representation import Representation
+
+        forms = [Representation("all", form, "final_norm") for form in self.forms]
+        return forms or super().representations(setup)
 
 
 def texts_of(task: Task) -> list[str]:

@@ -1,5 +1,9 @@
 """Kinds of figures that only the papers' presets use."""
 
+from layerwise.figures.labels import HOW
+from papers.choice import FORMS
 from papers.figures import bimodality, differences, similarity, valley
 
 __all__ = ["bimodality", "differences", "similarity", "valley"]
+
+HOW |= FORMS

@@ -19,15 +19,14 @@ from helpers.scripts import script
 
 from layerwise.config import Config
 from layerwise.config.settings import ExtractSettings, ScoringSettings
-from layerwise.config.tasks import ChoiceEntry, FileQuestions
 from layerwise.models.load import LoadedModel, load
 from layerwise.run.plan import Plan
-from layerwise.tasks import choice
-from layerwise.tasks.choice import ChoiceTask
 from layerwise.tasks.evaluate import score_tasks
-from layerwise.tasks.questions import Question, Questions, read_questions
 from layerwise.tasks.results import TaskScores
 from layerwise.tasks.task import Vectors, set_up, texts_of
+from papers import choice
+from papers.choice import ChoiceTask
+from papers.questions import FileQuestions, Question, Questions, read_questions
 
 FAMILIES = ("gpt_neox", "llama", "gemma2", "mamba2", "granite", "phi", "gpt2")
 
@@ -61,15 +60,15 @@ def test_the_last_layer_answers_as_the_model(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, loaded = causal(family, tmp_path)
-    task = ChoiceEntry(questions=FileQuestions(file="q.csv"), shots=2)
+    task = ChoiceTask(questions=FileQuestions(file="q.csv"), shots=2)
     asked, examples = questions(4), questions(2, seed=9)
     # Of another subject, so not shown.
     other = Question("geometry", "sides?", ("fox", "dog", "lives", "seven"), 2)
-    monkeypatch.setattr(choice, "read_questions", lambda _: Questions(asked, [other, *examples]))
+    monkeypatch.setattr(choice, "read_questions", lambda *_: Questions(asked, [other, *examples]))
     extraction = ExtractSettings(batch_tokens=256)
     setup = set_up(loaded, extraction, ScoringSettings())
     right = np.empty((3, 4, 4, 1))
-    assert list(ChoiceTask(task).reader.read(setup, asked, [""] * 4, right)) == [4]
+    assert list(task.reader.read(setup, asked, [""] * 4, right)) == [4]
     for place, form in enumerate(choice.FORMS):
         for row, question in enumerate(asked):
             text, after = choice.prompts(question, form, examples)
@@ -91,10 +90,10 @@ def test_a_model_that_cannot_be_asked_has_rows_with_the_reason(tmp_path: Path) -
     (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
     entry = tiny.entry(tiny.save("bert", tmp_path / "bert"))
     loaded = load("m", entry, "main", device="cpu")
-    task = ChoiceEntry(questions=FileQuestions(file=str(tmp_path / "q.jsonl")))
+    task = ChoiceTask(questions=FileQuestions(file=str(tmp_path / "q.jsonl")))
     taken: list[TaskScores] = []
     setup = set_up(loaded, ExtractSettings(), ScoringSettings())
-    score_tasks(setup, {"asked": ChoiceTask(task)}, taken.append)
+    score_tasks(setup, {"asked": task}, taken.append)
     scores = [one for found in taken[0].scores.values() for one in found]
     assert len(scores) == 12 and all(one.main_score is None for one in scores)
     assert "next token" in str(scores[0].why)
@@ -107,8 +106,8 @@ def test_questions_that_are_too_long_are_left_out_of_the_score(
     _, loaded = causal("llama", tmp_path)
     asked = [q._replace(choices=q.choices[: 2 + n % 3]) for n, q in enumerate(questions(7))]
     asked[3] = asked[3]._replace(question="fox " * 400)
-    monkeypatch.setattr(choice, "read_questions", lambda _: Questions(asked, []))
-    task = ChoiceTask(ChoiceEntry(questions=FileQuestions(file="q.csv"), shots=0))
+    monkeypatch.setattr(choice, "read_questions", lambda *_: Questions(asked, []))
+    task = ChoiceTask(questions=FileQuestions(file="q.csv"), shots=0)
     loaded.texts.max_length = 200
     setup = set_up(loaded, ExtractSettings(), ScoringSettings())
     found = {}
@@ -172,13 +171,13 @@ def test_files_in_the_schema_of_mmlu(suffix: str, tmp_path: Path) -> None:
     else:
         table.assign(choices=table["choices"].map(json.dumps)).to_csv(path, index=False)
     source = FileQuestions(file=str(path), examples=str(path))
-    asked, examples = read_questions(ChoiceEntry(questions=source, shots=2, sample=7))
+    asked, examples = read_questions(source, shots=2, sample=7)
     assert len(asked) == 7 and len(examples) == 20 and asked[0].subject == "some algebra"
-    assert texts_of(ChoiceTask(ChoiceEntry(questions=source))) == [row["question"] for row in ROWS]
+    assert texts_of(ChoiceTask(questions=source)) == [row["question"] for row in ROWS]
     answers = {row["question"]: row["answer"] for row in ROWS}
     assert all(answers[q.question] == q.answer for q in asked)
     with refused("too_few"):
-        read_questions(ChoiceEntry(questions=source, shots=21))
+        read_questions(source, shots=21)
 
 
 def test_a_corpus_takes_the_questions_of_a_file_beside_its_examples(
@@ -188,10 +187,11 @@ def test_a_corpus_takes_the_questions_of_a_file_beside_its_examples(
     monkeypatch.chdir(tmp_path)
     for name, rows in {"q": ROWS, "examples": ROWS[:2]}.items():
         Path(f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    questions = {"file": "q.jsonl", "examples": "examples.jsonl"}
     config = {
         "models": {"tiny": {"source": {"hub": "me/tiny"}}},
         "corpora": {"asked": {"source": {"task": "quiz"}, "filters": {"min_tokens": 0}}},
-        "tasks": {"quiz": {"questions": {"file": "q.jsonl", "examples": "examples.jsonl"}}},
+        "tasks": {"quiz": {"task": "papers.choice.ChoiceTask", "questions": questions}},
         "studies": {"metrics": {"kind": "metrics_by_depth"}},
     }
     plan = Plan(Config.of(config))
@@ -208,7 +208,7 @@ def test_a_sample_has_equal_shares_of_all_subjects(tmp_path: Path) -> None:
     rows = [{**row, "question": f"Q{k}?"} for k, row in enumerate(rows)]
     (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)))
     source = FileQuestions(file=str(tmp_path / "q.jsonl"))
-    drawn = [read_questions(ChoiceEntry(questions=source, sample=n)).asked for n in (12, 20)]
+    drawn = [read_questions(source, sample=n).asked for n in (12, 20)]
     counts = [Counter(question.subject for question in asked) for asked in drawn]
     assert counts == [{"a": 5, "b": 5, "c": 2}, {"a": 9, "b": 9, "c": 2}]
     assert set(drawn[0]) < set(drawn[1])
@@ -233,7 +233,7 @@ def test_answers_in_a_mapping_are_its_texts(choices: Any, answer: Any, tmp_path:
     row = {"question": "Is 3 even?", "choices": choices, "answer": answer}
     (tmp_path / "q.jsonl").write_text(json.dumps(row) + "\n")
     source = FileQuestions(file=str(tmp_path / "q.jsonl"))
-    (asked,) = read_questions(ChoiceEntry(questions=source)).asked
+    (asked,) = read_questions(source).asked
     assert asked.choices == ("yes", "no") and asked.answer == 1
 
 
@@ -253,4 +253,4 @@ def test_rows_that_are_not_questions_are_named(change: dict[str, Any], tmp_path:
     rows = [ROWS[0], {**ROWS[1], **change}]
     (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)))
     with refused("unreadable"):
-        read_questions(ChoiceEntry(questions=FileQuestions(file=str(tmp_path / "q.jsonl"))))
+        read_questions(FileQuestions(file=str(tmp_path / "q.jsonl")))

@@ -6,17 +6,61 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from pydantic import Field, Tag
 
-from layerwise.config.tasks import ChoiceEntry, FileQuestions, HubQuestions
+from layerwise.config.corpora import HubData
 from layerwise.corpora.sources import load_hub, read_rows
 from layerwise.errors import LayerwiseError, check_name
+from layerwise.section import Section, ends_with, one_of
+from layerwise.vocabulary import TABLES
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 NUMBERS = {letter: number for number, letter in enumerate(LETTERS)}
+
+
+class _Columns(Section):
+    """Columns of questions, named as in MMLU."""
+
+    question: str = Field("question", min_length=1)
+    """Column of the question."""
+    choices: str = Field("choices", min_length=1)
+    """Column of the list of answers."""
+    answer: str = Field("answer", min_length=1)
+    """Column of the correct answer's position, from 0."""
+    subject: str | None = "subject"
+    """Column of the subject, for examples of the same; null for none."""
+
+
+class HubQuestions(HubData, _Columns):
+    """Questions on the Hugging Face hub."""
+
+    split: str = "test"
+    """Split of the questions."""
+    examples: str = "dev"
+    """Split of the examples for few-shot prompts."""
+
+
+Table = Annotated[str, ends_with(*TABLES)]
+
+
+class FileQuestions(_Columns):
+    """Questions in a local file."""
+
+    file: Table
+    """Local file: .parquet, .jsonl, .json, or .csv or .tsv with the answers as a JSON list."""
+    examples: Table | None = None
+    """File of the examples for few-shot prompts."""
+
+
+Source = Annotated[
+    Annotated[HubQuestions, Tag("{hub}")] | Annotated[FileQuestions, Tag("{file}")],
+    one_of("hub", "file"),
+]
+"""The source of multiple-choice questions."""
 
 
 class Question(NamedTuple):
@@ -28,6 +72,20 @@ class Question(NamedTuple):
     answer: int
 
 
+class Answer(NamedTuple):
+    """An answer to a question as tokens.
+
+    Attributes
+    ----------
+    before, ids : tuple of int
+        Tokens that the model reads, and those of the answer; the last of `before` predicts the
+        first of `ids`, and so on.
+    """
+
+    before: tuple[int, ...]
+    ids: tuple[int, ...]
+
+
 class Questions(NamedTuple):
     """The questions of a task, and the examples in front of them."""
 
@@ -35,28 +93,34 @@ class Questions(NamedTuple):
     examples: list[Question]
 
 
-def read_questions(task: ChoiceEntry) -> Questions:
+def read_questions(source: Source, shots: int = 0, sample: int | None = None) -> Questions:
     """The questions that a task draws, and the examples in front of them.
+
+    Parameters
+    ----------
+    shots : int
+        Examples before each question, of the same subject.
+    sample : int, optional
+        Number of questions, in equal shares of all subjects; by default all.
 
     Raises
     ------
     LayerwiseError
         If the data cannot be had, or hold something else than questions.
     """
-    source = task.questions
     questions = _read(source, source.split if isinstance(source, HubQuestions) else source.file)
-    examples = _read(source, source.examples) if task.shots and source.examples else []
+    examples = _read(source, source.examples) if shots and source.examples else []
     order = np.random.default_rng(0).permutation(len(questions))
     # Subjects take turns until one has no more questions.
     subjects = pd.Series([questions[number].subject for number in order])
     turns = subjects.groupby(subjects).cumcount()
-    drawn = order[turns.argsort(kind="stable")][: task.sample]
+    drawn = order[turns.argsort(kind="stable")][:sample]
     questions = [questions[number] for number in sorted(drawn)]
     n_examples = Counter(q.subject for q in examples)
     for subject in {q.subject for q in questions}:
-        if n_examples[subject] < task.shots:
+        if n_examples[subject] < shots:
             raise LayerwiseError(
-                f"shots: {task.shots} is more than the {n_examples[subject]} examples of the "
+                f"shots: {shots} is more than the {n_examples[subject]} examples of the "
                 f"subject {subject!r}; give more examples or lower it.",
                 code="too_few",
             )
@@ -70,7 +134,7 @@ def of_hub(source: HubQuestions, split: str) -> pd.DataFrame:
     return frame
 
 
-def _read(source: HubQuestions | FileQuestions, split: str) -> list[Question]:
+def _read(source: Source, split: str) -> list[Question]:
     """The questions of a split on the hub, or of a file."""
     if isinstance(source, HubQuestions):
         frame, where = of_hub(source, split), f"{source.hub}, {split}"
