@@ -89,7 +89,7 @@ lint: $(READY)
 regenerate: $(READY)
 	python -m layerwise.config.schema > config.schema.json.new && mv config.schema.json.new config.schema.json
 	python tests/helpers/metric_lists.py
-	python -m papers claims > docs/claims.md.new && mv docs/claims.md.new docs/claims.md
+	python -m papers claims --csv docs/claims.csv > docs/claims.md.new && mv docs/claims.md.new docs/claims.md
 	python -m tests.golden.regenerate $(ARGS)
 	python -m tests.golden.regenerate --versions
 

@@ -17,14 +17,22 @@ RESULTS = "experiments/results"
 
 
 @app.command()
-def claims() -> None:
+def claims(
+    csv: Annotated[
+        Path | None, typer.Option(help="Write all numbers and conditions here.")
+    ] = None,
+) -> None:
     """Print the papers' claims with the numbers that their authors released.
 
-    Example: python -m papers claims > docs/claims.md
+    Example: python -m papers claims --csv docs/claims.csv > docs/claims.md
     """
-    from papers.claims.page import page
+    from papers.claims.page import page, rows
+    from papers.tables import Release
 
-    typer.echo(page(), nl=False)
+    release = Release()
+    if csv is not None:
+        rows(release).to_csv(csv, index=False)
+    typer.echo(page(release), nl=False)
 
 
 @app.command()
