@@ -1,7 +1,7 @@
 """Collect the numbers that the pages cite: quickstart.csv, published.csv, real.csv, ablation.csv.
 
 `make pictures` runs it. A row names its study, and the column of the study's table that the number
-is from or what was computed from it. tests/test_numbers.py compares the pages with these tables.
+is from or what was computed from it. docs/render.py writes them into the pages.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from layerwise import stats
 from layerwise.association.curves import ScoreCurves
 from layerwise.association.scores import gains_by_task
 from layerwise.errors import LayerwiseError
-from papers import claims, losses
-from papers.tables import Release
+from papers import losses
+from papers.claims.metrics import valleys_on_tasks
+from papers.claims.scores import associations
+from papers.tables import BERT, EMBEDDER, MAMBA, PYTHIA, Release
 
 DOCS = Path(__file__).resolve().parent
 RESULTS = DOCS.parent / "results"
@@ -47,6 +49,11 @@ PUBLISHED = {
 }
 KEYS = ["study", "model", "revision", "metric", "end", "layer", "what"]
 SIZES = ("14m", "70m", "160m", "410m")
+# Models whose scores are published at every layer.
+SCORED = (
+    *(f"Pythia-{size}" for size in SIZES), MAMBA, BERT, "roberta-base",
+    EMBEDDER,
+)  # fmt: skip
 
 
 def main() -> None:
@@ -102,7 +109,7 @@ def sinks(table: pd.DataFrame) -> pd.DataFrame:
 def released() -> pd.DataFrame:
     """Numbers of the authors' tables."""
     release = Release()
-    valleys = claims.valleys(release).mean().rename_axis("model").rename("value").reset_index()
+    valleys = valleys_on_tasks(release).mean().rename_axis("model").rename("value").reset_index()
     valleys = valleys.assign(study="valley_by_size", what="depth of the valley")
     parts = [_curves(release), _associations(release), _gains(release), _losses(), valleys]
     for study, columns in PUBLISHED.items():
@@ -140,19 +147,21 @@ def _table(results: Path, study: str) -> pd.DataFrame:
 def _curves(release: Release) -> pd.DataFrame:
     """Scores of the best layer and the output, and the lead with its 95% CI."""
     rows = []
-    for model in [f"Pythia-{size}" for size in SIZES] + [claims.MAMBA, claims.BERT]:
+    for model in SCORED:
         curves = release.score(model)
         lead = stats.simultaneous_ci(curves.values - curves.output[:, None], curves.sources)
         best = int(curves.values.mean(axis=0).argmax())
+        ahead = (curves.values - curves.output[:, None])[:, best]
         found = {
             "score": curves.values.mean(axis=0)[best],
             "output's score": curves.output.mean(),
             "lead": lead.estimate[best],
             "lead, low": lead.low[best],
             "lead, high": lead.high[best],
-            "lead in the median task": np.median(
-                (curves.values - curves.output[:, None])[:, best]
-            ),
+            "lead in the median task": np.median(ahead),
+            "tasks": len(ahead),
+            "tasks ahead": (ahead > 0).sum(),
+            "last layer": curves.layers[-1],
         }
         about = {"study": "score_by_size", "model": model, "layer": curves.layers[best]}
         rows += [{**about, "what": what, "value": value} for what, value in found.items()]
@@ -160,14 +169,14 @@ def _curves(release: Release) -> pd.DataFrame:
 
 
 def _associations(release: Release) -> pd.DataFrame:
-    found = claims.associations(release, claims.LARGE, "dcor")
+    found = associations(release, PYTHIA, "dcor")
     rows = [
         (metric, what, value)
         for metric, pair in found.items()
         for what, value in zip(("association", "null95"), pair, strict=True)
     ]
     table = pd.DataFrame(rows, columns=["metric", "what", "value"])
-    return table.assign(study="figure_3_metric_vs_score", model=claims.LARGE)
+    return table.assign(study="figure_3_metric_vs_score", model=PYTHIA)
 
 
 def _gains(release: Release) -> pd.DataFrame:

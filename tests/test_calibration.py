@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.metric_lists import get
+from helpers.in_memory import get
 from helpers.probes_of_layers import layer_scores, predictions, scores_of
 from scipy.interpolate import CubicSpline
 from scipy.stats import binomtest, norm

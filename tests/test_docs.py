@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 import typer
 import yaml
-from helpers import metric_lists, tiny
+from helpers import tiny
+from helpers.scripts import script
 from PIL import Image
 
 import layerwise.metrics
@@ -182,12 +183,26 @@ def test_notebooks_run(path: Path, results: Path, monkeypatch: pytest.MonkeyPatc
         assert cell["outputs"] or "print" not in "".join(cell["source"])
 
 
-def test_metrics_page_lists_every_metric() -> None:
-    page = ROOT / "docs" / "metrics.md"
+RENDER = script("render", ROOT / "docs")
+# Pages whose numbers are of simulations and timings without a table, or written as a whole.
+TYPED = ("statistics.md", "choosing.md", "cluster.md", "claims.md", "CHANGELOG.md")
+CODE = re.compile(
+    r"```.*?```|`[^`]*`|\]\([^)]*\)|<!--n:.*?<!---->|<!-- table:.*?<!-- end -->", re.S
+)
+# Not those of definitions, versions and parts of a paper.
+MEASURED = re.compile(r"(?<![\w./,:§-])(?<!arXiv |ython )(?<!mteb )[−+]?\d*\.\d+(?![\w.])")
+
+
+@pytest.mark.parametrize("page", RENDER.PAGES, ids=name_of)
+def test_numbers_of_pages_are_rendered(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    assert metric_lists.of_metrics() in text
-    assert metric_lists.of_settings() in text
-    assert set(registry.all_metrics()) <= anchors(page)
+    assert RENDER.rendered(text) == text, "run `make regenerate`"
+    typed = [] if page.name in TYPED else MEASURED.findall(CODE.sub("", text))
+    assert typed == [], "take it from a table (docs/render.py), or write a setting as `0.3`"
+
+
+def test_metrics_page_has_every_metric() -> None:
+    assert set(registry.all_metrics()) <= anchors(ROOT / "docs" / "metrics.md")
 
 
 PICTURES = [*sorted(ROOT.glob("docs/figures/*.png")), ROOT / "docs" / "explorer.png"]

@@ -7,8 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers.in_memory import Arrays
-from helpers.metric_lists import get
+from helpers.in_memory import Arrays, get
 from helpers.refused import refused
 from hypothesis import given
 from hypothesis import strategies as st

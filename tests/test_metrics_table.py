@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from helpers import metric_lists, tiny
+from helpers import tiny
 from helpers.in_memory import Arrays
 from helpers.kept_states import States, states_of
 from helpers.refused import refused
@@ -365,7 +365,6 @@ def test_every_metric_declares_itself() -> None:
         assert metric.source
         assert metric.range
         assert metric.compute.__doc__, f"{name} says nothing of itself"
-        assert f"(#{name}) | {metric.axis} |" in metric_lists.of_metrics()
     directions = registry.directions()
     assert directions["infonce"] == -1
     assert directions["lidar"] == 1
@@ -402,7 +401,7 @@ def test_a_new_metric_is_one_decorated_function(
     row = dropped[(dropped["prompt_id"] == "p5") & (dropped["layer"] == 1)]
     value = row.loc[row["protocol"] == "paper", "value"].item()
     assert value == pytest.approx(np.linalg.norm(own))
-    assert "Mean norm (activation)" in metric_lists.of_metrics()
+    assert registry.all_metrics()["mean_norm"].axis == "Mean norm (activation)"
     with pytest.raises(ValueError, match="entropies"):
         declare(monkeypatch, norms, inputs=("entropies",))
 

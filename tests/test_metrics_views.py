@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.in_memory import Arrays
-from helpers.metric_lists import get
+from helpers.in_memory import Arrays, get
 from helpers.refused import refused
 from hypothesis import given
 from hypothesis import strategies as st

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layerwise.metrics.formulas import as_numpy
+from layerwise.metrics.registry import Metric, all_metrics
 
 Floats = npt.NDArray[Any]
 
@@ -72,3 +73,8 @@ class Arrays:
     def n_tokens(self, protocol: str, tokens: str, layer: int, view: int = 0) -> Floats:
         """Number of tokens that count in each prompt, shape (N,)."""
         return np.asarray(self._counts[view])
+
+
+def get(name: str) -> Metric:
+    """The metric of that name."""
+    return all_metrics()[name]

@@ -46,10 +46,8 @@ def test_layers_that_differ_are_counted(tmp_path: Path) -> None:
     assert mamba["hidden_states"] == "3 of 4"
 
 
-def test_page_and_table_agree_and_have_every_family() -> None:
+def test_the_table_has_every_family() -> None:
     page = script("verified", ROOT / "docs")
-    text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
-    assert page.BEGIN + page.rendered() + page.END in text, "run python docs/verified.py none"
     rows = pd.read_csv(ROOT / "docs" / "verified.csv", dtype=str).fillna("")
     random = rows[rows["weights"] == "random"].set_index("model")
     assert set(random.index) == set(page.SAVES)
