@@ -9,6 +9,7 @@ import platform
 import re
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -300,6 +301,44 @@ def test_a_second_run_on_the_same_results_is_refused_and_a_killed_one_is_told(
     running.write_text(json.dumps({"host": platform.node(), "pid": gone.pid}))
     assert "squeue" in done.snakemake("results/tables/law.csv")
     assert not running.exists()
+
+
+def test_a_killed_run_is_unlocked_unless_its_jobs_wait_in_a_queue(done: Project) -> None:
+    table, squeue = done.folder / "results/tables/law.csv", done.folder / "bin/squeue"
+    running, lock = (
+        done.folder / "results" / RUNNING,
+        done.folder / ".snakemake/locks/0.output.lock",
+    )
+    squeue.parent.mkdir()
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+
+    def run(answer: str, *arguments: str) -> str:
+        squeue.write_text(f"#!/bin/sh\n{answer}\n")
+        squeue.chmod(0o755)
+        table.unlink(missing_ok=True)
+        running.write_text(json.dumps({"host": platform.node(), "pid": gone.pid}))
+        lock.parent.mkdir(exist_ok=True)
+        lock.write_text("results/tables/law.csv\n")
+        path = f"{squeue.parent}:{os.environ['PATH']}"
+        layerwise = [sys.executable, "-c", "from layerwise.cli import main; main()"]
+        command = [*layerwise, "run", *arguments, "results/tables/law.csv"]
+        environment = os.environ | {"PATH": path, "PYTHONPATH": str(done.folder / "lib")}
+        ended = subprocess.run(
+            command, cwd=done.folder, env=environment, capture_output=True, text=True, check=False
+        )
+        return ended.stdout + ended.stderr
+
+    of_this_run = f"printf '7\\trule_extract_wildcards_first\\t{done.folder}\\n'"
+    printed = run(of_this_run)
+    assert "7 rule_extract_wildcards_first" in printed and "--resubmit" in printed
+    assert lock.exists() and running.exists() and not table.exists()
+    run(of_this_run, "--resubmit")
+    assert table.exists() and not lock.exists() and not running.exists()
+    run("printf '8\\trule_extract_wildcards_first\\t/elsewhere\\n9\\tother\\t/elsewhere\\n'")
+    assert table.exists() and not lock.exists()
+    assert "connection refused" in run("echo connection refused >&2; exit 1")
+    assert lock.exists() and not table.exists()
 
 
 def test_a_file_of_the_future_is_named_before_any_job(done: Project) -> None:

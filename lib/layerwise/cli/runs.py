@@ -31,7 +31,10 @@ def run(
     context: typer.Context,
     config: CONFIG = Path("config.yaml"),
     cores: Annotated[int, Option(min=1, help="CPU cores that jobs may use.")] = 2,
-    verbose: Annotated[bool, Option(help="Show Snakemake's own output.")] = False,
+    verbose: Annotated[bool, Option("--verbose", help="Show Snakemake's own output.")] = False,
+    resubmit: Annotated[
+        bool, Option("--resubmit", help="Start though SLURM has jobs of a run that was killed.")
+    ] = False,
 ) -> None:
     """Run the workflow on a config. Files that are up to date are not made again.
 
@@ -39,9 +42,8 @@ def run(
     keys of the config: layerwise run -C 'extract={threads: 4}'
     """
     progress = [] if verbose else ["--logger", "layerwise"]
-    results = Path(
-        _snakemake(config, *progress, "--cores", str(cores), *context.args).config.results
-    )
+    arguments = [*progress, "--cores", str(cores), *context.args]
+    results = Path(_snakemake(config, *arguments, resubmit=resubmit).config.results)
     if context.args:
         return
     from layerwise.figures.report import shown
@@ -114,15 +116,16 @@ def plot(
     say(f"{target} is written.")
 
 
-def _snakemake(config: Path, *arguments: str) -> Plan:
+def _snakemake(config: Path, *arguments: str, resubmit: bool = False) -> Plan:
     """Run Snakemake on a config and return its plan; end with Snakemake's status if it fails.
 
-    Keys that the arguments change by -C count in the plan, too.
+    Keys that the arguments change by -C count in the plan, too. What a killed run locked is
+    unlocked, unless jobs of it are left on a cluster.
     """
     from layerwise.config.reading import read_yaml
     from layerwise.extras import require
     from layerwise.project import SNAKEFILE
-    from layerwise.run.snakemake import Survey
+    from layerwise.run.snakemake import RUNNING, Survey, last_run_was_killed, queued_jobs
     from layerwise.run.validate import read_valid
 
     require("snakemake", "workflow")
@@ -147,6 +150,17 @@ def _snakemake(config: Path, *arguments: str) -> Plan:
         say(warning)
     forced = ["--forcerun", *survey.stale] if survey.stale else []
     command = ["-m", "snakemake", "--snakefile", str(SNAKEFILE), "--configfile", str(config)]
+    results = Path(plan.config.results)
+    if not {"-n", "--dry-run"} & {*arguments} and last_run_was_killed(results):
+        if not resubmit and (jobs := queued_jobs(Path.cwd())):
+            raise LayerwiseError(
+                f"SLURM still has jobs of a run on {results} that was killed: {', '.join(jobs)}. "
+                "Wait for them or cancel them (scancel), and start again: what they finish is not "
+                "computed twice. --resubmit starts at once.",
+                code="conflict",
+            )
+        subprocess.run([sys.executable, *command, "--unlock", "--quiet"], check=True)
+        (results / RUNNING).unlink()
     # Jobs start `python`: this one, also where its environment is not activated.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     process = subprocess.Popen(

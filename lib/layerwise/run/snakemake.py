@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import re
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -65,6 +66,27 @@ def start(config: Mapping[str, Any], plan: Plan) -> None:
         write_text(Path(plan.config.results, TABLE_KEYS), keys)
 
 
+def last_run_was_killed(results: Path) -> bool:
+    """Whether the last run on results was killed on this machine.
+
+    Raises
+    ------
+    LayerwiseError
+        If another process writes them.
+    """
+    file = results / RUNNING
+    if not file.is_file():
+        return False
+    other = json.loads(file.read_text(encoding="utf-8"))
+    if other["host"] != platform.node() or is_running(other["pid"]):
+        raise LayerwiseError(
+            f"Process {other['pid']} of {other['host']} writes {results}; wait until it ends, "
+            f"or delete {file} if it no longer runs.",
+            code="conflict",
+        )
+    return bool(other["pid"] != os.getpid())
+
+
 def claim(results: Path) -> str:
     """Note that this process writes results, until it ends.
 
@@ -78,23 +100,41 @@ def claim(results: Path) -> str:
     LayerwiseError
         If another process writes them.
     """
-    file, warning = results / RUNNING, ""
-    if file.is_file():
-        other = json.loads(file.read_text(encoding="utf-8"))
-        if other["host"] != platform.node() or is_running(other["pid"]):
-            raise LayerwiseError(
-                f"Process {other['pid']} of {other['host']} writes {results}; wait until it ends, "
-                f"or delete {file} if it no longer runs.",
-                code="conflict",
-            )
-        if other["pid"] != os.getpid():
-            warning = (
-                f"The last run on {results} was killed. Its jobs on a cluster may still run, and "
-                "would run twice; look for them (squeue)."
-            )
+    warning = last_run_was_killed(results) * (
+        f"The last run on {results} was killed. Its jobs on a cluster may still run, and "
+        "would run twice; look for them (squeue)."
+    )
+    file = results / RUNNING
     write_text(file, json.dumps({"host": platform.node(), "pid": os.getpid()}))
     atexit.register(file.unlink, missing_ok=True)
     return warning
+
+
+def queued_jobs(folder: Path) -> list[str]:
+    """Jobs that Snakemake submitted from a folder and that SLURM has not ended: number and name.
+
+    Raises
+    ------
+    LayerwiseError
+        If there is a SLURM that does not answer.
+    """
+    # Snakemake's plugin names the rule and its wildcards in a job's comment.
+    command = ["squeue", "--me", "--noheader", "--format=%i\t%k\t%Z"]
+    try:
+        listed = subprocess.run(command, capture_output=True, text=True, check=True)
+    except FileNotFoundError:
+        return []
+    except subprocess.CalledProcessError as error:
+        raise LayerwiseError(
+            f"squeue does not tell which jobs of the killed run are left: {error.stderr.strip()}",
+            code="unreadable",
+        ) from None
+    jobs = (line.split("\t") for line in listed.stdout.splitlines())
+    return [
+        f"{number} {comment}"
+        for number, comment, started_in in jobs
+        if comment.startswith("rule_") and Path(started_in) == folder
+    ]
 
 
 def check(config: Config, workflow_folder: str) -> None:
