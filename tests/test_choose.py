@@ -236,10 +236,12 @@ def test_the_layer_of_the_highest_score_is_chosen() -> None:
     choice = chosen(*map(of_rows, (output, better, bit_better, output)))
     assert choice.advice == "Use layer 1 of 3." and choice.reason.startswith("It scores 0.66 (95%")
     assert "Difference from the output: 5.5 points (95% CI 1." in choice.reason
-    assert choice.reason.endswith(", significant.")
+    saved = " The blocks after it, 67% of the model's, need not run."
+    assert choice.reason.endswith(f", significant.{saved}")
+    assert choice.table["compute_saved"].tolist() == pytest.approx([1, 2 / 3, 1 / 3, 0])
     row = choice.table.iloc[1]
     assert row["difference"] == pytest.approx(11 / 200) and 0 < row["difference_low"] < 11 / 200
-    assert chosen(*map(of_rows, (bit_better, output))).reason.endswith(", not significant.")
+    assert ", not significant." in chosen(*map(of_rows, (bit_better, output))).reason
 
 
 def test_the_earliest_layer_that_is_not_much_worse() -> None:

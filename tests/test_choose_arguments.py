@@ -135,7 +135,7 @@ def test_a_layer_without_a_score_keeps_its_number() -> None:
     table = compare([of_share(0.5), none, of_share(0.8), of_share(0.6)], "accuracy")
     assert list(table) == [
         *("layer", "score", "low", "high", "difference", "difference_low", "difference_high"),
-        "n",
+        *("n", "compute_saved"),
     ]
     data = replace(labels_of(TEXTS, LABELS), measure="accuracy")
     choice = answer(table, data, None)

@@ -186,11 +186,12 @@ def test_the_table_of_best_layers_as_latex_and_markdown() -> None:
     table = shown(first_table(pd.concat(scores)))
     # The models' best layers differ, and each row has its own.
     assert table["Best layer"].tolist() == ["1 of 2", "output"]
+    assert table["Compute saved"].tolist() == ["50%", "0%"]
     latex, markdown = as_latex(table).splitlines(), as_markdown(table).splitlines()
-    assert latex[0] == r"\begin{tabular}{llllll}" and latex[-1] == r"\end{tabular}"
+    assert latex[0] == r"\begin{tabular}{lllllll}" and latex[-1] == r"\end{tabular}"
     rows = [line for line in latex if line.startswith("m")]
     assert [row.split(" & ")[:1] for row in rows] == [[r"m\_0"], [r"m\_1"]]
-    assert all(row.count(" & ") == 5 and row.endswith(r" \\") for row in rows)
+    assert all(row.count(" & ") == 6 and row.endswith(r" \\") for row in rows)
     assert len({line.count("|") for line in markdown}) == 1 and len(markdown) == 4
 
 

@@ -26,13 +26,14 @@ class Choice:
     advice : str
         The layer to use, in one sentence.
     reason : str
-        Its score and its difference from the output, with 95% intervals.
+        Its score and its difference from the output, with 95% intervals, and what it saves.
     score : str
         Name of the score.
     table : DataFrame
         A row per layer: layer, score, low, high, difference (from the output), difference_low,
-        difference_high, n. The 95% intervals of scores and of differences hold for all layers
-        together, which corrects for selecting one (`layerwise.choosing.compare.compare`).
+        difference_high, n, compute_saved (share of the model's blocks after the layer; all count
+        the same). The 95% intervals of scores and of differences hold for all layers together,
+        which corrects for selecting one (`layerwise.choosing.compare.compare`).
     rows : str
         The labelled rows that were read: their number, kind, and classes with their rows.
     tokens : str

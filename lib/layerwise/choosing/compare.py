@@ -62,6 +62,7 @@ def compare(scores: Sequence[Score], measure: str) -> pd.DataFrame:
     lead = stats.simultaneous_ci(values - values[:, [-1]], widening=factor)
     table["difference"], table["difference_low"], table["difference_high"] = lead[:3]
     table = table.reindex(range(len(scores))).reset_index().assign(n=scores[-1].n_runs)
+    table["compute_saved"] = 1 - table["layer"] / max(len(scores) - 1, 1)
     table.attrs["guessing"] = scores[-1].baseline or 0.0
     return table
 
@@ -100,7 +101,8 @@ def answer(table: pd.DataFrame, rows: Labels, within: float | None, **reading: A
         certain = "significant" if lead[1] > 0 or lead[2] < 0 else "not significant"
         reason += (
             f". Difference from the output: {lead[0]:z.1f} points (95% CI {lead[1]:z.1f} to "
-            f"{lead[2]:z.1f}), {certain}."
+            f"{lead[2]:z.1f}), {certain}. The blocks after it, {row['compute_saved']:.0%} of the "
+            "model's, need not run."
         )
     what = f"the output (layer {last})" if layer == last else f"layer {layer} of {last}"
     name = f"{measures.NAMES[rows.measure]} {OF_WHAT.get(rows.kind, 'of a linear probe')}"

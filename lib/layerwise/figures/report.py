@@ -14,13 +14,16 @@ from layerwise.stats import FEWEST, task_clusters
 from layerwise.vocabulary import TOKENS
 
 HEAD = ("Model", "Token selection", "Best layer", "Score", "Output's score", "Difference (95% CI)")
+HEAD += ("Compute saved",)
 COLUMNS = ["model", "revision", "representation", "best_layer", "last_layer", "score"]
 COLUMNS += ["output_score", "difference", "low", "high", "n_tasks", "n_clusters"]
+COLUMNS += ["compute_saved"]
 NOTE = (
     "Scores are means (× 100) over tasks. The output is the last layer after the model's last "
     "norm. The difference is the best layer's lead over the output in points; its 95% CI over "
     "task clusters (tasks of the same texts count as one) corrects for selecting the best of all "
-    f"layers and takes {FEWEST} clusters."
+    f"layers and takes {FEWEST} clusters. Compute saved is the share of the model's blocks after "
+    "the best layer, which an exported model does without."
 )
 
 
@@ -39,12 +42,14 @@ def first_table(scores: pd.DataFrame, order: Order | None = None) -> pd.DataFram
     DataFrame
         model, revision, representation, best_layer (``output``, a layer or ``3 layers tie``),
         last_layer, score, output_score, difference, low, high (scores in [0, 1]; null without an
-        interval), n_tasks, n_clusters.
+        interval), n_tasks, n_clusters, compute_saved (share of the model's blocks after the best
+        layer, 0 to 1; all blocks count the same, the embedding nothing).
     """
     order = order or Order()
     best = best_layers(scores)
-    best = best[best["task_type"] == "all"]
-    best = best.assign(best_layer=[_best(row) for row in best.to_dict("records")])
+    best = best[best["task_type"] == "all"].copy()
+    best["compute_saved"] = 1 - best["best_layer"] / best["last_layer"].clip(lower=1)
+    best["best_layer"] = [_best(row) for row in best.to_dict("records")]
     keys = ["model", "revision", "representation"]
     best = with_representation(best).drop_duplicates(keys)
     representations = in_order(best["representation"].unique(), list(TOKENS))
@@ -81,6 +86,7 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
                 _points(row["score"]),
                 _points(row["output_score"]),
                 _difference(row),
+                f"{row['compute_saved']:.0%}",
             )
         )
     return pd.DataFrame(rows, columns=list(HEAD))

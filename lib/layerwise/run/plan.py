@@ -685,7 +685,7 @@ STAGES = {
         "weights",
         ("report/weights.csv",),
     ),
-    "best_layers": Stage(4, (), _best_layers, (), "best_layers", ("report/best_layers.csv",)),
+    "best_layers": Stage(5, (), _best_layers, (), "best_layers", ("report/best_layers.csv",)),
     "report": Stage(2, (), _report, (), "report", ("report.html",)),
 }
 """Every kind of file. Images and recordings are corpora with versions of their own. Add-ons put
