@@ -135,6 +135,9 @@ def _snakemake(config: Path, *arguments: str, resubmit: bool = False) -> Plan:
     asked, _ = options.parse_known_args(arguments)
     if asked.configfile:
         raise LayerwiseError("Give one config, by --config.", code="conflict")
+    for word in arguments:
+        if word.endswith((".yaml", ".yml")):
+            raise LayerwiseError(f"If {word} is the config, write -c {word}.", code="conflict")
     document = read_yaml(config)
     if asked.C:
         from snakemake.cli import parse_config

@@ -13,8 +13,10 @@ from layerwise.names import Order, in_order
 from layerwise.stats import FEWEST, task_clusters
 from layerwise.vocabulary import TOKENS
 
-HEAD = ("Model", "Token selection", "Best layer", "Score", "Output's score", "Difference (95% CI)")
-HEAD += ("Compute saved",)
+HEAD = (
+    *("Model", "Token selection", "Best layer", "Score", "Output's score"),
+    *("Difference (95% CI)", "Compute saved"),
+)
 COLUMNS = ["model", "revision", "representation", "best_layer", "last_layer", "score"]
 COLUMNS += ["output_score", "difference", "low", "high", "n_tasks", "n_clusters"]
 COLUMNS += ["compute_saved"]

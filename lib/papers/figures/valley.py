@@ -15,10 +15,11 @@ from layerwise.config.kinds import kind
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, panels, select, theme
-from layerwise.figures.labels import SCORE_AXIS, axis_label, with_unit
+from layerwise.figures.labels import SCORE_AXIS, axis_label, value_label, with_unit
 from layerwise.figures.panels import Look
 from layerwise.figures.select import Data
 from layerwise.names import UNITS, size_of
+from layerwise.vocabulary import RESIDUAL
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -117,6 +118,78 @@ def plot_attention_sink(table: pd.DataFrame, look: Look) -> Figure:
     handles = [marks.entry("valley with all tokens, and its shoulder", **shoulder)]
     label = axis_label(str(table["metric"].iloc[0]))
     return grid.label(marks.DEPTH, label, share=False).legend(handles).figure
+
+
+def valley_and_peak(data: Data) -> pd.DataFrame:
+    """Scores and a metric by layer of a model and of the same without what makes its valley.
+
+    A model whose name is another's, a dash and more (``gemma-without-massive``) is that model with
+    something removed. ``what`` is ``score`` or ``metric``; ``removed`` says what is taken from the
+    residual stream, ``final norm`` what is added; ``extreme`` marks each curve's best score and
+    lowest metric. Scores have no intervals here: they are compared layer by layer in
+    ``score_differences``.
+    """
+    metrics = data.prompts()
+    curves = select.matrices(metrics, ["model", "tokens"])
+    rows = [
+        select.mean_by_layer(wide, model=model, tokens=tokens, pooling="", what="metric")
+        for (model, tokens), wide in curves.items()
+    ]
+    scores = mean_scores(data.scores(metrics)).assign(what="score")
+    drawn = ["model", "tokens", "pooling", "what", "layer", "depth", "value", "n_tasks"]
+    table = pd.concat([scores[[*drawn, "n_clusters"]], *rows], ignore_index=True)
+    names = sorted(set(table["model"]), key=len)
+    whole = {m: next(n for n in names if m == n or m.startswith(f"{n}-")) for m in names}
+    table["removed"] = [
+        ", ".join(
+            [
+                *filter(None, [model.removeprefix(whole[model]).replace("-", " ").strip()]),
+                *([value_label("tokens", tokens)] if tokens != "all" else []),
+                *(["final norm"] if pooling and not pooling.endswith(RESIDUAL) else []),
+            ]
+        )
+        or "as it is"
+        for model, tokens, pooling in table[["model", "tokens", "pooling"]].to_numpy()
+    ]
+    table["model"] = table["model"].map(whole)
+    signed = table["value"].where(table["what"] == "score", -table["value"])
+    by_curve = signed.groupby([table["what"], table["model"], table["removed"]])
+    table["extreme"] = by_curve.transform("idxmax") == table.index
+    metric = metrics["metric"].iloc[0]
+    return table.assign(metric=metric, corpus=metrics["corpus"].iloc[0])
+
+
+@kind(
+    "valley_and_peak",
+    table=valley_and_peak,
+    about="scores and a metric by depth while its valley is removed: does the best layer move?",
+    title="Valley and best layer, with its causes removed",
+    reads=("prompts", "scores"),
+    roles={"column": ("model",), "colour": ("tokens", "pooling")},
+    caption=(
+        "Mean main score over {n_tasks} tasks ({n_clusters} task clusters) and metric on "
+        "{n_prompts} prompts of {corpora}: of the residual stream as it is, without what makes "
+        "its valley, and after the final norm. Dots: best score, lowest metric. Band: 95% CI over "
+        "prompts."
+    ),
+)
+def plot_valley_and_peak(table: pd.DataFrame, look: Look) -> Figure:
+    """Draw scores above the metric, a column a model and a colour for what is removed."""
+    look = look.only(row=("what",), column=("model",), colour=("removed",))
+    grid = panels.facets(table.sort_values("what", ascending=False), look)
+    for panel in grid.panels:
+        scale = 100 if panel.row == "score" else 1
+        for style, curve in grid.curves(panel):
+            marks.line(panel.ax, curve, "depth", scale=scale, **style | {"marker": ""})
+            extreme = curve[curve["extreme"]]
+            dot = marks.best(style["color"], small=True)
+            marks.points(panel.ax, extreme["depth"], scale * extreme["value"], **dot)
+        marks.depth_axis(panel.ax)
+    labels = {"score": SCORE_AXIS, "metric": axis_label(str(table["metric"].iloc[0]))}
+    grid.label(marks.DEPTH, labels, share=False)
+    return grid.legend(
+        [marks.entry("best score, lowest metric", **marks.best())], marker=""
+    ).figure
 
 
 def size_scaling(data: Data) -> pd.DataFrame:
