@@ -119,6 +119,8 @@ def test_run_hands_on_to_snakemake(tmp_path: Path) -> None:
     assert "none.yaml: no such file" in failed.stderr
     failed = layerwise("run", "--configfile", "config.yaml", cwd=tmp_path)
     assert failed.returncode == 1 and "--config" in failed.stderr
+    failed = layerwise("run", "config.yaml", cwd=tmp_path)
+    assert failed.returncode == 1 and "write -c config.yaml" in failed.stderr
 
 
 def test_run_writes_a_line_a_job(tmp_path: Path) -> None:

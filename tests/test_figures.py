@@ -124,6 +124,25 @@ def test_two_prompts_give_no_interval_and_few_a_warning(caplog: pytest.LogCaptur
     assert "rests on 24 prompts" in caplog.text
 
 
+def test_the_valley_and_the_best_layer_are_marked_with_and_without_a_cause() -> None:
+    """A model with one more word in its name is the same model with something removed."""
+    whole = {name: tables()[name].query("model == 'decoder-70m'") for name in ("prompts", "scores")}
+    layers = whole["scores"]["layer"]
+    first_is_best = whole["scores"].assign(main_score=1 - layers / 100)
+    last_is_lowest = whole["prompts"].assign(value=9 - whole["prompts"]["layer"] / 10)
+    cut = {"prompts": last_is_lowest, "scores": first_is_best}
+    given = {
+        name: pd.concat([table, cut[name].assign(model="decoder-70m-without-massive")])
+        for name, table in whole.items()
+    }
+    table = made("valley_and_peak", given, metrics=("prompt_entropy",)).table
+    assert set(table["model"]) == {"decoder-70m"}
+    marked = table[table["extreme"] & (table["removed"] == "without massive, final norm")]
+    assert marked.set_index("what")["layer"].to_dict() == {"score": layers.min()}
+    marked = table[table["extreme"] & (table["removed"] == "without massive")]
+    assert marked.set_index("what")["layer"].to_dict() == {"metric": layers.max()}
+
+
 def test_the_last_layer_is_the_best_one_where_it_is_the_output() -> None:
     scores = tidy_scores(SCORES[:, [0, 2, 1]])
     table = made("score_by_depth", {"scores": scores}).table

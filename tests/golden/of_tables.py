@@ -160,6 +160,7 @@ STUDIES: dict[str, dict[str, Any]] = {
     "along_sequence": {"models": ("decoder-70m", "nano-1m")},
     "sublayers": {"models": ("decoder-70m", "encoder-20m")},
     "attention_sink": {},
+    "valley_and_peak": {"models": ("decoder-70m",), "metrics": ("prompt_entropy",)},
     "layer_similarity": {"models": ("nano-1m",)},
     "finetuning_effects": {"models": ("encoder-20m", "nano-1m"), "tokens": ("all",)},
     "score_differences": {"models": ("decoder-70m", "encoder-20m"), "tokens": ("all",)},
