@@ -126,7 +126,8 @@ def test_two_prompts_give_no_interval_and_few_a_warning(caplog: pytest.LogCaptur
 
 def test_the_valley_and_the_best_layer_are_marked_with_and_without_a_cause() -> None:
     """A model with one more word in its name is the same model with something removed."""
-    whole = {name: tables()[name].query("model == 'decoder-70m'") for name in ("prompts", "scores")}
+    both = ("prompts", "scores")
+    whole = {name: tables()[name].query("model == 'decoder-70m'") for name in both}
     layers = whole["scores"]["layer"]
     first_is_best = whole["scores"].assign(main_score=1 - layers / 100)
     last_is_lowest = whole["prompts"].assign(value=9 - whole["prompts"]["layer"] / 10)
