@@ -90,7 +90,7 @@ RUNS = {
     "real_texts": Run(
         ("presets/real_texts.yaml",),
         "results/real_texts",
-        same("texts_final_norm", "texts_causes"),
+        same("texts_final_norm", "texts_causes") | {"valley_and_peak": "texts_valley_and_peak"},
     ),
     "ablation": Run(
         ("presets/ablation.yaml",),

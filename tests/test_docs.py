@@ -209,7 +209,7 @@ PICTURES = [*sorted(ROOT.glob("docs/figures/*.png")), ROOT / "docs" / "explorer.
 # Texts that the code makes from numbers and the names of a config.
 MADE = re.compile(
     r"α = [\d.∞]+|n < \d+: rough interval|layer of the \w+ value|step\d+|main"
-    r"|[a-z]+\d*-[\w-]+|Pythia-\d+[mb]"
+    r"|[a-z]+\d*-[\w-]+|Pythia-\d+[mb]|without massive"
 )
 
 

@@ -176,7 +176,7 @@ def valley_and_peak(data: Data) -> pd.DataFrame:
 def plot_valley_and_peak(table: pd.DataFrame, look: Look) -> Figure:
     """Draw scores above the metric, a column a model and a colour for what is removed."""
     look = look.only(row=("what",), column=("model",), colour=("removed",))
-    grid = panels.facets(table.sort_values("what", ascending=False), look)
+    grid = panels.facets(table.sort_values(["what", "removed"], ascending=[False, True]), look)
     for panel in grid.panels:
         scale = 100 if panel.row == "score" else 1
         for style, curve in grid.curves(panel):
