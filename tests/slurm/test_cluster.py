@@ -29,6 +29,7 @@ from layerwise.run.plan import Plan
 from layerwise.run.resources import Requests
 
 CONF = Path("/etc/slurm/slurm.conf")
+CONTROLLER = Path("/var/lib/layerwise-slurm/slurmctld.pid")
 
 
 def cluster_runs() -> bool:
@@ -50,6 +51,7 @@ QUICK = [
     "--slurm-status-command=squeue",
     "--slurm-init-seconds-before-status-checks=3",
     "--seconds-between-status-checks=3",
+    "--max-status-checks-per-second=1",
     "--latency-wait=20",
 ]
 
@@ -125,9 +127,12 @@ def process_of(script: str, folder: Path, model: str) -> tuple[int, str] | None:
         except OSError:  # it ended meanwhile
             continue
         runs = len(command) > 1 and command[1].endswith(f"{script}.py".encode())
-        job = re.search(rb"\0SLURM_JOB_ID=(\d+)", environment)
-        if runs and here and job and model.encode() in command:
-            return int(entry.name), job[1].decode()
+        number = re.search(rb"\0SLURM_JOB_ID=(\d+)", environment)
+        if runs and here and number:
+            job = number[1].decode()
+            wildcards = next(known for known in slurm_jobs() if known["JobId"] == job)["Comment"]
+            if model in wildcards:
+                return int(entry.name), job
     return None
 
 
@@ -223,6 +228,85 @@ def test_checkpoints_outlive_a_kill_and_a_time_limit(project: Project) -> None:
     assert_same(on_cluster, values(local))
 
 
+def background(project: Project, *command: str, **environment: str) -> subprocess.Popen[bytes]:
+    """A run in a project's folder that writes to its file `log`."""
+    # The profile itself keeps jobs from asking the hub.
+    inherited = {k: v for k, v in os.environ.items() if k != "HF_HUB_OFFLINE"}
+    environment = {**inherited, "PYTHONPATH": str(project.folder / "lib"), **environment}
+    with (project.folder / "log").open("ab") as log:
+        return subprocess.Popen(
+            command, cwd=project.folder, env=environment, stdout=log, stderr=subprocess.STDOUT
+        )
+
+
+def wait_for(project: Project, script: str, model: str) -> tuple[int, str]:
+    deadline = time.monotonic() + 300
+    while not (running := process_of(script, project.folder, model)):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return running
+
+
+def test_a_restarted_controller_and_a_drained_node(project: Project, tmp_path: Path) -> None:
+    quickstart(project)
+    # The cluster has no accounting; this sacct fails while no controller answers.
+    sacct = tmp_path / "bin/sacct"
+    sacct.parent.mkdir()
+    squeue = "squeue --noheader --states=all --format='%i|%T' --name"
+    sacct.write_text(f'#!/bin/sh\nfor name; do :; done\nexec {squeue} "$name"\n')
+    sacct.chmod(0o755)
+    path = f"{sacct.parent}:{os.environ['PATH']}"
+    options = [option for option in QUICK if "status-command" not in option]
+    earlier = {job["JobId"] for job in slurm_jobs()}
+    table = "results/associations/both.parquet"
+    run = background(project, sys.executable, "-m", "snakemake", *options, table, PATH=path)
+    wait_for(project, "extract_activations", "minilm-l6")
+    drain = ["scontrol", "update", "NodeName=n2", "State=DRAIN", "Reason=test"]
+    subprocess.run(drain, check=True)
+    time.sleep(10)  # it saves the states of nodes now and then
+    drained = time.strftime("%Y-%m-%dT%H:%M:%S")
+    os.kill(int(CONTROLLER.read_text()), signal.SIGKILL)
+    time.sleep(40)
+    subprocess.run(["slurmctld"], check=True)
+    try:
+        assert run.wait(1800) == 0, (project.folder / "log").read_text()[-4000:]
+    finally:
+        resume = ["scontrol", "update", "NodeName=n2", "State=RESUME"]
+        subprocess.run(resume, check=True)
+    jobs = [job for job in slurm_jobs() if job["JobId"] not in earlier]
+    assert {job["JobState"] for job in jobs} == {"COMPLETED"}
+    assert max(Counter(job["Comment"] for job in jobs).values()) == 1, "nothing ran twice"
+    assert {job["NodeList"] for job in jobs if job["StartTime"] > drained} == {"n1"}
+
+
+def test_jobs_of_a_killed_run_are_not_submitted_again(project: Project) -> None:
+    layerwise = [
+        sys.executable,
+        "-c",
+        "from layerwise.cli import main; main()",
+        "run",
+        "--verbose",
+    ]
+    command = [*layerwise, *QUICK, "--until", "extract"]
+    earlier = {job["JobId"] for job in slurm_jobs()}
+    run = background(project, *command)
+    process, job = wait_for(project, "extract_activations", "first")
+    os.kill(process, signal.SIGSTOP)
+    (snakemake,) = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
+    for stopped in (run.pid, int(snakemake)):
+        os.kill(stopped, signal.SIGKILL)
+    run.wait()
+    assert background(project, *command).wait(300) == 1
+    printed = (project.folder / "log").read_text()
+    assert f"{job} rule_extract_wildcards_first_main_mine" in printed
+    os.kill(process, signal.SIGCONT)
+    while subprocess.run(["squeue", "--noheader"], capture_output=True, check=True).stdout:
+        time.sleep(1)
+    assert background(project, *command).wait(300) == 0, printed
+    jobs = [job for job in slurm_jobs() if job["JobId"] not in earlier]
+    assert max(Counter(job["Comment"] for job in jobs).values()) == 1, "nothing ran twice"
+
+
 def test_small_jobs_run_in_groups_on_one_gpu(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,8 +324,7 @@ def test_small_jobs_run_in_groups_on_one_gpu(
     # They run in turn: what they hold is that of one, and their times add up.
     monkeypatch.chdir(project.folder)
     asked = Requests(Plan(Config.of(project.config)))
-    minutes = [asked.extract_minutes(m, "mine") for m in ("first", "second", "second")]
     (job,) = jobs
     assert job["NumCPUs"] == "1"
     assert f"mem={asked.memory_mb('first')}M" in job["TRES"]
-    assert job["TimeLimit"] == f"{sum(minutes) // 60:02}:{sum(minutes) % 60:02}:00"
+    assert job["TimeLimit"] == "03:00:00", "thrice the profile's 60 minutes"
