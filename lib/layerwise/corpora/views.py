@@ -12,7 +12,7 @@ Where `units` is set, as for proteins, units of a text are replaced by others of
 A view depends on the seed, the prompt's id and text and the view's number, and on nothing else:
 not on the number of views, the order of prompts, the number of processes or the corpus' name.
 
-Perturbations (repetition, randomness, length; the paper's Appendix F) are applied to each model's
+Perturbations (repetition, randomness, length; the paper's Appendix E) are applied to each model's
 own token ids: a text that is decoded and encoded again is another sequence.
 """
 

@@ -15,7 +15,7 @@ from papers.claims.inputs import (
     randomness_raises_entropy,
     repetition_compresses_the_middle,
 )
-from papers.claims.metrics import EARLY, LATE, MIDDLE, SAME_RUN
+from papers.claims.metrics import EARLY, LATE, MIDDLE, SAME_RUN, changes_in_training
 from papers.claims.scores import lead
 from papers.tables import EMBEDDER, MAMBA, PYTHIA, Release, lens_accuracies
 
@@ -66,6 +66,16 @@ def state_space_models_are_stable(_: Release) -> Iterator[Number]:
         yield Number(words, mamba < pythia)
 
 
+def changes_of_layers(since: str) -> Iterator[Number]:
+    """If a metric changes most at intermediate layers, from a checkpoint to step 128,000."""
+    release = Release(OLD)
+    for metric in STATED:
+        change = changes_in_training(release, metric, since)
+        early, middle, late = (change.loc[layers].mean() for layers in (EARLY, MIDDLE, LATE))
+        words = f"{metric} {early:.2f}, {middle:.2f}, {late:.2f}"
+        yield Number(words, bool(middle > max(early, late)))
+
+
 @claim(
     says="The largest changes during training are in intermediate layers.",
     section="§4.3.2",
@@ -74,13 +84,18 @@ def state_space_models_are_stable(_: Release) -> Iterator[Number]:
     decides="Checkpoints of other suites",
 )
 def middle_layers_change_most(_: Release) -> Iterator[Number]:
-    release = Release(OLD)
-    for metric in STATED:
-        first, last = (release.curve(PYTHIA, metric, revision=r) for r in SAME_RUN)
-        change = (last - first).abs()
-        early, middle, late = (change.loc[layers].mean() for layers in (EARLY, MIDDLE, LATE))
-        words = f"{metric} {early:.2f}, {middle:.2f}, {late:.2f}"
-        yield Number(words, bool(middle > max(early, late)))
+    yield from changes_of_layers(SAME_RUN[0])
+
+
+@claim(
+    says="Initial and final layers stabilise earlier than intermediate ones.",
+    section="§4.3.2",
+    supported_if="the mean absolute change from step 1,000, after the initial phase, to 128,000 "
+    "is smaller at layers 0 to 4 and at layers 20 to 23 than at layers 8 to 16",
+    decides="Checkpoints of other suites",
+)
+def outer_layers_stabilise(_: Release) -> Iterator[Number]:
+    yield from changes_of_layers("step1000")
 
 
 @claim(
@@ -135,6 +150,7 @@ CLAIMS = (
     intermediate_layers_win_on_mmlu,
     state_space_models_are_stable,
     middle_layers_change_most,
+    outer_layers_stabilise,
     entropy_falls_in_training,
     extreme_prompts,
     bimodality,

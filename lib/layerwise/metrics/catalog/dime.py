@@ -139,7 +139,7 @@ def dime(
     # The D x D matrices of ``reference`` cost the same for any number of prompts.
     max_prompts={"paper": 2000, "reference": 10_000},
     min_views=1,
-    note="Higher is more shared between views; the paper's own layer choice (appendix E) takes "
+    note="Higher is more shared between views; the paper's own layer choice takes "
     "the lowest. Under ``reference`` features are permuted where N > D.",
 )
 def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:

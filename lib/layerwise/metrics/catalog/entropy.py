@@ -102,8 +102,7 @@ def dataset_entropy(X: npt.ArrayLike, alpha: float = 1.0) -> float:
     function=dataset_entropy,
     normalizations={"paper": NORMALIZATIONS, "reference": NORMALIZATIONS},
     min_prompts=2,
-    note="Higher is better as for RankMe; the paper's own layer choice (appendix E) takes the "
-    "lowest.",
+    note="Higher is better as for RankMe; the paper's own layer choice takes the lowest.",
 )
 def compute_of_embeddings(layer: Layer) -> Iterator[Overall]:
     """``S_α`` of the N x D matrix of pooled embeddings.

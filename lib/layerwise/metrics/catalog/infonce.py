@@ -116,7 +116,7 @@ def infonce(A: npt.ArrayLike, B: npt.ArrayLike, temperature: float = 0.1) -> flo
         Pooled embeddings of two views of N prompts, row by row. Prompts with a zero vector are
         left out, because it has no cosine. Computed in float64.
     temperature : float
-        τ; 0.1 in the paper.
+        τ. The paper names none; 0.1 is its code's.
 
     Returns
     -------

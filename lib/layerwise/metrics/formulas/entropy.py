@@ -26,7 +26,7 @@ Bounds and theorems:
   N³/L² is N.
 - Theorem 3 there ends in ``… ≤ H(Z)``, read as the matrix-based entropy. S_1 cannot exceed
   log D, while log N - InfoNCE can: two dimensions and many well-separated prompts suffice.
-- Figure 7's caption says that larger α lets smaller eigenvalues count more: it is less.
+- Appendix B says of Figure 7 that larger α lets smaller eigenvalues count more: it is less.
 """
 
 from __future__ import annotations
