@@ -8,29 +8,19 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import tiny
 from helpers.refused import refused
 from typer.testing import CliRunner
 
 from layerwise import data
-from layerwise.activations.representation import Representation
 from layerwise.cli import app
-from layerwise.config import Config
-from layerwise.config.settings import ExtractSettings, ScoringSettings
 from layerwise.errors import Code, LayerwiseError
 from layerwise.io import tables
 from layerwise.io.delimited import read_table
-from layerwise.models.load import load
-from layerwise.run.plan import Plan
-from layerwise.tasks.evaluate import evaluate
-from layerwise.tasks.labelled import LabelledTask
-from papers import explain, losses, published, release
-from papers.__main__ import app as annex
+from papers import losses, published, release
 from papers.published import published_metrics, published_scores
 
 MODEL = "Pythia/70m/step1000"
@@ -221,84 +211,6 @@ def test_a_run_is_compared_with_the_published_numbers(tmp_path: Path) -> None:
     )
     with pytest.raises(LayerwiseError, match="did you mean 'Pythia-410m'"):
         published.read_scores("published", "pythia-411m")
-
-
-@pytest.mark.parametrize(
-    ("way", "settings"),
-    [
-        (Representation("drop_first", "mean", "residual"), {}),
-        (Representation("all", "last_token", "final_norm"), {"max_length": 128}),
-        (Representation("all", "mean", "residual"), {"prompts": {"default": "<|endoftext|>"}}),
-    ],
-)
-def test_scores_are_explained_by_the_variant_that_made_them(
-    tmp_path: Path, way: Representation, settings: dict[str, Any]
-) -> None:
-    run = run_of_pairs(tmp_path)
-    score_pairs(run, way, settings)
-    results, csv = run.config.results, tmp_path / "variants.csv"
-    command = ["explain", results, results, "M", "pairs", "--output", str(csv)]
-    ran = CliRunner().invoke(annex, command, catch_exceptions=False)
-    table = pd.read_csv(csv)
-    assert {"float32", "bfloat16", "float16"} == set(table["dtype"])
-    best, own = table.iloc[0], table[table["n_changes"] == 0].iloc[0]
-    assert best["difference"] < 1e-3 and own["difference"] > 1
-    # Of variants with the same scores, the one with the fewest changes.
-    assert (best["tokens"], best["pooling"], best["readout"]) == way
-    assert best["dtype"] == "float32"
-    assert best["max_length"] == str(settings.get("max_length", "model's limit"))
-    assert best["prefix"].startswith("<|endoftext|>") == ("prompts" in settings)
-    changed = "readout residual (not final_norm)" if way.readout == "residual" else "128 (not"
-    assert changed in ran.output and "is nearest on pairs (0.00 points" in ran.output
-
-
-def test_an_explanation_refuses_what_the_run_or_the_other_scores_lack(tmp_path: Path) -> None:
-    run = run_of_pairs(tmp_path)
-    other = pd.DataFrame({"task": ["STS12"], "subset": "default", "layer": 0, "main_score": 0.5})
-    for model, task in (("n", "pairs"), ("m", "pears"), ("m", "pairs")):
-        with refused("unknown_name"):
-            explain.explain(run, model, task, other)
-    command = ["explain", str(tmp_path), "published", "pythia-410m", "STS12"]
-    failed = CliRunner().invoke(annex, command)
-    assert isinstance(failed.exception, LayerwiseError)
-    assert "no config.json" in str(failed.exception)
-
-
-def run_of_pairs(folder: Path) -> Plan:
-    """The plan of a run of a tiny model on a task of pairs, some of more than 128 tokens."""
-    tiny.save("gpt_neox", folder / "model")
-    texts = tiny.texts(60, seed=1, longest=75)
-    scores = np.random.default_rng(0).random(30)
-    pairs = {"first": texts[:30], "second": texts[30:], "score": scores}
-    pd.DataFrame(pairs).to_csv(folder / "pairs.csv", index=False)
-    document = {
-        "results": str(folder / "results"),
-        "models": {"m": {"source": {"folder": str(folder / "model")}}},
-        "tasks": {"pairs": {"file": str(folder / "pairs.csv"), "kind": "pairs"}},
-        "extract": {"device": "cpu", "threads": 1},
-        "scoring": {"threads": 1},
-        "studies": {"scores": {"kind": "score_by_depth"}},
-    }
-    (folder / "results").mkdir()
-    (folder / "results/config.json").write_text(json.dumps(document))
-    return Plan(Config.of(document))
-
-
-def score_pairs(run: Plan, way: Representation, settings: dict[str, Any]) -> None:
-    """Write the run's scores in one variant, labelled as the usual one."""
-    entry = run.config.models["m"].model_copy(update=settings)
-    file = Path(run.path("scores", model="m", revision="main"))
-    evaluate(
-        lambda: load("m", entry, "main", device="cpu"),
-        {"pairs": LabelledTask(run.config.tasks["pairs"])},
-        extraction=ExtractSettings(tokens=(way.tokens,)),
-        scoring=ScoringSettings(poolings=(way.pooling,), readouts=(way.readout,)),
-        keys={"pairs": "1"},
-        key="1",
-        output=file,
-    )
-    usual = {"tokens": "all", "pooling": "mean", "readout": "final_norm"}
-    tables.write(file, pd.read_parquet(file).assign(**usual))
 
 
 def test_the_score_of_a_task_with_two_subsets_is_their_mean() -> None:

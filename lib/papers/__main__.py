@@ -80,40 +80,6 @@ def import_release(
         logging.info("%s.parquet: %d rows", name, len(table))
 
 
-@app.command()
-def explain(
-    results: Annotated[Path, typer.Argument(help="Results folder of your run.")],
-    other: Annotated[
-        str, typer.Argument(help="Another results folder, a table of scores, or 'published'.")
-    ],
-    model: Annotated[str, typer.Argument(help="Model, in upper or lower case.")],
-    task: Annotated[str, typer.Argument(help="A task of the run.")],
-    revision: Annotated[str | None, typer.Option(help="Checkpoint of your run.")] = None,
-    output: Annotated[Path | None, typer.Option(help="CSV of all variants.")] = None,
-) -> None:
-    """Score a task of a run again in every variant, and print those nearest to other scores.
-
-    Variants are the token selections, poolings, readouts, prefix tokens, maximum lengths and
-    precisions that people differ in.
-
-    Example: python -m papers explain results/as_released published pythia-410m STS12
-    """
-    from layerwise.run.results import Results
-    from papers import explain, published
-
-    plan = Results(results).plan
-    if plan is None:
-        raise LayerwiseError(
-            f"{results} has no config.json; name the results folder of a run.", code="missing_file"
-        )
-    variants = explain.explain(plan, model, task, published.read_scores(other, model), revision)
-    if output:
-        variants.to_csv(output, index=False)
-    else:
-        typer.echo(variants.head(10).to_string(index=False))
-    typer.echo(explain.described(variants, task))
-
-
 if __name__ == "__main__":
     try:
         app()
