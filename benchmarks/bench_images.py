@@ -34,10 +34,10 @@ from layerwise.activations.extract import extract
 from layerwise.activations.representation import Representation
 from layerwise.config.models import Model
 from layerwise.config.settings import ExtractSettings
-from layerwise.corpora.images import Picture
 from layerwise.models.hooks import pass_options
 from layerwise.models.load import LoadedModel, load
 from layerwise.section import parse
+from media.images import Picture
 
 CROP = (500, 375)
 READINGS = {

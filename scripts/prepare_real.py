@@ -201,7 +201,7 @@ def spoken(folder: Path, package: Path) -> None:
     ValueError
         If espeak-ng lacks a voice: it would go on with the one before.
     """
-    from layerwise.corpora.audio import wav
+    from media.audio import wav
 
     library = ctypes.CDLL(str(package / "libespeak-ng.so"))
     rate = library.espeak_Initialize(SYNCHRONOUS, 0, str(package).encode(), 0)

@@ -381,7 +381,7 @@ def test_files_that_are_not_drawn_are_not_read(
         read.append(name)
         return Path(path).read_bytes()
 
-    monkeypatch.setattr("layerwise.corpora.media_sources.read_file", read_file)
+    monkeypatch.setattr("media.sources.read_file", read_file)
     for k in range(120):
         (tmp_path / "ab"[k % 2]).mkdir(exist_ok=True)
         (tmp_path / "ab"[k % 2] / f"{k}.png").write_bytes(b"%d" % k)

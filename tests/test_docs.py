@@ -25,7 +25,7 @@ from layerwise.activations.extract import extract
 from layerwise.activations.store import Activations
 from layerwise.cli import app
 from layerwise.config import Config
-from layerwise.config.corpora import AudioCorpus, CorpusSettings, ImageCorpus
+from layerwise.config.corpora import CorpusSettings
 from layerwise.config.kinds import Kind, all_kinds
 from layerwise.config.models import Model
 from layerwise.config.settings import ExtractSettings, MetricsSettings, ScoringSettings
@@ -38,6 +38,7 @@ from layerwise.models.load import load
 from layerwise.project import ROOT
 from layerwise.run.plan import Plan
 from layerwise.section import parse
+from media.settings import AudioCorpus, ImageCorpus
 from papers.choice import ChoiceTask
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from layerwise.corpora.media_sources import in_folder
+from layerwise.corpora.media import in_folder
 from layerwise.io.files import folder_sha256
 from layerwise.models.source import folder_hashes
 
@@ -37,5 +37,5 @@ def test_hidden_folders_are_no_classes(tmp_path: Path) -> None:
     for place in places:
         (tmp_path / place).mkdir(parents=True)
         Image.new("RGB", (8, 8)).save(tmp_path / place / "1.png")
-    media, _ = in_folder(tmp_path)
-    assert (media.ids, media.labels) == (["cat/1.png", "dog/1.png"], ["cat", "dog"])
+    files = in_folder(tmp_path)
+    assert (files.ids, files.labels) == (["cat/1.png", "dog/1.png"], ["cat", "dog"])

@@ -1,12 +1,13 @@
-"""Add-ons: packages beside the library that bring kinds of figures, commands or stages.
+"""Add-ons: packages beside the library that bring media, kinds of figures, commands or stages.
 
 An installed package names its modules as entry points (``pyproject.toml``)::
 
     [project.entry-points."layerwise.commands"]
     tools = "tools.commands"
 
-The groups are ``layerwise.kinds``, ``layerwise.commands`` and ``layerwise.stages``. A module
-registers what it brings when it is imported, once, where the kinds, commands or stages are listed.
+The groups are ``layerwise.media``, ``layerwise.kinds``, ``layerwise.commands`` and
+``layerwise.stages``. A module registers what it brings when it is imported, once, where the media,
+kinds, commands or stages are listed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal
+
+MEDIA: list[Any] = []
+"""Subclasses of `layerwise.corpora.media.Medium`: what prompts may be beside text."""
 
 COMMANDS: dict[str, Callable[..., Any]] = {}
 """Functions that become commands of ``layerwise``, by name."""
@@ -42,10 +46,16 @@ STAGES: dict[str, Stage] = {}
 
 
 @cache
-def load(group: Literal["kinds", "commands", "stages"]) -> None:
+def load(group: Literal["media", "kinds", "commands", "stages"]) -> None:
     """Import the modules of the add-ons of a group."""
     for entry in sorted(entry_points(group=f"layerwise.{group}")):
         entry.load()
+
+
+def media() -> list[Any]:
+    """The media of all add-ons."""
+    load("media")
+    return MEDIA
 
 
 def command(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layerwise.config.studies import several
-from layerwise.corpora.images import Picture
-from layerwise.corpora.media import Medium, read_file
+from layerwise.corpora.media import Medium, in_folder, media
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.io.files import scratch
 from layerwise.progress import Progress
@@ -246,10 +244,8 @@ def prompts_of(source: Any, column: str | None = None) -> list[Any]:
     if isinstance(source, str | Path) and column is not None:
         refuse_column(Path(source), column)
     if isinstance(source, str | Path) and Path(source).is_dir():
-        from layerwise.corpora.media_sources import in_folder
-
-        media, read = in_folder(Path(source))
-        return [read(row) for row in range(len(media.ids))]
+        files = in_folder(Path(source))
+        return [files.read(row) for row in range(len(files.ids))]
     if isinstance(source, Path) or (isinstance(source, str) and Path(source).suffix):
         from layerwise.config.corpora import FileTexts
         from layerwise.corpora.sources import open_texts
@@ -279,7 +275,9 @@ def prompts_in(source: Any, column: str | None = None) -> list[Any]:
     if names is not None and not isinstance(source, Mapping):
         column = column or "text"
         check_name("column", column, names)
-        source = _not_decoded(source, column)[column]
+        for medium in media():
+            source = medium.undecoded(source, column)
+        source = source[column]
     is_list = isinstance(source, Iterable) and not isinstance(source, str | bytes | Mapping | Set)
     items = list(source) if is_list else []
     if not items:
@@ -299,47 +297,14 @@ def refuse_column(path: Path, column: str) -> None:
         )
 
 
-def _not_decoded(data: Any, column: str) -> Any:
-    """The data set with the bytes of its recordings, since `datasets` needs torchcodec to decode
-    them."""
-    import datasets
-
-    if isinstance(getattr(data, "features", {}).get(column), datasets.Audio):
-        return data.cast_column(column, datasets.Audio(decode=False))
-    return data
-
-
 def _medium(number: int, item: Any) -> Medium:
-    """A PIL image or a recording as the library reads them; the file in between loses nothing."""
-    from PIL import Image
-
-    from layerwise.corpora.audio import Recording, wav
-
-    name = str(number)
-    if isinstance(item, Medium):
-        return item
-    if isinstance(item, Image.Image):
-        return _picture(name, item)
-    if isinstance(item, Path):
-        kind = Picture if item.suffix.lower() in Picture.suffixes else Recording
-        return kind(str(item), read_file(str(item), str(item)))
-    if isinstance(item, Mapping) and item.keys() >= {"array", "sampling_rate"}:
-        return Recording(name, wav(item["array"], int(item["sampling_rate"])))
-    if isinstance(item, Mapping) and item.keys() >= {"bytes", "path"}:
-        return Recording(name, item["bytes"] or read_file(str(item["path"]), name))
+    """An object in memory as the library reads it."""
+    made = (medium.of_object(str(number), item) for medium in media())
+    if (file := item if isinstance(item, Medium) else next(filter(None, made), None)) is not None:
+        return file
+    expected = ", ".join(medium.objects for medium in media())
     raise LayerwiseError(
-        "texts: expected texts, PIL images, paths of images or recordings, or recordings as "
-        f"{{'array': ..., 'sampling_rate': ...}}, got {type(item).__name__} at {number}.",
+        f"texts: expected texts{expected and f', {expected}, or paths of such files'}, got "
+        f"{type(item).__name__} at {number}.",
         code="wrong_type",
     )
-
-
-def _picture(name: str, image: Any) -> Picture:
-    from PIL import ImageOps
-
-    upright = ImageOps.exif_transpose(image)
-    if upright.mode in ("CMYK", "YCbCr", "HSV", "LAB"):  # PNG does not have them
-        upright = upright.convert("RGB")
-    file = io.BytesIO()
-    upright.save(file, "PNG")
-    return Picture(name, file.getvalue())

@@ -178,10 +178,11 @@ def ends_with(*suffixes: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def one_of(*keys: str) -> Discriminator:
+def one_of(*keys: str, hint: str = "") -> Discriminator:
     """Distinguish the members of a union by their keys: one of these is given.
 
-    The member of the key ``hub`` has ``Tag("{hub}")``, which no key of a config can be.
+    The member of the key ``hub`` has ``Tag("{hub}")``, which no key of a config can be. `hint`
+    ends the error's sentence.
     """
 
     def tag(value: Any) -> str | None:
@@ -191,7 +192,7 @@ def one_of(*keys: str) -> Discriminator:
     return Discriminator(
         tag,
         custom_error_type="one_of",
-        custom_error_message="expected a mapping with one of the keys {expected}",
+        custom_error_message="expected a mapping with one of the keys {expected}" + hint,
         custom_error_context={"expected": ", ".join(map(repr, keys))},
     )
 

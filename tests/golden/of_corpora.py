@@ -11,23 +11,14 @@ import pandas as pd
 from cases import CASES, Case, place, short_hash
 from helpers import tiny_audio
 
-from layerwise.config.corpora import (
-    AudioViews,
-    FileTexts,
-    Filters,
-    ImageCorpus,
-    ImageViews,
-    PackageImages,
-    Perturb,
-    Sample,
-    ViewSettings,
-)
-from layerwise.corpora import audio, media_sources
-from layerwise.corpora.images import apply_view, draw_views
+from layerwise.config.corpora import FileTexts, Filters, Perturb, Sample, ViewSettings
 from layerwise.corpora.prompts import media_of
 from layerwise.corpora.select import select
 from layerwise.corpora.sources import open_texts
 from layerwise.corpora.views import augment, perturb
+from media import audio
+from media.images import Picture, apply_view, draw_views
+from media.settings import AudioViews, ImageCorpus, ImageViews, PackageImages
 from quickstart import wikipedia
 
 PROSE = [
@@ -105,7 +96,7 @@ def perturbed_tokens() -> pd.DataFrame:
 def digits() -> pd.DataFrame:
     package = PackageImages(package="digits")
     settings = ImageCorpus(images=package, classes=4, sample=Sample(n=12, seed=1))
-    return media_sources.sample_media(media_sources.open_media(settings), settings)[0]
+    return Picture.read_corpus(settings)[0]
 
 
 def corpus_of_images() -> pd.DataFrame:

@@ -12,7 +12,7 @@ import transformers as hf
 from helpers import tiny
 from helpers.articles import wikipedia
 
-from layerwise.corpora.images import png
+from media.images import png
 
 ARTICLES = wikipedia(articles=4, paragraphs=12)
 TEXTS = [row.text for row in ARTICLES]

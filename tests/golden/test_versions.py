@@ -23,7 +23,13 @@ DEFAULTS = HERE / "defaults.json"
 NAMES = {"images": "corpus"}
 
 
-OF_DEFAULTS = ("layerwise.config", "layerwise.metrics.", "papers.choice", "papers.questions")
+OF_DEFAULTS = (
+    "layerwise.config",
+    "layerwise.metrics.",
+    "media",
+    "papers.choice",
+    "papers.questions",
+)
 
 
 def digests() -> dict[str, str]:
@@ -51,6 +57,7 @@ def defaults() -> dict[str, Any]:
     """The defaults of the config's sections, which keys leave out, and the versions of stages."""
     all_kinds()
     all_metrics()
+    addons.media()
     found: dict[str, dict[str, Any]] = {}
     sections = [Section]
     while sections:

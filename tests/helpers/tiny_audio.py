@@ -12,7 +12,7 @@ import torch
 import transformers as hf
 
 from helpers import tiny
-from layerwise.corpora.audio import Recording, wav
+from media.audio import Recording, wav
 
 RATE = 16_000
 COMMON = {

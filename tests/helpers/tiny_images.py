@@ -10,7 +10,7 @@ import torch
 import transformers as hf
 
 from helpers import tiny
-from layerwise.corpora.images import Picture, png
+from media.images import Picture, png
 
 SIZE, PATCH = 32, 8
 COMMON = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}

@@ -26,8 +26,9 @@ from helpers import tiny, tiny_audio, tiny_images
 from peft import LoraConfig, get_peft_model
 
 from layerwise.config import Config
-from layerwise.config.corpora import AudioCorpus, ImageCorpus, data_of
+from layerwise.config.corpora import data_of
 from layerwise.config.tasks import MtebEntry
+from media.settings import AudioCorpus, ImageCorpus
 from papers.choice import ChoiceTask
 from papers.questions import HubQuestions
 from quickstart import nano

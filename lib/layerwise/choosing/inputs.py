@@ -12,7 +12,7 @@ import pandas as pd
 
 from layerwise.analysis import labels_of, prompts_in
 from layerwise.config.tasks import TAGGED, LabelledEntry
-from layerwise.corpora.media_sources import in_folder
+from layerwise.corpora.media import in_folder
 from layerwise.corpora.sources import label_column
 from layerwise.corpora.sources import read_rows as read_table
 from layerwise.errors import LayerwiseError, check_name, closest, listed
@@ -175,20 +175,20 @@ def read_folder(folder: Path, most: int, seed: int = 0) -> tuple[Labels, int]:
     LayerwiseError
         As `read_labels`; and if a file is in no subfolder.
     """
-    media, read = in_folder(folder)
-    if None in media.labels:
+    files = in_folder(folder)
+    if None in files.labels:
         raise LayerwiseError(
-            f"{folder}: {media.ids[media.labels.index(None)]} is in no subfolder; the subfolder "
+            f"{folder}: {files.ids[files.labels.index(None)]} is in no subfolder; the subfolder "
             "is the label.",
             code="too_few",
         )
-    numbers = probes.classes(media.labels)
-    rows = _drawn(Labels("classification", [media.ids], numbers, media.ids, seed), most)
-    labels = [media.labels[row] for row in rows]
-    data = labels_of([read(row) for row in rows], labels, "classification")
+    numbers = probes.classes(files.labels)
+    rows = _drawn(Labels("classification", [files.ids], numbers, files.ids, seed), most)
+    labels = [files.labels[row] for row in rows]
+    data = labels_of([files.read(row) for row in rows], labels, "classification")
     data = replace(data, seed=seed)
     data.check_splits()
-    return data, len(media.ids)
+    return data, len(files.ids)
 
 
 def _drawn(data: Labels, most: int) -> Any:

@@ -10,10 +10,10 @@ import re
 from pathlib import Path, PurePath
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, Tag
+from pydantic import AfterValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from layerwise.config.corpora import AudioCorpus, CorpusSettings, ImageCorpus, TaskTexts
+from layerwise.config.corpora import Corpus, TaskTexts
 from layerwise.config.models import Model
 from layerwise.config.reading import read_yaml
 from layerwise.config.settings import (
@@ -26,18 +26,9 @@ from layerwise.config.settings import (
 from layerwise.config.studies import Study
 from layerwise.config.tasks import Tasks
 from layerwise.errors import ConfigError
-from layerwise.section import Name, Section, one_of, parse
+from layerwise.section import Name, Section, parse
 
 __all__ = ["Config", "read_config"]
-
-
-Corpus = Annotated[
-    Annotated[CorpusSettings, Tag("{source}")]
-    | Annotated[ImageCorpus, Tag("{images}")]
-    | Annotated[AudioCorpus, Tag("{audio}")],
-    one_of("source", "images", "audio"),
-]
-"""A corpus of texts, of images or of recordings."""
 
 
 def _folder(path: str) -> str:
@@ -54,6 +45,8 @@ Rules = Annotated[str, Field(pattern=r"^(.+\.smk|[A-Za-z_][\w.]*)$")]
 class Config(Section):
     """Everything that a run does. Only `studies` is required; their models are in `models`."""
 
+    model_config = ConfigDict(defer_build=True)
+
     results: Annotated[str, AfterValidator(_folder)] = "results"
     """Folder for all results."""
     models: dict[Name, Model] = {}
@@ -65,7 +58,7 @@ class Config(Section):
     """Published tables by name, in the schema of the authors' released results; studies draw them
     without a model."""
     corpora: dict[Name, Corpus] = {}
-    """Corpora by name, of texts (source), images (images) or recordings (audio)."""
+    """Corpora by name, of texts (source) or of a medium of an add-on (images, audio)."""
     tasks: Tasks = {}
     """Tasks by name: empty for a task of mteb, {folder: …} for one with local data, your own
     labels, or {task: …} for a class. A list of names is accepted."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
 import string
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, Tag, model_validator
+from pydantic import AfterValidator, Field, GetCoreSchemaHandler, Tag, model_validator
+from pydantic_core import CoreSchema
 
+from layerwise import addons
 from layerwise.section import (
     Count,
     Distinct,
@@ -152,7 +156,7 @@ class Views(Section):
     """Number of augmented copies."""
 
     n: int = Field(2, ge=0, le=1000)
-    """Views of each prompt, image or recording. InfoNCE and DiME need 2, LiDAR gains from more (16
+    """Views of each prompt. InfoNCE and DiME need 2, LiDAR gains from more (16
     in the reference). A larger number keeps the earlier views."""
 
 
@@ -212,6 +216,9 @@ class Kept(Section):
 class CorpusSettings(Kept):
     """Prompts and their views: ``corpora.<name>``."""
 
+    source_key: ClassVar[str] = "source"
+    stage: ClassVar[str] = "corpus"
+
     source: TextSource
     """Source of the texts: one of hub, file, task, generate."""
     filters: Filters = Filters()
@@ -245,136 +252,23 @@ class CorpusSettings(Kept):
             yield f"{name} {label}", self.model_copy(update={"perturb": perturb})
 
 
-# Images and recordings
+class _OfAnyMedium:
+    """The union of `CorpusSettings` and the corpora of add-ons, known when a config is read."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        kinds = [CorpusSettings, *(medium.corpus for medium in addons.media())]
+        members = [Annotated[kind, Tag(f"{{{kind.source_key}}}")] for kind in kinds]
+        keys = one_of(
+            *(kind.source_key for kind in kinds),
+            hint=""
+            if kinds[1:]
+            else "; corpora of images or recordings need the add-on media "
+            "(lib/media of layerwise's repository), which is not installed",
+        )
+        union = functools.reduce(operator.or_, members)
+        return handler.generate_schema(Annotated[union, keys])
 
 
-class HubMedia(HubData):
-    """Images or recordings of a data set on the Hugging Face hub."""
-
-    column: str
-    """Column that holds them."""
-    label: str | None = None
-    """Column that holds the labels; null for none."""
-
-
-class HubImages(HubMedia):
-    """Images of a data set on the Hugging Face hub."""
-
-    column: str = "image"
-    """Column that holds the images."""
-
-
-class HubRecordings(HubMedia):
-    """Recordings of a data set on the Hugging Face hub."""
-
-    column: str = "audio"
-    """Column that holds the recordings."""
-
-
-class FolderMedia(Section):
-    """Images or recordings of a local folder."""
-
-    folder: str = Field(min_length=1)
-    """Local folder of images or recordings. The folder that a file lies in, inside this one, is
-    its label; its path is its id."""
-    labels: Annotated[str, ends_with(*TABLES)] | None = None
-    """Local file with columns file (a path in the folder) and label, in place of subfolders as
-    labels. Files that it does not name are left out."""
-
-
-class PackageImages(Section):
-    """Images that come in a Python package."""
-
-    package: Literal["digits"]
-    """digits: 1,797 handwritten digits of 8 x 8 pixels, in scikit-learn."""
-
-
-ImageSource = Annotated[
-    Annotated[HubImages, Tag("{hub}")]
-    | Annotated[FolderMedia, Tag("{folder}")]
-    | Annotated[PackageImages, Tag("{package}")],
-    one_of("hub", "folder", "package"),
-]
-"""The source of a corpus of images."""
-
-AudioSource = Annotated[
-    Annotated[HubRecordings, Tag("{hub}")] | Annotated[FolderMedia, Tag("{folder}")],
-    one_of("hub", "folder"),
-]
-"""The source of a corpus of recordings."""
-
-MediaSource = HubMedia | FolderMedia | PackageImages
-
-
-class ImageViews(Views):
-    """Augmented copies of each image, as in self-supervised learning: in turn a crop, a flip,
-    jitter of the colours, grey and blur (kornia; docs/your-images.md has their sizes)."""
-
-    size: Positive = Field(224, le=4096)
-    """Side of a view in pixels, before a model's own preprocessing."""
-    flip: Probability = 0.5
-    """Probability of a horizontal flip; use 0 for digits and letters."""
-
-
-class AudioViews(Views):
-    """Augmented copies of each recording: a shift in time by up to a tenth, a gain of up to 6 dB
-    and white noise in turn."""
-
-    snr: tuple[float, float] | None = (10.0, 30.0)
-    """Smallest and largest signal-to-noise ratio in dB; null for no noise."""
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.snr is not None and self.snr[0] > self.snr[1]:
-            raise ValueError(f"snr: expected [smallest, largest], got {list(self.snr)}")
-        return self
-
-
-class MediaCorpus(Kept):
-    """Settings that corpora of images and of recordings share."""
-
-    sample: Sample = Sample()
-    """Sample of the images or recordings."""
-    classes: int | None = Field(None, ge=2)
-    """Restrict to this many classes, drawn with the sample's seed; null for all."""
-    damaged: Literal["error", "drop"] = "error"
-    """Stop at a file that cannot be read, or drop it and log its id."""
-
-    # The same attributes as corpora of texts.
-
-    @property
-    def perturb(self) -> None:
-        """None: perturbations are of tokens of text."""
-        return
-
-    def spread(self, name: str) -> Iterator[tuple[str, Self]]:
-        """The corpora of this entry, by name: itself."""
-        yield name, self
-
-
-class ImageCorpus(MediaCorpus):
-    """Images and their views: ``corpora.<name>``."""
-
-    images: ImageSource
-    """Source of the images: one of hub, folder, package."""
-    views: ImageViews = ImageViews()
-    """Augmented copies of each image."""
-
-    @property
-    def source(self) -> MediaSource:
-        """The source of the images."""
-        return self.images
-
-
-class AudioCorpus(MediaCorpus):
-    """Recordings and their views: ``corpora.<name>``."""
-
-    audio: AudioSource
-    """Source of the recordings: one of hub, folder."""
-    views: AudioViews = AudioViews()
-    """Augmented copies of each recording."""
-
-    @property
-    def source(self) -> MediaSource:
-        """The source of the recordings."""
-        return self.audio
+Corpus = Annotated[Any, _OfAnyMedium]
+"""A corpus of texts, or of a medium of an add-on."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 import math
+import operator
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,14 +14,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
+    ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     Tag,
     TypeAdapter,
     ValidationInfo,
     WithJsonSchema,
     field_validator,
 )
+from pydantic_core import CoreSchema
 
+from layerwise import addons
 from layerwise.section import Count, Distinct, Name, Pattern, Positive, Section, SomeOf, one_of
 from layerwise.vocabulary import Dtype, Pooling, ScoredReadout, Tokens
 
@@ -250,22 +256,6 @@ Adapter = Annotated[
 ]
 """The source of an adapter."""
 
-Channels = tuple[float, float, float]
-
-
-class Preprocess(Section):
-    """Scaling and normalisation of a vision model's images."""
-
-    size: int = Field(ge=1, le=8192)
-    """Side in pixels of the square crop."""
-    resize: int | None = Field(None, ge=1, le=8192)
-    """Shorter side in pixels that images are scaled to first; null for size."""
-    mean: Channels = (0.485, 0.456, 0.406)
-    """Mean of each channel, for values of 0 to 1; ImageNet's."""
-    std: Channels = (0.229, 0.224, 0.225)
-    """Standard deviation of each channel; ImageNet's."""
-
-
 _Named: Any = SomeOf[Name] | Literal[tuple(PYTHIA)]
 _SCHEMAS = [TypeAdapter(_Named).json_schema(), Branches.model_json_schema()]
 Revisions = Annotated[SomeOf[Name], WithJsonSchema({"anyOf": _SCHEMAS})]
@@ -282,8 +272,22 @@ class Ablation(Section):
     """The tokens for which its output is set to zero."""
 
 
+class _OfAnyMedium:
+    """The union of the `preprocess` sections of media, known when a config is read."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        kinds = [medium.preprocess for medium in addons.media() if medium.preprocess]
+        return handler.generate_schema(functools.reduce(operator.or_, kinds, None))
+
+
+_Preprocess = Annotated[Any, _OfAnyMedium]
+
+
 class Model(Section):
     """A model and its checkpoints."""
+
+    model_config = ConfigDict(defer_build=True)
 
     source: Source
     """Source of the model: one of hub, folder, package, states."""
@@ -332,8 +336,8 @@ class Model(Section):
     """Include the tokens of prompts in the pooling; null for the model's own setting with saved
     prompts, and true otherwise."""
 
-    preprocess: Preprocess | None = None
-    """Scaling and normalisation of images for a vision model; null for its
+    preprocess: _Preprocess = None
+    """Settings of the model's processor, of a medium other than text; null for its
     preprocessor_config.json."""
 
     @field_validator("revisions", mode="before")

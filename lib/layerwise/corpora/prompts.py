@@ -3,13 +3,11 @@
 ``corpora/{corpus}.parquet``
     One row a prompt: ``prompt_id`` (unique), ``text``, ``n_tokens`` (words and punctuation marks,
     see `layerwise.corpora.select.count_tokens`).
-    Of images and recordings: ``prompt_id``, ``label``, ``image`` or ``audio`` (the bytes of a
-    file), ``sha256`` of those bytes, and ``width`` and ``height`` in pixels, or ``samples`` and
-    ``rate`` (samples a second).
+    Of another medium: ``prompt_id``, ``label``, the bytes of a file (column ``image`` or
+    ``audio``), their ``sha256``, and their measures.
 ``{corpus}.views.parquet``
-    One row a prompt and view: ``prompt_id``, ``view`` (1 … V), and ``text``, or for an image or a
-    recording ``drawn`` (the drawn parameters, see `layerwise.corpora.images` and
-    `layerwise.corpora.audio`). View 0 is the prompt.
+    One row a prompt and view: ``prompt_id``, ``view`` (1 … V), and ``text``, or for another medium
+    ``drawn`` (the drawn parameters). View 0 is the prompt.
 
 Views store the hash of the prompts that they were made of, so that they are never read with
 another corpus.
@@ -24,18 +22,8 @@ from typing import Any
 
 import pandas as pd
 
-from layerwise.config.corpora import (
-    AudioCorpus,
-    AudioViews,
-    CorpusSettings,
-    ImageCorpus,
-    ImageViews,
-    ViewSettings,
-)
-from layerwise.corpora import audio, images
-from layerwise.corpora.audio import Recording
-from layerwise.corpora.images import Picture
-from layerwise.corpora.media import Medium
+from layerwise.config.corpora import Corpus, CorpusSettings, Views, ViewSettings
+from layerwise.corpora.media import Medium, media
 from layerwise.errors import LayerwiseError
 from layerwise.io import tables
 from layerwise.io.files import sha256_text
@@ -55,7 +43,7 @@ class Prompts:
         Name of the corpus.
     ids : list of str, length N
     views : V + 1 sequences of N
-        Texts, images or recordings (`layerwise.corpora.media.Medium`); view 0 is the prompt.
+        Texts, or files (`layerwise.corpora.media.Medium`); view 0 is the prompt.
     hash : str
         SHA-256 of ids and prompts, in order.
     """
@@ -73,7 +61,7 @@ def hash_of(prompts: pd.DataFrame) -> str:
 
 
 def write_corpus(path: Path, name: str, prompts: pd.DataFrame, **facts: Any) -> None:
-    """Write a corpus of texts, images or recordings.
+    """Write a corpus.
 
     Parameters
     ----------
@@ -142,16 +130,28 @@ def read(path: Path, views_path: Path | None = None) -> Prompts:
 
 
 def media_of(table: pd.DataFrame) -> list[Medium]:
-    """Images or recordings of a corpus' table, or views of them if it has a column ``drawn``."""
-    kind: type[Medium] = Picture if Picture.column in table else Recording
+    """Files of a corpus' table, or views of them if it has a column ``drawn``."""
+    kind = medium_of(table)
     columns = [name for name in ("prompt_id", kind.column, "drawn") if name in table]
     return [kind(*row) for row in table[columns].itertuples(index=False)]
+
+
+def medium_of(table: pd.DataFrame) -> type[Medium]:
+    """The medium of a corpus' table that is not of texts."""
+    kind = next((medium for medium in media() if medium.column in table), None)
+    if kind is None:
+        raise LayerwiseError(
+            "The corpus holds files that no installed add-on reads; install the add-on media "
+            "(lib/media of layerwise's repository).",
+            code="unsupported",
+        )
+    return kind
 
 
 def make_corpus(
     target: Path,
     name: str,
-    settings: CorpusSettings | ImageCorpus | AudioCorpus,
+    settings: Corpus,
     *,
     texts: Path | Iterable[str] | None = None,
     **facts: Any,
@@ -166,40 +166,34 @@ def make_corpus(
         Key and provenance, for the file's metadata.
     """
     if not isinstance(settings, CorpusSettings):
-        from layerwise.corpora.media_sources import open_media, sample_media
-
-        media = open_media(settings)
-        table, counts = sample_media(media, settings)
-        facts |= {**media.facts, "labels": table["label"].value_counts().sort_index().to_dict()}
+        kind = next(medium for medium in media() if isinstance(settings, medium.corpus))
+        table, about = kind.read_corpus(settings)
     else:
         from layerwise.corpora.select import select
         from layerwise.corpora.sources import open_texts
 
         pairs, about = open_texts(settings.source, texts)
         table, counts = select(pairs, settings.filters, settings.sample)
-        facts |= about
-    write_corpus(target, name, table, counts=counts, **facts)
+        about = {**about, "counts": counts}
+    write_corpus(target, name, table, **facts, **about)
 
 
 def make_views(
     target: Path,
     corpus: Path,
-    settings: ViewSettings | ImageViews | AudioViews,
+    settings: Views,
     *,
     processes: int = 1,
     **facts: Any,
 ) -> None:
-    """Augment the prompts of a corpus and write the views; of images and recordings
-    only the parameters."""
+    """Augment the prompts of a corpus and write the views; of files only the parameters."""
     table = read_corpus(corpus)
-    if isinstance(settings, ImageViews):
-        views = images.draw_views(table, settings)
-    elif isinstance(settings, AudioViews):
-        views = audio.draw_views(table, settings)
-    else:
+    if isinstance(settings, ViewSettings):
         from layerwise.corpora.views import augment
 
         views = augment(table, settings, processes)
+    else:
+        views = medium_of(table).draw_views(table, settings)
     about = tables.facts(corpus)
     if settings.n and views.empty:
         raise LayerwiseError(

@@ -21,9 +21,8 @@ from layerwise.io.files import memory_fault
 from layerwise.models import devices, hooks, saved
 from layerwise.models.architectures import Anatomy, attend_both_ways, settle, unsupported
 from layerwise.models.hooks import on
-from layerwise.models.media import Images, LazyPrompt, Recordings, tower
 from layerwise.models.probe import causal, find_layers
-from layerwise.models.processors import processor_of, reader_of
+from layerwise.models.reader import LazyPrompt, Reader, reader_of
 from layerwise.models.source import ADAPTER, Location, adapter_alone, locate, quiet, why
 from layerwise.models.states import Given, States
 from layerwise.models.texts import Texts
@@ -33,7 +32,7 @@ log = logging.getLogger(__name__)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 Prompt = LazyPrompt | Given | Sequence[int]
-"""A prompt as a model takes it: an image or a recording, given states, or token ids."""
+"""A prompt as a model takes it: a file of a medium, given states, or token ids."""
 
 # Converts the next texts to tokens while the model runs.
 AHEAD = ThreadPoolExecutor(1, thread_name_prefix="prompts")
@@ -45,7 +44,7 @@ class LoadedModel:
 
     Attributes
     ----------
-    reader : Texts, Images, Recordings or States
+    reader : Reader or States
         Converts what the model takes to its inputs.
     weights : str
         SHA-256 of the weights with merged adapters; see `saved.weights_hash`.
@@ -60,7 +59,7 @@ class LoadedModel:
     name: str
     revision: str
     model: nn.Module
-    reader: Texts | Images | Recordings | States
+    reader: Reader | States
     anatomy: Anatomy
     dtype: str
     weights: str
@@ -131,7 +130,7 @@ class LoadedModel:
         Raises
         ------
         LayerwiseError
-            If the model takes images or recordings, or there are states alone.
+            If the model takes something else, or there are states alone.
         """
         if isinstance(self.reader, States):
             raise self.reader.needs_model("what asks for a tokenizer")
@@ -147,7 +146,7 @@ class LoadedModel:
         Parameters
         ----------
         parts : iterable of sequences
-            Texts, or images or recordings (`layerwise.corpora.media.Medium`).
+            Texts, or files (`layerwise.corpora.media.Medium`).
 
         Yields
         ------
@@ -264,9 +263,9 @@ def load(
             opened, info = saved.open_saved(location, model, DTYPES[dtype])
             whole, embedder = opened.transformers_model, saved.embedder_of(opened, who)
             processor = saved.text_module(opened)
-            if reader_of(whole.config) is not Texts:
+            if (kind := reader_of(whole.config)) is not Texts:
                 folder = {"subfolder": saved.transformer_folder(location), **location.options()}
-                processor = processor_of(location.name, whole.config, model.preprocess, **folder)
+                processor = kind.open_processor(location.name, model.preprocess, **folder)
     if not is_saved:
         whole, processor, info = read(who, model, location, AutoModel, dtype)
     if location.gguf_file is None:
@@ -316,7 +315,8 @@ def read(
         config = AutoConfig.from_pretrained(location.name, **common)
         # A config.json may name attention kernels on the hub, which are code.
         config._attn_implementation = config._experts_implementation = None
-        processor = processor_of(location.name, config, model.preprocess, **common)
+        kind = reader_of(config)
+        processor = kind.open_processor(location.name, model.preprocess, **common)
         # Shapes that do not fit are reported with the other weights.
         network, info = architecture.from_pretrained(
             location.name,
@@ -346,12 +346,11 @@ def reading(who: str, location: Location) -> Iterator[None]:
 
 
 def body(network: Any) -> Any:
-    """The part of a model that is read: the encoder of an encoder-decoder, the image tower of a
-    model of images and texts."""
+    """The part of a model that is read: the encoder of an encoder-decoder, or a tower."""
     encoder = network.get_encoder() if network.config.is_encoder_decoder else network
     if not hasattr(encoder, "config"):
         raise unsupported(f"{type(network).__name__} has an encoder without a configuration")
-    return tower(encoder)
+    return reader_of(encoder.config).body(encoder)
 
 
 def prepare(
@@ -383,13 +382,8 @@ def prepare(
     who = f"Model {name!r} at {revision!r}"
     network.config.return_dict = True  # a config may ask for tuples
     kind = reader_of(network.config)
-    users: dict[str, tuple[type, ...]] = {
-        "prompts": (Texts,),
-        "preprocess": (Images,),
-        "max_length": (Texts, Recordings),
-    }
-    for key, of in users.items():
-        if kind not in of and getattr(entry, key) is not None:
+    for key in kind.unused:
+        if getattr(entry, key) is not None:
             raise LayerwiseError(
                 f"{who}: the model takes {kind.takes}s; leave out {key}.", code="conflict"
             )

@@ -16,7 +16,7 @@ from layerwise.errors import LayerwiseError
 from layerwise.models import devices, saved
 from layerwise.models.architectures import settle, unsupported
 from layerwise.models.load import LoadedModel, body, load, prepare
-from layerwise.models.processors import PROCESSORS, processor_of, reader_of
+from layerwise.models.reader import reader_of
 from layerwise.models.source import STATES, locate, named, quiet
 from layerwise.models.states import States
 from layerwise.models.texts import Texts
@@ -128,11 +128,11 @@ def _live(network: Any, model: Any, reader: Any, name: str, entry: Model) -> Loa
         if is_saved and reader_of(network.config) is Texts:
             reader = saved.text_module(model, reader)
         elif reader is None:
-            reader = processor_of(origin, network.config)
+            reader = reader_of(network.config).open_processor(origin, None)
         else:
             reader = copy.deepcopy(reader)
     except Exception as error:  # the hub, files and models fail in many ways
-        what = PROCESSORS[reader_of(network.config)]
+        what = reader_of(network.config).processor_name
         raise LayerwiseError(
             f"{name} comes without {what}; give it as tokenizer=.", code="missing_file"
         ) from error

@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from layerwise.errors import LayerwiseError
 from layerwise.models import hooks
 from layerwise.models.architectures import Anatomy, Layout, Stack, dissect, unsupported
-from layerwise.models.media import Images, Recordings
-from layerwise.models.texts import Texts
+from layerwise.models.reader import Reader
 
 # Largest relative difference of states that are the same but for a change of type.
 SAME = 0.01
@@ -94,7 +93,7 @@ class _MisfitError(Exception):
     """Calls are not those of the blocks; says why as a predicate."""
 
 
-def find_layers(name: str, model: nn.Module, reader: Texts | Images | Recordings) -> Anatomy:
+def find_layers(name: str, model: nn.Module, reader: Reader) -> Anatomy:
     """The model's layers, proved with all probe inputs of its reader."""
     equal_lengths, device = False, reader.device
     with torch.autocast(device.type, enabled=False):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from inspect import signature
 from itertools import cycle, islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from layerwise.config.models import Model
 from layerwise.corpora.select import SURROGATE
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import LONGEST, Anatomy, selects_from, thresholds, unsupported
+from layerwise.models.reader import ProbeInputs, Reader
 from layerwise.models.source import NO_TOKENIZER
 
 # A tokenizer's output takes hundreds of bytes per token, the ids only a few.
@@ -45,16 +46,7 @@ LENGTH, LONGER = 5, 9
 PROVED = 1100
 
 
-class ProbeInputs(NamedTuple):
-    """Inputs for a few prompts of one length, for the first of them with a longer one, and for it
-    alone. The latter are None where all prompts have one length."""
-
-    equal: dict[str, Tensor]
-    padded: dict[str, Tensor] | None = None
-    alone: dict[str, Tensor] | None = None
-
-
-class Texts:
+class Texts(Reader):
     """Converts texts to a model's inputs.
 
     Parameters
@@ -89,6 +81,8 @@ class Texts:
     """
 
     takes = "text"
+    processor_name = "tokenizer"
+    unused = ("preprocess",)
     time_axis = 1
 
     def __init__(self, who: str, tokenizer: Any, entry: Model, network: Any) -> None:
@@ -132,6 +126,22 @@ class Texts:
         self.token_types = (
             dict(zip(sample["input_ids"], types, strict=False)) if any(types) else {}
         )
+
+    @staticmethod
+    def open_processor(name: str, preprocess: Any, **options: Any) -> Any:  # noqa: ARG004
+        """The tokenizer of a folder or hub name."""
+        from transformers import AutoTokenizer
+        from transformers.models.auto.tokenization_auto import get_tokenizer_config
+
+        tokenizer = AutoTokenizer.from_pretrained(name, **options)
+        asked = get_tokenizer_config(name, **options).get("add_eos_token")
+        if asked and tokenizer("a")["input_ids"][-1:] != [tokenizer.eos_token_id]:
+            log.warning(
+                "%s: its tokenizer_config.json asks for an end-of-text token after each text "
+                "(add_eos_token), but this version of transformers adds none.",
+                name,
+            )
+        return tokenizer
 
     def _embeddings(self, network: Any) -> Tensor:
         try:

@@ -301,13 +301,9 @@ class Plan:
     @cache
     def key(self, stage: str, **names: str) -> str:
         """The key of a stage's files for names of the config."""
-        row = STAGES[self._medium(**names) if stage == "corpus" else stage]
+        row = STAGES[self.config.corpora[names["corpus"]].stage if stage == "corpus" else stage]
         inputs = [self.key(i, **{n: names[n] for n in STAGES[i].names}) for i in row.inputs]
         return digest(stage, row.version, row.settings(self, **names), inputs)
-
-    def _medium(self, corpus: str) -> str:
-        entry = self.config.corpora[corpus]
-        return next((m for m in ("images", "audio") if hasattr(entry, m)), "corpus")
 
     def expected(self, path: str | Path) -> tuple[str, str] | None:
         """The rule and the key of a file of the workflow; None for a file of the user."""
@@ -498,8 +494,7 @@ def _selection(plan: Plan, corpus: str) -> Any:
     is_generated = isinstance(source, GeneratedTexts)
     data = plan.key("generate", corpus=corpus) if is_generated else _corpus_data(plan, corpus)
     described = settings(entry, "views", "perturb")
-    (medium,) = {"source", "images", "audio"} & described.keys()
-    described[medium] = settings(source, "file", "folder", "labels", "generate")
+    described[entry.source_key] = settings(source, "file", "folder", "labels", "generate")
     return [corpus, described, data]
 
 
@@ -618,8 +613,6 @@ STAGES = {
     "recipe": Stage(1, ("folder",), _recipe),
     "generate": Stage(1, CORPUS, _generation, (), "generate", ("generated/{corpus}.parquet",)),
     "corpus": Stage(1, CORPUS, _selection, (), "corpus", (PATHS["texts"],)),
-    "images": Stage(2, CORPUS, _selection),
-    "audio": Stage(1, CORPUS, _selection),
     "views": Stage(
         1,
         CORPUS,
@@ -688,8 +681,8 @@ STAGES = {
     "best_layers": Stage(5, (), _best_layers, (), "best_layers", ("report/best_layers.csv",)),
     "report": Stage(2, (), _report, (), "report", ("report.html",)),
 }
-"""Every kind of file. Images and recordings are corpora with versions of their own. Add-ons put
-their own rows in (`layerwise.addons`)."""
+"""Every kind of file. Add-ons put their own rows in (`layerwise.addons`); a corpus of a medium has
+the version of its own row."""
 STAGE_OF = {
     "scores": "evaluate",
     "texts": "corpus",

@@ -109,7 +109,7 @@ class Requests:
         """Tokens of a corpus with its views."""
         entry = self.config.corpora[corpus]
         tokens = min(self.config.models[model].max_length or TOKENS, TOKENS)
-        return (entry.sample.n or PROMPTS) * (1 + entry.views.n) * tokens
+        return float((entry.sample.n or PROMPTS) * (1 + entry.views.n) * tokens)
 
     @cache
     def task_tokens(self, task: str) -> float:
@@ -133,7 +133,7 @@ class Requests:
         if settings.token_states:
             bytes_each = BYTES["float16" if settings.token_states == "float16" else "float32"]
             numbers += len(settings.layers or range(n_layers)) * n * TOKENS * bytes_each
-        return numbers * width / 1e9
+        return float(numbers * width / 1e9)
 
     @cache
     def _shape(self, model: str) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from layerwise.errors import Code, ConfigError, LayerwiseError, closest, listed
 from layerwise.metrics.registry import QUANTITIES, Metric, all_metrics, arrays_for
 from layerwise.names import Order
 from layerwise.run.plan import OF_METRICS, OF_RESULTS, OF_SCORES, PlannedStudy, extraction_of
-from layerwise.tasks.catalog import TYPES
+from layerwise.tasks.catalog import types
 
 WITH_CORPORA = OF_METRICS | {"similarities"}
 # Enough for an association given depth, a jackknife and a change between checkpoints.
@@ -206,7 +206,7 @@ def _metrics(planned: PlannedStudy) -> pd.DataFrame:
 def _scores(planned: PlannedStudy) -> Iterator[dict[str, Any]]:
     """Each task by model, checkpoint, tokens, pooling and readout, without layers."""
     config = planned.config
-    known = set().union(*TYPES.values())
+    known = set().union(*types().values())
     # The metadata of mteb take seconds to load: a task may be of any type asked for.
     asked = [name for name in planned.study.task_types or () if name in known] or ["STS"]
     common = {"subset": "default", "split": "test", "n_runs": 9, "score_low": 0.3}

@@ -13,7 +13,7 @@ import yaml
 
 from layerwise.activations.store import ARRAYS
 from layerwise.config import Config
-from layerwise.config.corpora import GeneratedTexts, MediaCorpus, data_of
+from layerwise.config.corpora import CorpusSettings, GeneratedTexts, data_of
 from layerwise.config.models import StatesSource
 from layerwise.config.reading import Loader, read_yaml
 from layerwise.config.settings import OWN_TEXTS
@@ -134,7 +134,7 @@ def _check_names(config: Config) -> None:
 def _references(config: Config) -> Iterator[tuple[str, Iterable[Any], Iterable[Any]]]:
     """Each key that names things of another section, its names, and the known ones."""
     models, tasks, metrics = config.models, config.tasks, all_metrics()
-    media = [name for name, c in config.corpora.items() if isinstance(c, MediaCorpus)]
+    media = [name for name, c in config.corpora.items() if not isinstance(c, CorpusSettings)]
     for name, corpus in config.corpora.items():
         if isinstance(corpus.source, GeneratedTexts):
             where = f"corpora.{name}.source.generate.model"
@@ -207,7 +207,7 @@ def _check_prompts(config: Config) -> None:
         return
     from layerwise.tasks.task import DEFAULT, PROMPT_TYPES  # imports torch
 
-    choices = {*PAPER, *TYPES["text"], *config.tasks}
+    choices = {*PAPER, *TYPES, *config.tasks}
     for model, entry in config.models.items():
         for name in entry.prompts if isinstance(entry.prompts, dict) else ():
             head, _, tail = name.rpartition("-")

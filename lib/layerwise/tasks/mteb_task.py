@@ -36,10 +36,7 @@ from mteb.models.model_meta import ModelMeta, ScoringFunction
 from mteb.types import PromptType
 
 from layerwise.config.settings import ScoringSettings
-from layerwise.corpora.audio import Recording
-from layerwise.corpora.images import Picture
-from layerwise.corpora.media import Medium
-from layerwise.corpora.media_sources import bytes_of
+from layerwise.corpora.media import Medium, media
 from layerwise.errors import LayerwiseError
 from layerwise.tasks import catalog, results
 from layerwise.tasks.evaluators import Reranking, is_ranked_here, k_means, read_reranking
@@ -62,7 +59,7 @@ MODEL = ModelMeta.create_empty(
     {
         "name": "layerwise/layer",
         "similarity_fn_name": ScoringFunction.COSINE,
-        "modalities": ["text", "image", "audio"],
+        "modalities": ["text", *(medium.column for medium in media())],
     }
 )
 
@@ -100,7 +97,7 @@ class MtebTask(Task):
 
     @property
     def is_read_ahead(self) -> bool:
-        """True for texts; images and recordings of many tasks may not fit in memory."""
+        """True for texts; files of many tasks may not fit in memory."""
         return bool(self.metadata.modalities == ["text"])
 
     def instruction(self, prompt_type: str) -> str:
@@ -286,7 +283,7 @@ class _Recorder(AbsEncoder):
     inputs : list of lists of str
         Texts or hashes, as they came in each call.
     media : dict
-        Images or recordings by their hash.
+        Files by their hash.
     """
 
     mteb_model_meta = MODEL
@@ -302,9 +299,9 @@ class _Recorder(AbsEncoder):
     ) -> Array:
         """Record inputs."""
         if kind := _kind(task_metadata):
-            media = list(_media(inputs, task_metadata, kind))
-            texts = [one.sha256 for one in media]
-            self.media |= dict(zip(texts, media, strict=True))
+            files = list(_files(inputs, task_metadata, kind))
+            texts = [file.sha256 for file in files]
+            self.media |= dict(zip(texts, files, strict=True))
         else:
             texts = _texts(inputs, task_metadata)
         self.keys |= dict.fromkeys((_name(prompt_type), text) for text in texts)
@@ -333,31 +330,24 @@ def _name(prompt_type: Any) -> str:
 
 def _kind(metadata: Any) -> type[Medium] | None:
     """The class of a task's inputs; None for texts."""
-    kinds: tuple[type[Medium], ...] = (Picture, Recording)
-    return next((kind for kind in kinds if kind.column in metadata.modalities), None)
+    return next((kind for kind in media() if kind.column in metadata.modalities), None)
 
 
 def _texts(inputs: Any, metadata: Any) -> list[str]:
-    """The texts of one of mteb's data loaders, or hashes of its images or recordings."""
+    """The texts of one of mteb's data loaders, or hashes of its files."""
     from torch.utils.data import SequentialSampler
 
     if kind := _kind(metadata):
-        return [one.sha256 for one in _media(inputs, metadata, kind)]
+        return [file.sha256 for file in _files(inputs, metadata, kind)]
     if isinstance(inputs.dataset, Dataset) and isinstance(inputs.sampler, SequentialSampler):
         # The whole column: row by row takes longer than all evaluators do.
         return list(inputs.dataset["text"])
     return [text for batch in inputs for text in batch["text"]]
 
 
-def _media(inputs: Any, metadata: Any, kind: type[Medium]) -> Iterator[Medium]:
-    """The images or recordings of one of mteb's data loaders, which are not decoded."""
-    import datasets
-
-    feature = getattr(datasets, kind.feature)(decode=False)
-    held = inputs.dataset.select_columns([kind.column]).cast_column(kind.column, feature)
-    for row, one in enumerate(held[kind.column]):
-        data = bytes_of(one, metadata.dataset["path"], str(row))
-        yield kind(f"{metadata.name} {row}", data)
+def _files(inputs: Any, metadata: Any, kind: type[Medium]) -> Iterator[Medium]:
+    """The files of one of mteb's data loaders."""
+    return kind.read_rows(inputs.dataset, metadata.dataset["path"], metadata.name)
 
 
 # Skip work that mteb repeats at every layer

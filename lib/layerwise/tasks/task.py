@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 Array = npt.NDArray[Any]
 
 # Prompt type ('query', 'document' or '') and text; in place of the text the SHA-256 of the file
-# of an image or a recording, a `layerwise.activations.embedding.Word`, or what the task reads.
+# of a medium, a `layerwise.activations.embedding.Word`, or what the task reads.
 Key = tuple[str, Any]
 
 # Prompt types of mteb's texts.
@@ -55,7 +55,7 @@ class Unit:
     keys : sequence of Key
         Distinct inputs.
     media : mapping
-        Images or recordings by their hash, if the inputs are such.
+        Files of a medium by their hash, if the inputs are such.
     selection : object
         Part of the task's data, in the task's own terms; None for all.
     """
@@ -151,7 +151,7 @@ class Task(ABC):
 
         Parameters
         ----------
-        inputs : sequence of str, of images or recordings, or of words
+        inputs : sequence of str, of `layerwise.corpora.media.Medium`, or of words
         prompts : sequence of str
             The prompt in front of each input; empty for none.
         into : array, shape (representations, layers, inputs, D), float32
@@ -210,13 +210,13 @@ def texts_of(task: Task) -> list[str]:
     Raises
     ------
     LayerwiseError
-        If the task is of images or recordings.
+        If the task is of another medium.
     """
     units = list(task.units(sys.maxsize))
-    if any(unit.media for unit in units):
+    if file := next((file for unit in units for file in unit.media.values()), None):
         raise LayerwiseError(
-            "The task is of images or recordings, and has no texts for a corpus; name a "
-            "corpus of images or of audio.",
+            f"The task is of {file.kind}s, and has no texts for a corpus; name a corpus of "
+            f"{file.kind}s.",
             code="conflict",
         )
     keys = (key for unit in units for key in unit.keys)

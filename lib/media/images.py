@@ -16,17 +16,17 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
 
-from layerwise.config.corpora import ImageViews
-from layerwise.corpora.media import Medium, UnreadableError
 from layerwise.errors import first_line
 from layerwise.extras import require
 from layerwise.io.files import sha256_text
 from layerwise.progress import Progress
+from media.settings import ImageCorpus, ImageViews, Preprocess
+from media.sources import FileMedium, UnreadableError
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -37,10 +37,20 @@ FORMATS = "bmp gif jpeg jpg jp2 pbm pgm png ppm tif tiff webp"
 
 
 @dataclass(frozen=True)
-class Picture(Medium):
+class Picture(FileMedium):
     """An image of a corpus, or a view of one; see `layerwise.corpora.media.Medium`."""
 
     kind = column = "image"
+    objects = "PIL images"
+    task_types = (
+        "Any2AnyRetrieval",
+        "ImageClassification",
+        "ImageClustering",
+        "VisualSTS(eng)",
+        "VisualSTS(multi)",
+    )
+    corpus = ImageCorpus
+    preprocess = Preprocess
     feature = "Image"
     suffixes = tuple(f".{name}" for name in FORMATS.split())
 
@@ -48,6 +58,32 @@ class Picture(Medium):
         """Width and height in pixels."""
         width, height = decode(self.data, self.name).size
         return {"width": width, "height": height}
+
+    @classmethod
+    def draw_views(cls, table: pd.DataFrame, settings: ImageViews) -> pd.DataFrame:
+        """As the function `draw_views`."""
+        return draw_views(table, settings)
+
+    @classmethod
+    def of_object(cls, name: str, item: Any) -> Self | None:
+        """A prompt of a PIL image, as a PNG file that loses nothing, or of a path."""
+        from PIL import Image, ImageOps
+
+        if not isinstance(item, Image.Image):
+            return super().of_object(name, item)
+        upright = ImageOps.exif_transpose(item)
+        if upright.mode in ("CMYK", "YCbCr", "HSV", "LAB"):  # PNG does not have them
+            upright = upright.convert("RGB")
+        file = io.BytesIO()
+        upright.save(file, "PNG")
+        return cls(name, file.getvalue())
+
+    @classmethod
+    def reader_of(cls, config: Any) -> Any:
+        """`media.models.Images`, for a model that takes only images or has an image tower."""
+        from media.models import Images, takes_images
+
+        return Images if takes_images(config) else None
 
     def pixels(self) -> Image.Image:
         """Return its pixels, 8-bit RGB; raises as `decode`."""

@@ -23,12 +23,8 @@ import layerwise as lw
 from layerwise.analysis import prompts_of
 from layerwise.cli import app
 from layerwise.config import Config
-from layerwise.config.corpora import AudioCorpus, AudioViews
 from layerwise.config.settings import ExtractSettings, ScoringSettings
-from layerwise.corpora import audio, prompts
-from layerwise.corpora.audio import Recording, decode, resampled, wav
-from layerwise.corpora.images import Picture, png
-from layerwise.corpora.media import UnreadableError
+from layerwise.corpora import prompts
 from layerwise.corpora.prompts import make_corpus, make_views
 from layerwise.models.load import load
 from layerwise.run.plan import Plan
@@ -37,6 +33,11 @@ from layerwise.tasks.evaluate import score_tasks
 from layerwise.tasks.mteb_task import MtebTask
 from layerwise.tasks.results import TaskScores
 from layerwise.tasks.task import set_up
+from media import audio
+from media.audio import Recording, decode, resampled, wav
+from media.images import Picture, png
+from media.settings import AudioCorpus, AudioViews
+from media.sources import UnreadableError
 
 TONE = np.sin(2 * np.pi * 440 * np.arange(RATE // 4) / RATE).astype(np.float32)
 

@@ -16,10 +16,10 @@ from helpers.kept_states import States, assert_near, states_of
 from helpers.refused import refused
 
 from layerwise.activations.store import Activations
-from layerwise.config.models import Preprocess
 from layerwise.models.load import LoadedModel, load
 from layerwise.models.opening import open_model
 from layerwise.vocabulary import OUTPUT
+from media.settings import Preprocess
 
 PICTURES = tiny_images.pictures(5)
 PATCHES = 16

@@ -16,18 +16,19 @@ import io
 import json
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerwise.config.corpora import AudioViews
-from layerwise.corpora.media import Medium, UnreadableError
 from layerwise.errors import LayerwiseError, first_line
 from layerwise.extras import require
 from layerwise.io.files import sha256_text
+from media.settings import AudioCorpus, AudioViews
+from media.sources import FileMedium, UnreadableError, read_file
 
 Samples = npt.NDArray[np.float32]
 
@@ -43,18 +44,59 @@ SHIFT, GAIN = 0.1, 6.0
 
 
 @dataclass(frozen=True)
-class Recording(Medium):
+class Recording(FileMedium):
     """A recording of a corpus, or a view of one; see `layerwise.corpora.media.Medium`."""
 
     kind = "recording"
     column = "audio"
     feature = "Audio"
+    objects = "recordings as {'array': ..., 'sampling_rate': ...}"
+    task_types = (
+        "Any2AnyRetrieval",
+        "AudioClassification",
+        "AudioClustering",
+        "AudioMultilabelClassification",
+        "AudioPairClassification",
+        "AudioReranking",
+    )
+    corpus = AudioCorpus
     suffixes = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aif", ".aiff")
 
     def measures(self) -> dict[str, Any]:
         """Number of samples, and samples a second."""
         samples, rate = decode(self.data, self.name)
         return {"samples": len(samples), "rate": rate}
+
+    @classmethod
+    def draw_views(cls, table: pd.DataFrame, settings: AudioViews) -> pd.DataFrame:
+        """As the function `draw_views`."""
+        return draw_views(table, settings)
+
+    @classmethod
+    def of_object(cls, name: str, item: Any) -> Self | None:
+        """A prompt of samples in memory, of a file's bytes, or of a path."""
+        if isinstance(item, Mapping) and item.keys() >= {"array", "sampling_rate"}:
+            return cls(name, wav(item["array"], int(item["sampling_rate"])))
+        if isinstance(item, Mapping) and item.keys() >= {"bytes", "path"}:
+            return cls(name, item["bytes"] or read_file(str(item["path"]), name))
+        return super().of_object(name, item)
+
+    @classmethod
+    def undecoded(cls, data: Any, column: str) -> Any:
+        """The data set with the bytes of its recordings: `datasets` needs torchcodec to decode
+        them."""
+        import datasets
+
+        if isinstance(getattr(data, "features", {}).get(column), datasets.Audio):
+            return data.cast_column(column, datasets.Audio(decode=False))
+        return data
+
+    @classmethod
+    def reader_of(cls, config: Any) -> Any:
+        """`media.models.Recordings`, for a model that takes waveforms or spectrograms."""
+        from media.models import Recordings, takes_audio
+
+        return Recordings if takes_audio(config) else None
 
     def samples(self, rate: int) -> Samples:
         """Return its samples at a rate, shape (n,); raises as `decode`."""

@@ -16,10 +16,10 @@ from safetensors.torch import load_file, save_file
 
 from layerwise.activations import forward
 from layerwise.activations.store import Activations
-from layerwise.corpora.audio import Recording, wav
 from layerwise.models.load import LoadedModel, load
 from layerwise.models.opening import open_model
 from layerwise.vocabulary import OUTPUT
+from media.audio import Recording, wav
 
 RECORDINGS = tiny_audio.recordings(5)
 # Padding changes the states: a norm over time, or convolutions over positions with a bias.

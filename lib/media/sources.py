@@ -1,36 +1,97 @@
 """Sources of images and recordings, and the sample of a corpus.
 
-A new kind of source needs its section in `layerwise.config.corpora` and its line in `open_media`.
+A new kind of source needs its section in `media.settings` and its line in `open_media`.
 """
 
 from __future__ import annotations
 
 import logging
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import pandas as pd
 
-from layerwise.config.corpora import (
-    AudioCorpus,
-    FolderMedia,
-    HubMedia,
-    ImageCorpus,
-    PackageImages,
-)
-from layerwise.corpora.audio import Recording
-from layerwise.corpora.images import Picture, png
-from layerwise.corpora.media import Medium, UnreadableError, read_file
+from layerwise.corpora.media import Files, Medium
 from layerwise.corpora.select import in_sample_order, log_counts
 from layerwise.corpora.sources import label_column, load_hub, read_rows, with_class_names
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.io.files import is_folder, visible_files
 from layerwise.progress import Progress
+from media.settings import FolderMedia, HubMedia, MediaCorpus, PackageImages
 
 log = logging.getLogger(__name__)
+
+
+class UnreadableError(LayerwiseError):
+    """An image or a recording that cannot be read."""
+
+    code = "unreadable"
+
+
+def read_file(path: str, name: str) -> bytes:
+    """Read the bytes of a file; an `UnreadableError` says why they cannot be read."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise UnreadableError(f"{name!r} cannot be read: {path}: {error.strerror}.") from error
+
+
+@dataclass(frozen=True)
+class FileMedium(Medium):
+    """An image or a recording.
+
+    Attributes
+    ----------
+    feature : str
+        Class of `datasets` for a column of them.
+    """
+
+    feature: ClassVar[str]
+
+    @abstractmethod
+    def measures(self) -> dict[str, Any]:
+        """Its size, for the corpus' file.
+
+        Raises
+        ------
+        UnreadableError
+            If it cannot be read.
+        """
+
+    @classmethod
+    def read_corpus(cls, settings: MediaCorpus) -> tuple[pd.DataFrame, dict[str, Any]]:
+        """Read the source of a corpus and sample it; raises as `open_media`, `sample_media`."""
+        media = open_media(settings, cls)
+        table, counts = sample_media(media, settings, cls)
+        labels = table["label"].value_counts().sort_index().to_dict()
+        return table, {**media.facts, "labels": labels, "counts": counts}
+
+    @classmethod
+    def list_folder(cls, folder: Path) -> Files:
+        """The images or recordings of a folder, whose labels are its subfolders."""
+        media = _of_folder(FolderMedia(folder=str(folder)), cls)
+        return Files(media.ids, media.labels, lambda k: cls(media.ids[k], media.read(k)))
+
+    @classmethod
+    def read_rows(cls, data: Any, hub: str, name: str) -> Iterator[Self]:
+        """The rows of a data set of `datasets`, which are not decoded."""
+        import datasets
+
+        feature = getattr(datasets, cls.feature)(decode=False)
+        held = data.select_columns([cls.column]).cast_column(cls.column, feature)
+        for row, one in enumerate(held[cls.column]):
+            yield cls(f"{name} {row}", bytes_of(one, hub, str(row)))
+
+    @classmethod
+    def of_object(cls, name: str, item: Any) -> Self | None:  # noqa: ARG003
+        """A prompt of a path with one of the medium's endings."""
+        if isinstance(item, Path) and item.suffix.lower() in cls.suffixes:
+            return cls(str(item), read_file(str(item), str(item)))
+        return None
 
 
 @dataclass(frozen=True)
@@ -55,7 +116,7 @@ class Media:
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
-def open_media(settings: ImageCorpus | AudioCorpus) -> Media:
+def open_media(settings: MediaCorpus, kind: type[FileMedium]) -> Media:
     """List the images or recordings of a corpus' source.
 
     Raises
@@ -63,41 +124,10 @@ def open_media(settings: ImageCorpus | AudioCorpus) -> Media:
     LayerwiseError
         If the source cannot be read or holds none.
     """
-    kind, source = kind_of(settings), settings.source
+    source = settings.source
     if isinstance(source, HubMedia):
         return _of_hub(source, kind)
     return _digits() if isinstance(source, PackageImages) else _of_folder(source, kind)
-
-
-def in_folder(folder: Path) -> tuple[Media, Callable[[int], Medium]]:
-    """List the images or recordings of a folder, whose labels are its subfolders.
-
-    Returns
-    -------
-    media : Media
-    read : callable
-        From an index to the image or recording.
-
-    Raises
-    ------
-    LayerwiseError
-        If it holds none, or both.
-    """
-    endings = {path.suffix.lower() for path in visible_files(folder)}
-    kinds = [kind for kind in (Picture, Recording) if not endings.isdisjoint(kind.suffixes)]
-    if len(kinds) != 1:
-        raise LayerwiseError(
-            f"{folder}: expected a folder of images or of recordings; it holds "
-            f"{'both' if kinds else 'neither'}.",
-            code="wrong_type",
-        )
-    media = _of_folder(FolderMedia(folder=str(folder)), kinds[0])
-    return media, lambda index: kinds[0](media.ids[index], media.read(index))
-
-
-def kind_of(settings: ImageCorpus | AudioCorpus) -> type[Medium]:
-    """The class of a corpus' prompts."""
-    return Picture if isinstance(settings, ImageCorpus) else Recording
 
 
 def classes_of(labels: Sequence[str | None], n: int | None, seed: int) -> set[str | None]:
@@ -121,7 +151,7 @@ def classes_of(labels: Sequence[str | None], n: int | None, seed: int) -> set[st
 
 
 def sample_media(
-    media: Media, settings: ImageCorpus | AudioCorpus
+    media: Media, settings: MediaCorpus, kind: type[FileMedium]
 ) -> tuple[pd.DataFrame, dict[str, int]]:
     """Take a stable sample of images or recordings, and decode each once.
 
@@ -141,7 +171,6 @@ def sample_media(
     LayerwiseError
         If one cannot be read and ``damaged`` is ``error``, or none is left.
     """
-    kind = kind_of(settings)
     classes = classes_of(media.labels, settings.classes, settings.sample.seed)
     order = in_sample_order(media.ids, settings.sample.seed)
     order = [index for index in order if media.labels[index] in classes]
@@ -178,7 +207,7 @@ def sample_media(
     return pd.DataFrame(list(rows.values())), counts
 
 
-def _of_folder(source: FolderMedia, kind: type[Medium]) -> Media:
+def _of_folder(source: FolderMedia, kind: type[FileMedium]) -> Media:
     folder = Path(source.folder)
     if not is_folder(folder):
         raise LayerwiseError(
@@ -211,7 +240,7 @@ def _labelled(path: Path, files: Sequence[str]) -> tuple[list[str], list[str | N
     return rows["file"].to_list(), [None if pd.isna(v) else str(v) for v in labels]
 
 
-def _of_hub(source: HubMedia, kind: type[Medium]) -> Media:
+def _of_hub(source: HubMedia, kind: type[FileMedium]) -> Media:
     import datasets
 
     data, facts = load_hub(source)
@@ -283,6 +312,8 @@ def _folders_of(hub: str) -> list[Path]:
 
 def _digits() -> Media:
     from sklearn.datasets import load_digits
+
+    from media.images import png
 
     digits = load_digits()
     # Values of 0 to 16.

@@ -17,15 +17,15 @@ from helpers.refused import refused
 from PIL import Image
 
 from layerwise.config import Config
-from layerwise.config.corpora import HubImages, ImageCorpus, ImageViews, PackageImages
-from layerwise.corpora import images, prompts
-from layerwise.corpora.images import Picture, apply_view, decode, draw_views, png
-from layerwise.corpora.media import UnreadableError
-from layerwise.corpora.media_sources import classes_of, open_media
+from layerwise.corpora import prompts
 from layerwise.corpora.prompts import make_corpus, make_views
 from layerwise.io.files import sha256_bytes
 from layerwise.section import parse
 from layerwise.tasks import mteb_task
+from media import images
+from media.images import Picture, apply_view, decode, draw_views, png
+from media.settings import HubImages, ImageCorpus, ImageViews, PackageImages
+from media.sources import UnreadableError, classes_of, open_media
 
 RNG = np.random.default_rng(0)
 COLOURS = RNG.integers(0, 256, (6, 9, 3), dtype=np.uint8)
@@ -169,14 +169,14 @@ def test_a_data_set_of_the_hub(tmp_path: Path) -> None:
         {"image": images, "mask": damaged, "label": [0, 1, 1, 0]}, features=features
     )
     data.to_parquet(tmp_path / "train.parquet")
-    source = open_media(ImageCorpus(images=HubImages(hub=str(tmp_path), label="label")))
+    source = open_media(ImageCorpus(images=HubImages(hub=str(tmp_path), label="label")), Picture)
     assert source.labels == ["cat", "dog", "dog", "cat"]
     found = np.asarray(decode(source.read(2), "2"))
     np.testing.assert_array_equal(found, np.asarray(images[2]))
     with refused("unknown_name"):
-        open_media(ImageCorpus(images=HubImages(hub=str(tmp_path), column="picture")))
+        open_media(ImageCorpus(images=HubImages(hub=str(tmp_path), column="picture")), Picture)
     with refused("wrong_type"):
-        open_media(ImageCorpus(images=HubImages(hub=str(tmp_path), column="label")))
+        open_media(ImageCorpus(images=HubImages(hub=str(tmp_path), column="label")), Picture)
 
 
 VIEWS = ImageViews(n=3, size=32)
@@ -241,7 +241,7 @@ def test_drawing_leaves_all_generators_alone(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_classes_are_drawn_whole(tmp_path: Path) -> None:
-    digits = open_media(ImageCorpus(images=PackageImages(package="digits")))
+    digits = open_media(ImageCorpus(images=PackageImages(package="digits")), Picture)
     three = classes_of(digits.labels, 3, 0)
     assert len(three) == 3
     assert classes_of(digits.labels, 2, 0) < three
@@ -264,7 +264,7 @@ def test_no_row_reads_a_file_outside_its_data_set(tmp_path: Path) -> None:
     features = json.dumps({"info": {"features": {"image": {"_type": "Image"}}}})
     table = pa.table({"image": rows}).replace_schema_metadata({"huggingface": features})
     pq.write_table(table, data / "train.parquet")
-    source = open_media(ImageCorpus(images=HubImages(hub=str(data))))
+    source = open_media(ImageCorpus(images=HubImages(hub=str(data))), Picture)
     assert source.read(3) == source.read(4) == png(COLOURS[:3])
     rows_of_mteb = datasets.load_dataset(str(data), split="train")
     metadata = SimpleNamespace(name="task", dataset={"path": str(data)})
@@ -273,7 +273,7 @@ def test_no_row_reads_a_file_outside_its_data_set(tmp_path: Path) -> None:
             source.read(row)
         loader = SimpleNamespace(dataset=rows_of_mteb.select([row]))
         with pytest.raises(UnreadableError):
-            list(mteb_task._media(loader, metadata, Picture))
+            list(mteb_task._files(loader, metadata, Picture))
 
 
 def test_mtebs_images_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +283,7 @@ def test_mtebs_images_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
         loaders.append(loader)
         return [Picture(name, name[:1].encode()) for name in ("a", "b", "a copy")]
 
-    monkeypatch.setattr(mteb_task, "_media", read)
+    monkeypatch.setattr(mteb_task, "_files", read)
     recorder = mteb_task._Recorder()
     noise = recorder.encode("loader", task_metadata=SimpleNamespace(modalities=["image"]))
     assert loaders == ["loader"] and noise.shape == (3, 2)

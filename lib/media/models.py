@@ -18,23 +18,23 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import MODEL_MAPPING
 
 from layerwise.config.models import Model
-from layerwise.corpora.audio import Recording, Samples, wav
-from layerwise.corpora.images import Picture, png
 from layerwise.errors import LayerwiseError, first_line
 from layerwise.models.architectures import Anatomy, unsupported
-from layerwise.models.texts import UNLIMITED, ProbeInputs, padded
+from layerwise.models.reader import LazyPrompt, ProbeInputs, Reader, input_name, reading_pool
+from layerwise.models.texts import UNLIMITED, padded
+from media.audio import Recording, Samples, wav
+from media.images import Picture, png
+from media.settings import Preprocess
 
 # Models of images and texts, whose image tower is their `vision_model`.
 TOWERS = ("aimv2", "altclip", "chinese_clip", "clip", "metaclip_2", "siglip", "siglip2")
@@ -56,53 +56,6 @@ PREFIX = {"audio-spectrogram-transformer": 2}
 LENGTH, LONGER = 0.4, 0.8
 
 
-@dataclass
-class LazyPrompt:
-    """A prompt that is read when needed: a sequence of the model's tokens.
-
-    Attributes
-    ----------
-    read : callable
-        Decodes and preprocesses the prompt.
-    pool : ThreadPoolExecutor
-        See `reading_pool`.
-    n_tokens : int
-    cost : int
-        Number of tokens that the model computes for it.
-    extent : int
-        Length of the model's input for it, where equal numbers of tokens can have several.
-    """
-
-    read: Callable[[], Tensor]
-    pool: ThreadPoolExecutor
-    n_tokens: int
-    cost: int
-    extent: int = 0
-
-    def __len__(self) -> int:
-        return self.n_tokens
-
-    @cached_property
-    def reading(self) -> Future[Tensor]:
-        """The model's input, read in a thread from the first use on."""
-        return self.pool.submit(self.read)
-
-    def begin(self) -> None:
-        """Begin to read."""
-        self.reading  # noqa: B018
-
-    def take(self) -> Tensor:
-        """The model's input. A second call reads it again."""
-        tensor = self.reading.result()
-        del self.reading
-        return tensor
-
-
-def reading_pool() -> ThreadPoolExecutor:
-    """Threads that decode and preprocess prompts."""
-    return ThreadPoolExecutor(max(1, torch.get_num_threads()), "reading")
-
-
 def takes_images(config: Any) -> bool:
     """True if a model takes only images or has an image tower."""
     kind = config.model_type
@@ -112,23 +65,12 @@ def takes_images(config: Any) -> bool:
     return shape and not hasattr(config, "vocab_size") and not hasattr(config, "text_config")
 
 
-def tower(network: Any) -> Any:
-    """The image tower of a model, or the model itself."""
-    has_tower = network.config.model_type in TOWERS
-    return getattr(network, "vision_model", network) if has_tower else network
-
-
-def input_name(config: Any) -> str:
-    """Name of a model's main input, such as ``input_ids``; empty if it is not known."""
-    return str(getattr(MODEL_MAPPING.get(type(config), None), "main_input_name", ""))
-
-
 def takes_audio(config: Any) -> bool:
     """True if a model takes waveforms or spectrograms."""
     return input_name(config) in INPUTS
 
 
-class Images:
+class Images(Reader):
     """Converts images to a model's inputs.
 
     Parameters
@@ -146,6 +88,30 @@ class Images:
     """
 
     takes = Picture.kind
+    processor_name = "image processor"
+    unused = ("prompts", "max_length")
+
+    @staticmethod
+    def open_processor(name: str, preprocess: Preprocess | None, **options: Any) -> Any:
+        """The image processor of a folder or hub name, or one of `preprocess`."""
+        from transformers import AutoImageProcessor, BitImageProcessorPil
+
+        if preprocess is None:
+            # torchvision scales differently, so values would depend on whether it is installed.
+            return AutoImageProcessor.from_pretrained(name, backend="pil", **options)
+        return BitImageProcessorPil(
+            size={"shortest_edge": preprocess.resize or preprocess.size},
+            crop_size={"height": preprocess.size, "width": preprocess.size},
+            image_mean=list(preprocess.mean),
+            image_std=list(preprocess.std),
+            resample=3,  # bicubic, as in DINOv2, MAE and CLIP
+        )
+
+    @staticmethod
+    def body(network: Any) -> Any:
+        """The image tower of a model, or the model itself."""
+        has_tower = network.config.model_type in TOWERS
+        return getattr(network, "vision_model", network) if has_tower else network
 
     def __init__(self, who: str, processor: Any, _: Model, network: Any) -> None:
         config = network.config
@@ -239,7 +205,7 @@ class Images:
         return {"max_length": self.max_length, "image_processor": _described(self.processor)}
 
 
-class Recordings:
+class Recordings(Reader):
     """Converts recordings to a model's inputs.
 
     Parameters
@@ -258,6 +224,15 @@ class Recordings:
     """
 
     takes = Recording.kind
+    processor_name = "feature extractor"
+    unused = ("prompts", "preprocess")
+
+    @staticmethod
+    def open_processor(name: str, preprocess: Any, **options: Any) -> Any:  # noqa: ARG004
+        """The feature extractor of a folder or hub name."""
+        from transformers import AutoFeatureExtractor
+
+        return AutoFeatureExtractor.from_pretrained(name, **options)
 
     def __init__(self, who: str, extractor: Any, entry: Model, network: Any) -> None:
         self.who, self.extractor, self.network = who, extractor, network

@@ -1,0 +1,1 @@
+"""Images and recordings: corpora, tasks and models of them."""
