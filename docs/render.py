@@ -26,6 +26,7 @@ LANGUAGE_MODELS = {
     "all-mpnet-base-v2": ("mpnet", "all-mpnet-base-v2"),
     "minilm-l6": ("minilm", "MiniLM-L6"),
 }
+RELEASED = ("Pythia-70m", "Pythia-160m", "Pythia-410m", "mamba-370m", "bert-base")
 LEAD = ("lead", "lead_low", "lead_high")
 SELECTORS = {
     **{rule: rule for rule in ("model output", "middle layer", "best layer", "LOES", "consensus")},
@@ -249,11 +250,10 @@ def cures() -> str:
 def rules() -> str:
     """Points that rules lose in the models of `make real`."""
     table = read("real_rules").pivot(index="metric", columns="model", values="regret")
-    kept = [rule for rule in SELECTORS if rule in table.index and rule != "best layer"]
+    kept = ["model output", "middle layer", "LOES", "consensus", "curvature", "prompt_entropy"]
     rows = [
-        [SELECTORS[rule], *("–" if np.isnan(v) else points(v) for v in table.loc[rule, models])]
-        for models in [list(LANGUAGE_MODELS)]
-        for rule in kept
+        [SELECTORS[str(rule)], *regrets.map(lambda v: "–" if np.isnan(v) else points(v))]
+        for rule, regrets in table.loc[[*kept, "infonce"], list(LANGUAGE_MODELS)].iterrows()
     ]
     return markdown(["", *(shown for _, shown in LANGUAGE_MODELS.values())], rows)
 
@@ -334,23 +334,21 @@ def probes() -> str:
     return markdown(["model: what is read", "before", "best", "output", "guessing"], rows)
 
 
-def selectors(of: str, models: Sequence[str]) -> str:
-    """Nested regret of each selector; bold where the 95% CI excludes 0."""
-    table = read("selectors")
-    table = table[(table["of"] == of) & (table["corpus"] != "task texts")]
+def selectors() -> str:
+    """Nested regret of each selector in the published scores; bold where the 95% CI excludes 0."""
+    table = read("selectors").query("of == 'release' and corpus != 'task texts'")
     cells = {}
     for row in table.to_dict("records"):
-        value = "–" if np.isnan(row["nested_regret"]) else points(row["nested_regret"])
+        value = points(row["nested_regret"])
         value = f"**{value}**" if row["nested_low"] > 0 else value
-        value += "" if pd.isna(row["unreliable"]) or value == "–" else "\\*"
-        cells[row["metric"], f"{row['model']} {row['tokens']}"] = value
+        cells[row["metric"], row["model"]] = value
     known = {metric for metric, _ in cells}
     rows = [
-        [shown, *(cells.get((rule, model), "–") for model in models)]
+        [shown, *(cells.get((rule, model), "–") for model in RELEASED)]
         for rule, shown in SELECTORS.items()
         if rule in known
     ]
-    return markdown(["selector", *(model.removesuffix(" all") for model in models)], rows)
+    return markdown(["selector", *RELEASED], rows)
 
 
 def types() -> str:
@@ -476,7 +474,6 @@ def settings() -> str:
     return markdown(["setting", "default", "meaning"], rows)
 
 
-RELEASED = ("Pythia-70m", "Pythia-160m", "Pythia-410m", "mamba-370m", "bert-base")
 TABLES: dict[str, Callable[[], str]] = {
     "language-models": scores_of_language_models,
     "causes": causes,
@@ -496,10 +493,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "real-weights": real_weights,
     "metrics": metrics,
     "settings": settings,
-    "selectors-quickstart": lambda: selectors(
-        "quickstart", ("minilm-l6 all", "smollm2-135m all", "smollm2-135m drop_first")
-    ),
-    "selectors-published": lambda: selectors("release", [f"{m} all" for m in RELEASED]),
+    "selectors": selectors,
 }
 
 if __name__ == "__main__":

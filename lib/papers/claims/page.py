@@ -89,12 +89,12 @@ def table(claims: Sequence[Claim], release: Release) -> str:
 
 
 def in_short(numbers: Sequence[Number]) -> str:
-    """A count of the numbers that support a claim, with one for and one against it."""
+    """A count of the numbers that support a claim, with the first for and against it."""
     counted = [number for number in numbers if number.supports is not None]
     if len(counted) <= 2:
         return "; ".join(map(str, counted)) or "none"
     yes, no = ([n for n in counted if n.supports is side] for side in (True, False))
-    shown = (*yes[:1], *no[:1]) if yes and no else counted[:2]
+    shown = (*yes[:1], *no[:1])
     return f"{len(yes)} of {len(counted)} ✓, such as {'; '.join(map(str, shown))}"
 
 
@@ -103,7 +103,8 @@ def theorems() -> list[str]:
     lines = []
     for statement in STATEMENTS:
         cells = (statement.name, statement.says, statement.verdict)
-        lines.append(f"| {' | '.join(cells)} | {statement.example().words} |\n")
+        example = statement.example().words.split(". ")[0]
+        lines.append(f"| {' | '.join(cells)} | {example} |\n")
     return lines
 
 
