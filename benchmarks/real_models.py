@@ -91,11 +91,22 @@ def row_of(model: str, metrics: pd.DataFrame, scores: pd.DataFrame) -> dict[str,
     }
 
 
-def score_at(scores: pd.DataFrame, layer: int, pooling: str, tokens: str = "all") -> float:
-    """Mean score of a layer over all tasks; NaN if there is none."""
+def means_of(scores: pd.DataFrame, pooling: str, tokens: str = "all") -> pd.Series:
+    """Mean score over all tasks of each layer."""
     rows = scores[(scores["pooling"] == pooling) & (scores["tokens"] == tokens)]
     means = mean_scores(rows, []) if len(rows) else pd.DataFrame(columns=["layer", "value"])
-    return means.set_index("layer")["value"].get(layer, float("nan"))
+    return means.set_index("layer")["value"]
+
+
+def score_at(scores: pd.DataFrame, layer: int, pooling: str, tokens: str = "all") -> float:
+    """Mean score of a layer over all tasks; NaN if there is none."""
+    return means_of(scores, pooling, tokens).get(layer, float("nan"))
+
+
+def best_at(scores: pd.DataFrame, pooling: str, tokens: str = "all") -> str:
+    """Layer of the highest mean score."""
+    means = means_of(scores, pooling, tokens)
+    return "output" if means.idxmax() == means.index.max() else str(means.idxmax())
 
 
 def main(folder: Path, output: Path) -> None:
@@ -110,6 +121,9 @@ def main(folder: Path, output: Path) -> None:
             bare = bare[bare["readout"] == "residual"].assign(pooling=RESIDUAL)
             at_lowest = score_at(bare, row["lowest_layer"], RESIDUAL)
             row["score_residual_without_dimensions"] = at_lowest
+            row["best_residual"] = best_at(scores, RESIDUAL)
+            row["best_residual_drop_first"] = best_at(scores, RESIDUAL, "drop_first")
+            row["best_residual_without_dimensions"] = best_at(bare, RESIDUAL)
         rows.append(row)
         normed = scores[(scores["pooling"] == "mean") & (scores["tokens"] == "all")]
         selected = of_all_tasks(select_layers(metrics, normed, directions()))

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from layerwise.config.kinds import all_kinds
 from layerwise.metrics.registry import all_metrics, sections
 
 DOCS = Path(__file__).resolve().parent
@@ -84,8 +85,8 @@ def markdown(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
 
 @cache
 def numbers() -> dict[str, str]:
-    """All numbers by name."""
-    parts = (language_models, published, quickstart, ablation, additions, selection)
+    """All numbers by name, and the sentence of each kind of figure."""
+    parts = (language_models, published, quickstart, ablation, additions, selection, kinds)
     return dict(pair for part in parts for pair in part())
 
 
@@ -99,6 +100,8 @@ def language_models() -> Iterator[tuple[str, str]]:
         for column in ("best", "output", "middle", *(c for c in row if c.startswith("score_"))):
             yield f"{name}.{column}", points(row[column])
         yield f"{name}.related", f"{row['n_above_null']} of {row['n_related']}"
+        for column in (c for c in row if c.startswith("best_residual")):
+            yield f"{name}.{column}", str(row[column]).removesuffix(".0")
 
 
 def published() -> Iterator[tuple[str, str]]:
@@ -106,6 +109,7 @@ def published() -> Iterator[tuple[str, str]]:
     leads = published_leads()
     for model, row in leads.iterrows():
         yield f"{model}.layer", f"{row['layer']} of {row['last layer']:.0f}"
+        yield f"{model}.best", f"{row['layer']}"
         yield f"{model}.score", points(row["score"])
         yield f"{model}.output", points(row["output's score"])
         yield f"{model}.ahead", f"{row['tasks ahead']:.0f} of {row['tasks']:.0f}"
@@ -193,6 +197,13 @@ def selection() -> Iterator[tuple[str, str]]:
         one = rows[rows["model"] == "Pythia-410m"]["loss"].iloc[0]
         yield f"loses.{rule}.410m".replace(" ", "-"), text(one)
         yield f"loses.{rule}.mean".replace(" ", "-"), text(rows["loss"].mean())
+
+
+def kinds() -> Iterator[tuple[str, str]]:
+    """What each kind of figure shows."""
+    for kind in all_kinds().values():
+        end = "" if kind.about.endswith("?") else "."
+        yield f"kind.{kind.name}", f"{kind.about[0].upper()}{kind.about[1:]}{end}"
 
 
 # Tables

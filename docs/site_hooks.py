@@ -1,7 +1,8 @@
 """Adapts the pages for the documentation site.
 
 The pages are also read in the repository, and their links go to its files. Here those files become
-pages or downloads of the site, and links follow them; notebooks become pages.
+pages or downloads of the site, and links follow them; notebooks and the config's schema become
+pages.
 """
 
 from __future__ import annotations
@@ -23,17 +24,21 @@ PAGES = {
     "results/README.md": "files.md",
     "benchmarks/README.md": "benchmarks.md",
 }  # fmt: skip
+SCHEMA = "config.schema.json"
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 # Of a page of the site, its place in the repository.
 HOME = {site: repository for repository, site in PAGES.items()}
+PAGES |= {SCHEMA: "config.md"}
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add what lies outside this folder, and the notebooks."""
-    for repository, site in PAGES.items():
+    """Add what lies outside this folder, the notebooks, and the keys of the config."""
+    for site, repository in HOME.items():
         content = (ROOT / repository).read_text(encoding="utf-8")
         files.append(File.generated(config, site, content=content))
+    schema = json.loads((ROOT / SCHEMA).read_text(encoding="utf-8"))
+    files.append(File.generated(config, PAGES[SCHEMA], content=_keys(schema)))
     for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
         page = f"notebooks/{path.stem}.md"
         files.append(File.generated(config, page, content=_notebook(path)))
@@ -97,6 +102,23 @@ def _outside(here: str, markdown: str) -> set[str]:
         if place and _site(place).startswith("files/") and (ROOT / place).is_file():
             found.add(place)
     return found
+
+
+def _keys(schema: dict[str, Any]) -> str:
+    """The config's schema as Markdown: a table of the keys of each section and entry."""
+    parts = ["# Keys of a config", "Reference, made from `config.schema.json`."]
+    for name, section in {"Config": schema, **schema["$defs"]}.items():
+        rows = ["| key | default | meaning |", "|---|---|---|"]
+        for key, entry in section["properties"].items():
+            meaning = " ".join(entry.get("description", "").split())
+            of = dict.fromkeys(re.findall(r"#/\$defs/(\w+)", json.dumps(entry)))
+            links = ", ".join(f"[{part}](#{part.lower()})" for part in of)
+            default = "required" if key in section.get("required", ()) else entry.get("default")
+            shown = "" if of and default != "required" else f"`{json.dumps(default)}`"
+            cells = f"`{key}`", shown, f"{meaning} {links and f'Keys: {links}.'}"
+            rows.append(f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |")
+        parts += [f"## {name}", section["description"], "\n".join(rows)]
+    return "\n\n".join(parts)
 
 
 def _notebook(path: Path) -> str:
