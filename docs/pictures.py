@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -139,13 +140,14 @@ def make(step: str, cores: str) -> None:
 
 
 def pictures_of(step: str) -> Iterable[str]:
-    """The pictures of docs/figures that are drawn from a run; the last run that has one counts."""
-    for path in sorted((DOCS / "figures").glob("*.png")):
-        of = [name for name, run in RUNS.items() if path.stem in run.studies]
+    """The pictures on pages that are drawn from a run; the last run that has one counts."""
+    pages = (page.read_text(encoding="utf-8") for page in (*ROOT.glob("*.md"), *DOCS.glob("*.md")))
+    for picture in sorted(set(re.findall(r"/(\w+)\.png\)", "".join(pages)))):
+        of = [name for name, run in RUNS.items() if picture in run.studies]
         if not of:
-            sys.exit(f"docs/pictures.py: RUNS has no study for {path.name}; add it.")
+            sys.exit(f"docs/pictures.py: RUNS has no study for {picture}.png; add it.")
         if of[-1] == step:
-            yield path.stem
+            yield picture
 
 
 def draw(run: Run, pictures: Mapping[str, str]) -> None:
