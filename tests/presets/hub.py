@@ -70,7 +70,7 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message.role }}|>\n{{ message.content }}{{ eos_token }}\n"
     "{% endfor %}"
 )
-LAYERS = {"14m": 2, "70m": 2, "370m": 4, "410m": 4, "1b": 4}
+LAYERS = {"14m": 2, "70m": 3, "370m": 4, "410m": 4, "1b": 4}
 ADAPTER_OF = "llama"
 
 
