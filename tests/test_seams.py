@@ -1,0 +1,205 @@
+"""What the scripts hand on, of a config in which everything exists twice and differs."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers.association_tables import tidy_metrics, tidy_scores
+from helpers.scripts import script
+
+from layerwise.config import Config
+from layerwise.corpora.prompts import Prompts
+from layerwise.io import tables
+from layerwise.run import script as jobs
+from layerwise.run.plan import Plan
+
+CONFIG: dict[str, Any] = {
+    "models": {
+        "007": {
+            "source": {"hub": "o/first"},
+            "revisions": ["step1", "main"],
+            "dtype": "bfloat16",
+            "poolings": ["max"],
+            "max_length": 9,
+        },
+        "m": {
+            "source": {"hub": "o/second"},
+            "tokens": ["drop_first"],
+            "readouts": ["residual"],
+        },
+    },
+    "corpora": {
+        "c": {"source": {"hub": "o/news"}, "views": {"n": 0}, "protocols": ["reference"]},
+        "d": {
+            "source": {"task": "STS12"},
+            "views": {"n": 0},
+            "perturb": {"repetition": 0.5},
+        },
+        "e": {
+            "source": {
+                "generate": {"model": "007", "prompts": {"hub": "o/q"}, "max_new_tokens": 7}
+            },
+            "views": {"n": 0},
+        },
+    },
+    "tasks": {"STS12": {}, "own": {"file": "own.csv", "kind": "classification"}},
+    "extract": {"threads": 1, "device": "cpu", "sink_ratio": 3.0, "arrays": ["dimension"]},
+    "scoring": {"normalize": True, "poolings": ["mean"], "sub_scores": True},
+    "association": {"own_texts": {"c": "own"}, "directions": {"curvature": -1}},
+    "studies": {
+        "one": {
+            "kind": "metric_vs_score",
+            "models": ["007"],
+            "tasks": ["STS12"],
+            "corpora": ["task texts"],
+            "over": "tasks",
+        },
+        "two": {
+            "kind": "metric_vs_score",
+            "models": ["m"],
+            "tasks": ["own"],
+            "corpora": ["c"],
+            "metrics": ["curvature"],
+        },
+    },
+}
+
+
+class ReachedError(Exception):
+    """What was to be called was called."""
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Arguments of the last function that a script called, by name; positions as numbers."""
+    taken: dict[str, Any] = {}
+
+    def catch(target: str) -> None:
+        def reached(*given: Any, **named: Any) -> None:
+            taken.update(enumerate(given))
+            taken.update(named)
+            raise ReachedError
+
+        monkeypatch.setattr(target, reached)
+
+    taken["catch"] = catch
+    return taken
+
+
+def job(plan: Plan, names: dict[str, str], **more: Any) -> Any:
+    """A job as `layerwise.run.script.Job`, without Snakemake."""
+    given: dict[str, Any] = {"key": "k", "threads": 5, "output": ["out"], "input": []}
+    return SimpleNamespace(plan=plan, config=plan.config, names=names, **given | more)
+
+
+def plan() -> Plan:
+    return Plan(Config.of(CONFIG))
+
+
+def run(name: str, of: Any) -> None:
+    with pytest.raises(ReachedError):
+        script(name).main(of)
+
+
+@pytest.mark.parametrize("model", ["007", "m"])
+def test_a_model_is_scored_by_its_own_settings(seen: dict[str, Any], model: str) -> None:
+    seen["catch"]("layerwise.tasks.evaluate.evaluate")
+    run("evaluate_model", job(plan(), {"model": model, "revision": "main"}))
+    scoring, extraction = seen["scoring"], seen["extraction"]
+    first = model == "007"
+    assert scoring.poolings == (("max",) if first else ("mean",))
+    assert scoring.readouts == (("final_norm",) if first else ("residual",))
+    assert scoring.normalize and scoring.sub_scores
+    assert extraction.dtype == ("bfloat16" if first else "float32")
+    assert extraction.tokens == (("all",) if first else ("drop_first",))
+    assert list(seen[1]) == list(seen["keys"]) == (["STS12"] if first else ["own"])
+    assert seen["keys"] == plan().score_keys(model, "main")
+    assert seen["key"] == "k" and seen["output"] == Path("out")
+
+
+@pytest.mark.parametrize(("model", "corpus"), [("007", "c"), ("m", "d-repetition-0.5")])
+def test_a_corpus_is_read_by_its_own_settings(
+    seen: dict[str, Any], monkeypatch: pytest.MonkeyPatch, model: str, corpus: str
+) -> None:
+    corpus = next(name for name in plan().config.corpora if name[0] == corpus[0])
+    texts = Prompts(corpus, ["1"], [["a text"]], "hash")
+    opened: list[Any] = []
+
+    def open_model(*given: Any) -> Any:
+        opened.append(given)
+        return nullcontext("loaded")
+
+    monkeypatch.setattr(jobs, "open_model", open_model)
+    monkeypatch.setattr("layerwise.corpora.prompts.read", lambda *_: texts)
+    seen["catch"]("layerwise.activations.extract.extract")
+    names = {"model": model, "revision": "step1", "corpus": corpus}
+    files = SimpleNamespace(corpus="c.parquet")
+    run("extract_activations", job(plan(), names, input=files, files=lambda _: []))
+    settings, perturb = seen["settings"], seen["perturb"]
+    ((_, name, revision, extraction),) = opened
+    assert (name, revision) == (model, "step1") and extraction == settings
+    assert settings.protocols == (("reference",) if corpus == "c" else ("paper",))
+    assert settings.arrays == ("dimension",)
+    assert settings.sink_ratio == 3.0
+    assert settings.dtype == ("bfloat16" if model == "007" else "float32")
+    assert (perturb.repetition if perturb else None) == (None if corpus == "c" else 0.5)
+    assert seen["corpus"] == corpus and seen["views"] == [["a text"]] and seen["prompts"] == ["1"]
+    assert seen["attributes"] == {"key": "k", "corpus_sha256": "hash", "n_views": 0}
+
+
+def test_texts_are_written_by_the_last_checkpoint(
+    seen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = [("0", "a question"), ("1", " ")]
+    monkeypatch.setattr(
+        "layerwise.corpora.sources.open_texts", lambda source: (prompts, {"hub": source.hub})
+    )
+    seen["catch"]("layerwise.models.source.locate")
+    run("generate_texts", job(plan(), {"corpus": "e"}))
+    assert (seen[0].hub, seen[1]) == ("o/first", "main")
+
+
+@pytest.mark.parametrize("study", ["one", "two"])
+def test_a_study_is_associated_and_drawn_by_its_own_settings(
+    seen: dict[str, Any], monkeypatch: pytest.MonkeyPatch, study: str
+) -> None:
+    asked: list[Any] = []
+    frames = {
+        "metrics": tidy_metrics({"curvature": np.ones(2)}),
+        "scores": tidy_scores(np.ones((1, 2))),
+    }
+
+    def of_study(_: Any, planned: Any, table: str) -> pd.DataFrame:
+        asked.append((planned.name, table))
+        return frames.get(table, pd.DataFrame())
+
+    monkeypatch.setattr("layerwise.run.results.Results.of_study", of_study)
+    seen["catch"]("layerwise.association.table.associate")
+    run("associate_metrics", job(plan(), {"study": study}))
+    assert seen[0] is frames["metrics"] and seen[1] is frames["scores"]
+    settings, order, over = seen[2], seen[3], seen[4]
+    (of_task,) = (name for name in plan().config.corpora if name[0] == "d")
+    assert settings.own_texts == {"c": "own", of_task: "STS12"}
+    assert settings.directions == {"curvature": -1}
+    assert list(order.models) == ["007", "m"]
+    assert over == ("tasks" if study == "one" else "layers")
+    seen["catch"]("layerwise.figures.render.draw")
+    run("draw_figure", job(plan(), {"study": study}))
+    assert seen[0].models == (("007",) if study == "one" else ("m",))
+    assert {name for name, _ in asked} == {study} and seen["config"] == plan().config
+
+
+def test_names_like_numbers_stay_texts(tmp_path: Path) -> None:
+    names = {"model": "007", "revision": "1e3", "task": "null", "prompt_id": "0010"}
+    frame = pd.DataFrame([names | {"value": 0.5}])
+    tables.write_csv(tmp_path / "t.csv", frame, "k")
+    from layerwise.io.delimited import read_table
+
+    read = read_table(tmp_path / "t.csv").iloc[0]
+    assert {name: read[name] for name in names} == names and read["value"] == 0.5
