@@ -7,15 +7,20 @@ up to `<!-- end -->`. Both come from the tables in docs, never from the page.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import yaml
 
+from layerwise.config import Config
 from layerwise.config.kinds import all_kinds
 from layerwise.metrics.registry import all_metrics, sections
+from layerwise.run.plan import Plan
 
 DOCS = Path(__file__).resolve().parent
 PAGES = sorted([*DOCS.parent.glob("*.md"), *DOCS.glob("*.md")])
@@ -485,6 +490,43 @@ def settings() -> str:
     return markdown(["setting", "default", "meaning"], rows)
 
 
+def jobs() -> str:
+    """Jobs of the tutorial's change: of another key, and `weights`, which reads metrics."""
+    page = (DOCS / "tutorial.md").read_text(encoding="utf-8")
+    given = yaml.safe_load((DOCS.parent / "config.yaml").read_text(encoding="utf-8"))
+    change = yaml.safe_load(re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)[0])
+    before, after = (
+        keys(given),
+        keys(given | change | {"studies": given["studies"] | change["studies"]}),
+    )
+    due = Counter(rule for rule, *of in after if before[rule, *of] != after[rule, *of])
+    due |= {"weights": 1, "all": 1}
+    order = ("metrics", "associate", "figure", "weights", "explore", "report", "all")
+    assert set(due) == set(order), due
+    rows = [("job", "count"), ("-" * 9, "-" * 7), *((rule, due[rule]) for rule in order)]
+    lines = [f"{rule:9}  {n:>7}\n" for rule, n in [*rows, ("total", due.total())]]
+    return f"```\n{''.join(lines)}```\n"
+
+
+def keys(given: dict[str, Any]) -> dict[tuple[str, ...], str]:
+    """Keys of all jobs that a change of metrics or studies might repeat."""
+    plan = Plan(Config.of(given))
+    found = {(rule,): plan.key(rule) for rule in ("best_layers", "explore", "report")}
+    for point, corpora in plan.measured.items():
+        at = {"model": point[0], "revision": point[1]}
+        for rule in ("extract", "metrics"):
+            found |= {(rule, *point, c): plan.key(rule, **at, corpus=c) for c in corpora}
+    found |= {
+        ("evaluate", *point): plan.key("evaluate", model=point[0], revision=point[1])
+        for point in plan.scored
+    }
+    for name, study in plan.studies.items():
+        found["figure", name] = plan.key("figure", study=name)
+        if "associations" in study.needs:
+            found["associate", name] = plan.key("associate", study=name)
+    return found
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "language-models": scores_of_language_models,
     "causes": causes,
@@ -505,6 +547,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "metrics": metrics,
     "settings": settings,
     "selectors": selectors,
+    "jobs": jobs,
 }
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import re
 import shlex
 import sys
 import types
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ import layerwise.metrics
 from layerwise.activations.extract import extract
 from layerwise.activations.store import Activations
 from layerwise.cli import app
-from layerwise.config import Config
 from layerwise.config.corpora import CorpusSettings
 from layerwise.config.kinds import Kind, all_kinds
 from layerwise.config.models import Model
@@ -36,7 +34,6 @@ from layerwise.metrics import registry
 from layerwise.metrics.table import compute
 from layerwise.models.load import load
 from layerwise.project import ROOT
-from layerwise.run.plan import Plan
 from layerwise.section import parse
 from media.settings import AudioCorpus, ImageCorpus
 from papers.choice import ChoiceTask
@@ -249,38 +246,6 @@ def test_figures_page_shows_every_kind() -> None:
         if "kind" in yaml_
     }
     assert set(all_kinds()) <= shown
-
-
-def test_the_tutorial_lists_the_jobs_of_its_change() -> None:
-    """Those with another key, and `weights`, which reads the metrics' files."""
-    page = ROOT / "docs" / "tutorial.md"
-    given = yaml.safe_load((ROOT / "config.yaml").read_text(encoding="utf-8"))
-    change = yaml.safe_load(blocks(page, "yaml")[0])
-    changed = given | change | {"studies": given["studies"] | change["studies"]}
-    before, after = _keys(given), _keys(changed)
-    jobs = Counter(rule for rule, *of in after if before[rule, *of] != after[rule, *of])
-    listed = re.findall(r"^(\w+) +(\d+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    jobs |= {"weights": 1, "all": 1}
-    assert {rule: int(n) for rule, n in listed} == jobs | {"total": jobs.total()}
-
-
-def _keys(given: dict[str, Any]) -> dict[tuple[str, ...], str]:
-    """Keys of all jobs that a change of metrics or studies might repeat."""
-    plan = Plan(Config.of(given))
-    found = {(rule,): plan.key(rule) for rule in ("best_layers", "explore", "report")}
-    for point, corpora in plan.measured.items():
-        at = {"model": point[0], "revision": point[1]}
-        for rule in ("extract", "metrics"):
-            found |= {(rule, *point, c): plan.key(rule, **at, corpus=c) for c in corpora}
-    found |= {
-        ("evaluate", *point): plan.key("evaluate", model=point[0], revision=point[1])
-        for point in plan.scored
-    }
-    for name, study in plan.studies.items():
-        found["figure", name] = plan.key("figure", study=name)
-        if "associations" in study.needs:
-            found["associate", name] = plan.key("associate", study=name)
-    return found
 
 
 def test_example_of_a_metric_works(monkeypatch: pytest.MonkeyPatch) -> None:
