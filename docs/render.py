@@ -1,7 +1,7 @@
 """Write numbers and tables into the pages: `python docs/render.py`, a part of `make regenerate`.
 
-A page marks a number as `<!--n:gemma.lead-->6.3<!---->`, a table as `<!-- table:pooling -->`
-up to `<!-- end -->`. Both come from the tables in docs, never from the page.
+A page marks a number as `<!--n:gemma.lead-->6.3<!---->`, a table as `<!--table:pooling-->`
+up to `<!--end-->`. Both come from the tables in docs, never from the page.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from layerwise.run.plan import Plan
 DOCS = Path(__file__).resolve().parent
 PAGES = sorted([*DOCS.parent.glob("*.md"), *DOCS.glob("*.md")])
 NUMBER = re.compile(r"(<!--n:([^\s>]+)-->).*?(<!---->)")
-TABLE = re.compile(r"(<!-- table:([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+TABLE = re.compile(r"(<!--table:([\w-]+)-->\n).*?(<!--end-->)", re.DOTALL)
 LANGUAGE_MODELS = {
     "gemma-3-270m": ("gemma", "Gemma-3-270M"),
     "smollm2-135m": ("smollm2", "SmolLM2-135M"),
@@ -33,6 +33,7 @@ LANGUAGE_MODELS = {
     "minilm-l6": ("minilm", "MiniLM-L6"),
 }
 RELEASED = ("Pythia-70m", "Pythia-160m", "Pythia-410m", "mamba-370m", "bert-base")
+AS_IS = ("cluster_rates", "null_rates", "rule_losses", "gpu_waits", "precision")
 LEAD = ("lead", "lead_low", "lead_high")
 SELECTORS = {
     **{rule: rule for rule in ("model output", "middle layer", "best layer", "LOES", "consensus")},
@@ -84,8 +85,8 @@ def interval(
 
 def markdown(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
     """A table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(map(str, cells))} |\n" for cells in lines)
+    first, *others = (f"| {' | '.join(map(str, cells))} |\n" for cells in (head, *rows))
+    return "".join([first, f"{'|---' * len(head)}|\n", *others])
 
 
 @cache
@@ -490,6 +491,12 @@ def settings() -> str:
     return markdown(["setting", "default", "meaning"], rows)
 
 
+def as_is(name: str) -> str:
+    """A table of docs as it is: of simulations and timings, whose script the page names."""
+    table = pd.read_csv(DOCS / f"{name}.csv", dtype=str, keep_default_na=False)
+    return markdown([re.sub(r"\.\d$", "", head) for head in table], table.to_numpy())
+
+
 def jobs() -> str:
     """Jobs of the tutorial's change: of another key, and `weights`, which reads metrics."""
     page = (DOCS / "tutorial.md").read_text(encoding="utf-8")
@@ -548,6 +555,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "settings": settings,
     "selectors": selectors,
     "jobs": jobs,
+    **{name: partial(as_is, name) for name in AS_IS},
 }
 
 if __name__ == "__main__":

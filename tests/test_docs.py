@@ -182,11 +182,9 @@ def test_notebooks_run(path: Path, results: Path, monkeypatch: pytest.MonkeyPatc
 
 
 RENDER = script("render", ROOT / "docs")
-# Pages whose numbers are of simulations and timings without a table, or written as a whole.
-TYPED = ("statistics.md", "choosing.md", "cluster.md", "claims.md", "CHANGELOG.md")
-CODE = re.compile(
-    r"```.*?```|`[^`]*`|\]\([^)]*\)|<!--n:.*?<!---->|<!-- table:.*?<!-- end -->", re.S
-)
+# Pages that are written as a whole, or name versions.
+TYPED = ("claims.md", "CHANGELOG.md")
+CODE = re.compile(r"```.*?```|`[^`]*`|\]\([^)]*\)|<!--n:.*?<!---->|<!--table:.*?<!--end-->", re.S)
 # Not those of definitions, versions and parts of a paper.
 MEASURED = re.compile(r"(?<![\w./,:§-])(?<!arXiv |ython )(?<!mteb )[−+]?\d*\.\d+(?![\w.])")
 
