@@ -19,7 +19,7 @@ import numpy as np
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.metrics import v_measure_score
 
-from layerwise.tasks.evaluators import k_means
+from layerwise.tasks.mteb_task import k_means
 from layerwise.tasks.task import one_thread
 
 # Sets, texts and labels of a set.

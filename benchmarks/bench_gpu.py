@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from bench_extract import bare, ours
 
-from layerwise.activations import card, eigen, forward
+from layerwise.activations import eigen, forward
 from layerwise.activations.embedding import embed
 from layerwise.activations.representation import Representation
 from layerwise.config.models import Model
@@ -150,7 +150,7 @@ def spectra_of(device: torch.device, size: int, count: int, repeats: int) -> dic
     grams = eigen.gram(torch.randn(count, size, 2 * size, device=device))
     ways: dict[str, Callable[[], Any]] = {"the cores": lambda: eigen.on_cores(grams)}
     if device.type == "cuda":
-        ways["kernels of our own"] = lambda: card.eigenvalues(grams.clone())
+        ways["kernels of our own"] = lambda: eigen.eigenvalues_on_card(grams.clone())
         ways["torch.linalg.eigvalsh"] = lambda: torch.linalg.eigvalsh(grams)
     jobs = {name: lambda way=way: synchronised(way, device) for name, way in ways.items()}
     return best_of(jobs, repeats)

@@ -46,7 +46,7 @@ from layerwise.activations.representation import Packed, pack
 from layerwise.metrics.catalog.dime import dime, permutations_of
 from layerwise.metrics.catalog.infonce import infonce
 from layerwise.metrics.catalog.lidar import lidar
-from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
+from layerwise.metrics.formulas import entropy_from_eigenvalues
 
 log = logging.getLogger("bench_metrics")
 

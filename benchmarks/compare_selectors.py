@@ -23,7 +23,7 @@ from layerwise.activations.store import Activations
 from layerwise.association.curves import with_text_sources
 from layerwise.association.selection import MODEL_OUTPUT, NESTED, select_layers
 from layerwise.config.settings import MetricsSettings
-from layerwise.io.delimited import read_table
+from layerwise.io.tables import read_table
 from layerwise.metrics.registry import directions
 from layerwise.metrics.table import compute
 from layerwise.run.results import Results

@@ -28,11 +28,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import layerwise as lw
-from layerwise.choosing import inputs
-from layerwise.choosing.compare import compare
+from layerwise import choosing
+from layerwise.choosing import compare
 from layerwise.tasks import probes
+from layerwise.tasks.evaluate import Score
 from layerwise.tasks.labelled import Labels
-from layerwise.tasks.results import Score
 
 TASKS = {
     "news": ["TwentyNewsgroupsClustering/test"],
@@ -88,7 +88,7 @@ def sample(x: Any, names: Any, n: int, seed: int, most: int) -> dict[str, Any]:
     numbers = dict(zip(rows, probes.classes(list(names[rows])), strict=True))
     ids = list(map(str, rows))
     every = Labels("classification", [ids], np.array([*numbers.values()]), ids, seed)
-    data = inputs.sample_labels(every, n)
+    data = choosing.sample_labels(every, n)
     drawn = np.array([int(row) for row in data.texts[0]])
     others = np.setdiff1d(rows, drawn)
     others = np.random.default_rng(seed).permutation(others)[:TESTED]

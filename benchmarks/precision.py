@@ -16,9 +16,8 @@ import pandas as pd
 
 from layerwise.config.settings import ExtractSettings, ScoringSettings
 from layerwise.models.opening import open_model
-from layerwise.tasks.evaluate import score_tasks
+from layerwise.tasks.evaluate import TaskScores, score_tasks
 from layerwise.tasks.mteb_task import MtebTask
-from layerwise.tasks.results import TaskScores
 from layerwise.tasks.task import set_up
 
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import yaml
 
 import layerwise
-from layerwise.figures import theme
+from layerwise.figures import panels
 from layerwise.names import encode
 
 DOCS = Path(__file__).resolve().parent
@@ -159,7 +159,7 @@ def draw(run: Run, pictures: Mapping[str, str]) -> None:
         legends = [*figure.legends, *(ax.get_legend() for ax in figure.axes if ax.get_legend())]
         words = [text.get_text() for legend in legends for text in legend.get_texts()]
         about = {"Software": f"layerwise {version('layerwise')}", "Legend": json.dumps(words)}
-        with theme.theme():
+        with panels.theme():
             figure.savefig(path, dpi=DPI, facecolor="white", metadata=about)
         sys.stdout.write(f"{path.name}: {path.stat().st_size // 1024} KB\n")
 

@@ -71,7 +71,7 @@ def compute(job: script.Job, due: Sequence[str]) -> tuple[dict[str, str], Tables
     """What is to be stored of the activations, and the tables of some metrics."""
     from layerwise.activations.store import Activations
     from layerwise.io.files import versions
-    from layerwise.metrics import sequence, table
+    from layerwise.metrics import table
     from layerwise.run.plan import SEQUENCE
 
     settings = job.config.metrics
@@ -80,7 +80,7 @@ def compute(job: script.Job, due: Sequence[str]) -> tuple[dict[str, str], Tables
         facts = {k: str(v) for k, v in activations.attributes.items()}
         of_due = settings.model_copy(update={"metrics": wanted})
         metrics, prompts = table.compute(activations, of_due, job.threads)
-        positions = sequence.compute(activations, settings)
+        positions = table.compute_along(activations, settings)
     made = {"metrics": metrics, "prompts": prompts, "positions": positions}
     facts |= {"input": facts["key"], "versions": json.dumps(versions())}
     return facts, only(made, due)

@@ -65,8 +65,8 @@ def convert_gguf(location: "Location", target: Path) -> None:
     import torch
     from transformers import AutoModel, AutoTokenizer
 
-    from layerwise.extras import require
     from layerwise.models.source import quiet, why
+    from layerwise.project import require
 
     quiet()
     gguf = require("gguf", "gguf")

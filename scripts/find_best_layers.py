@@ -7,9 +7,9 @@ from layerwise.run import script
 
 def main(job: script.Job) -> None:
     """Read the scores, find, write."""
-    from layerwise.figures.report import first_table
     from layerwise.io import tables
     from layerwise.names import Order
+    from layerwise.run.report import first_table
     from layerwise.run.results import Results
 
     scores = Results.of(job.plan).read(job.input, "scores")

@@ -101,7 +101,7 @@ def antibodies() -> pd.DataFrame:
         Columns ``text``, ``label`` (the gene's family, such as IGHV1) and ``gene`` (alleles of a
         gene stay together in a probe).
     """
-    from layerwise.extras import package_folder
+    from layerwise.project import package_folder
 
     # Importing the package would need Biopython.
     source = (package_folder("abnumber") / "germlines.py").read_text(encoding="utf-8")
@@ -312,7 +312,7 @@ def whisper(file: Path, folder: Path) -> None:
 
 def main(folder: Path) -> None:
     """Write everything that is not there yet."""
-    from layerwise.extras import package_folder
+    from layerwise.project import package_folder
 
     folder.mkdir(parents=True, exist_ok=True)
     reactions().to_csv(folder / "reactions.csv", index=False)

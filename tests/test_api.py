@@ -27,17 +27,15 @@ from helpers.refused import refused
 from typer.testing import CliRunner
 
 import layerwise as lw
-from layerwise import vectors
 from layerwise.activations.extract import extract
 from layerwise.activations.store import Activations
 from layerwise.cli import app
 from layerwise.config.settings import ExtractSettings, MetricsSettings
 from layerwise.errors import LayerwiseError, in_any_case
-from layerwise.extras import require
 from layerwise.io import hdf5, tables
 from layerwise.metrics.table import compute
 from layerwise.models.load import load
-from layerwise.project import ROOT
+from layerwise.project import ROOT, require
 
 TEXTS = tiny.texts(24)
 LABELS = [text.split()[0] < "m" for text in TEXTS]
@@ -498,7 +496,7 @@ class TestAnalyse:
 def test_embed(
     llama: tuple[Any, Any], tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vectors, "BLOCK_BYTES", 7 * 4 * 32 * 4)  # 7 texts at once
+    monkeypatch.setattr("layerwise.api.BLOCK_BYTES", 7 * 4 * 32 * 4)  # 7 texts at once
     given: dict[str, Any] = {"layers": [2, 3], "pooling": "last_token", "batch_tokens": 40}
     out = tmp_path / "v.h5" if where == "file" else None
     found = lw.embed(*llama[:1], TEXTS, llama[1], out=out, **given)
@@ -677,7 +675,7 @@ class Base(PathFinder):
 EXTRAS = set(sys.argv[2].split(","))
 sys.meta_path = [Base if finder is PathFinder else finder for finder in sys.meta_path]
 import layerwise as lw
-from layerwise import vectors
+from layerwise import api
 texts = [f"the {noun} is {kind}" for noun in "abcdef" for kind in ("red", "blue", "green", "tall")]
 labels = ["blue" in text for text in texts]
 table = lw.analyse(sys.argv[1], texts, labels=labels)
@@ -715,7 +713,7 @@ def test_import_loads_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["layerwise", "layerwise.api", "layerwise.vectors", "layerwise.run.results"]
+    "name", ["layerwise", "layerwise.api", "layerwise.api", "layerwise.run.results"]
 )
 def test_examples(
     name: str, folder: Path, llama: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch

@@ -26,13 +26,12 @@ from layerwise import stats
 from layerwise.association import null_level, strengths
 from layerwise.association.scores import best_elsewhere
 from layerwise.association.selection import regret_of_rule_of_others
-from layerwise.choosing.compare import compare
+from layerwise.choosing import compare
 from layerwise.errors import LayerwiseError
 from layerwise.metrics.table import compute_layer
+from layerwise.tasks.evaluate import Score
 from layerwise.tasks.labelled import Labels, layer_score, pairs_score
-from layerwise.tasks.measures import OF_KIND
-from layerwise.tasks.probes import FOLDS
-from layerwise.tasks.results import Score
+from layerwise.tasks.probes import FOLDS, OF_KIND
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import layerwise.activations
-from layerwise.activations.card import WARPS, block_of
+from layerwise.activations.eigen import WARPS, block_of
 
 KERNELS = Path(layerwise.activations.__file__).parent / "symmetric.cu"
 HERE = Path(__file__).parent / "cuda"

@@ -18,18 +18,16 @@ from helpers.refused import refused
 from typer.testing import CliRunner
 
 import layerwise as lw
-from layerwise import progress, stats
+from layerwise import choosing, progress, stats
 from layerwise.analysis import embed_labels, labels_of, prompts_of
-from layerwise.choosing import Choice, choose, inputs
-from layerwise.choosing.choice import plot
-from layerwise.choosing.compare import answer, compare, interval
+from layerwise.choosing import Choice, answer, choose, compare, interval, plot
 from layerwise.cli import app
 from layerwise.config.tasks import LabelledEntry
 from layerwise.errors import Code, LayerwiseError
 from layerwise.models.load import load
 from layerwise.section import parse
-from layerwise.tasks import labelled, measures
-from layerwise.tasks.results import Score
+from layerwise.tasks import labelled, probes
+from layerwise.tasks.evaluate import Score
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +107,7 @@ def test_from_labels(
     assert status == 0, said
     assert "Read 80 of 80 labelled rows, classification: 2 classes (" in said
     loaded = load("m", tiny.entry(folder), "main", device="cpu")
-    data, n = inputs.read_labels(inputs.task_of(tmp_path / "l.csv"), 1000)
+    data, n = choosing.read_labels(choosing.task_of(tmp_path / "l.csv"), 1000)
     found = choose(folder, data, tokens="all")
     assert n == 80 and len(found.table) == loaded.anatomy.n_layers
     counted = [m for m in caplog.messages if "scores: 4 of 4 layer" in m]
@@ -160,12 +158,12 @@ def test_pairs_are_known_by_their_columns(folder: Path, tmp_path: Path) -> None:
     texts = tiny.texts(60)
     pairs = pd.DataFrame({"first": texts[:30], "second": texts[30:], "score": np.arange(30.0)})
     pairs.to_parquet(tmp_path / "p.parquet")
-    data, _ = inputs.read_labels(inputs.task_of(tmp_path / "p.parquet"), 25)
+    data, _ = choosing.read_labels(choosing.task_of(tmp_path / "p.parquet"), 25)
     assert data.kind == "pairs" and len(data.labels) == 25
     for labels, kind in ((np.arange(60.0), "regression"), ([0, 1] * 30, "classification")):
         table = pd.DataFrame({"text": map(str, range(60)), "label": labels})
         table.to_csv(tmp_path / "l.csv", index=False)
-        assert inputs.task_of(tmp_path / "l.csv").kind == kind
+        assert choosing.task_of(tmp_path / "l.csv").kind == kind
 
 
 @pytest.mark.parametrize(("name", "separator"), [("l.tsv", "\t"), ("l.csv", ";"), ("l.csv", ",")])
@@ -173,13 +171,13 @@ def test_own_columns_and_separators(tmp_path: Path, name: str, separator: str) -
     file = tmp_path / name
     rows = pd.DataFrame({"review": [f"good, {k}; no" for k in range(60)], "n": ["a", "b"] * 30})
     rows.to_csv(file, sep=separator, index=False)
-    task = inputs.task_of(file, ["review"], "n")
-    data, n = inputs.read_labels(task, 100)
+    task = choosing.task_of(file, ["review"], "n")
+    data, n = choosing.read_labels(task, 100)
     assert n == 60 and task.kind == "classification" and data.texts[0][3] == "good, 3; no"
-    assert inputs.task_of(file, ["review", "n"], "n").kind == "pairs"
+    assert choosing.task_of(file, ["review", "n"], "n").kind == "pairs"
     for columns in ((), ["revew"], ["a", "b", "c"]):
         with refused("invalid" if len(columns) == 3 else "unknown_name"):
-            inputs.task_of(file, columns, "n")
+            choosing.task_of(file, columns, "n")
 
 
 @pytest.mark.parametrize("row", ["  ,1,a", "b,,a", "b,x,a", "b,1,"])
@@ -194,7 +192,7 @@ def test_a_bad_row_is_named_by_its_line(tmp_path: Path, row: str) -> None:
 def test_words_and_tags_are_known_by_their_file(tmp_path: Path) -> None:
     lines = [f"w{k % 97} {'N' if k % 7 > 3 else 'V'}\n" + "\n" * (k % 5 == 4) for k in range(300)]
     (tmp_path / "d.conll").write_text("".join(lines))
-    data, n = inputs.read_labels(inputs.task_of(tmp_path / "d.conll"), 100)
+    data, n = choosing.read_labels(choosing.task_of(tmp_path / "d.conll"), 100)
     assert data.kind == "tags" and len(data.labels) <= 100 and n == 300
     assert len(data.types or ()) == len(data.labels)
 
@@ -205,18 +203,18 @@ def test_a_rare_class_is_in_the_sample(tmp_path: Path) -> None:
     frame.loc[1000:1004, "label"] = "rare"
     frame.to_parquet(tmp_path / "l.parquet")
     for seed in range(5):
-        data, n = inputs.read_labels(inputs.task_of(tmp_path / "l.parquet", seed=seed), 100)
+        data, n = choosing.read_labels(choosing.task_of(tmp_path / "l.parquet", seed=seed), 100)
         counts = np.bincount(data.labels)
         assert n == 3000 and counts.sum() == 100 and counts[2] == 5 and 5 <= counts[0] < 25
     with refused("too_few"):
-        inputs.read_labels(inputs.task_of(tmp_path / "l.parquet"), 12)
+        choosing.read_labels(choosing.task_of(tmp_path / "l.parquet"), 12)
     with refused("too_few"):
-        inputs.read_labels(inputs.task_of(tmp_path / "l.parquet"), 16)
+        choosing.read_labels(choosing.task_of(tmp_path / "l.parquet"), 16)
 
 
 def chosen(*layers: Score, kind: str = "classification", within: float | None = None) -> Choice:
     """The answer of some layers' scores."""
-    measure = measures.OF_KIND[kind][0]
+    measure = probes.OF_KIND[kind][0]
     labels = np.arange(40) % 2 if kind == "classification" else np.arange(40.0)
     rows = labelled.Labels(kind, [TEXTS], labels, TEXTS, names=("a", "b"), measure=measure)
     if kind != "classification":
@@ -279,7 +277,7 @@ def test_splits_that_share_training_rows_widen_the_intervals() -> None:
     trained = [replace(one, n_train=160) for one in layers]
     widths = {}
     for kind in ("classification", "regression"):
-        alone, wider = (compare(x, measures.OF_KIND[kind][0]) for x in (layers, trained))
+        alone, wider = (compare(x, probes.OF_KIND[kind][0]) for x in (layers, trained))
         ends = [(t["difference_high"] - t["difference"])[:2] for t in (wider, alone)]
         widths[kind] = np.mean(ends[0] / ends[1])
     assert widths == pytest.approx({"classification": 2**0.5, "regression": 4.1**0.5})
@@ -293,7 +291,7 @@ def test_intervals_stay_in_the_range_of_the_score(kind: str) -> None:
     for share in (0.96, 0.9, 0.97, 0.93):
         part = rng.random(24) < share if kind == "classification" else rng.random(24)
         layers.append(of_rows(part if kind == "classification" else part - part.mean() + share))
-    table = compare(layers, measures.OF_KIND[kind][0])
+    table = compare(layers, probes.OF_KIND[kind][0])
     assert (table["high"] <= 1).all() and (kind == "regression" or (table["low"] >= -1).all())
     assert (table["low"] < table["score"]).all()
     assert (table["score"] < table["high"] + 1e-12).all()
@@ -342,7 +340,7 @@ def test_the_printed_command_exports_what_was_scored(
         saved = SentenceTransformer(command[2], device="cpu", trust_remote_code=True)
         options = dict(zip(command[3::2], command[4::2], strict=True))
         loaded = load("m", tiny.entry(model, max_length=24), "main", device="cpu")
-        data, _ = inputs.read_labels(inputs.task_of(tmp_path / "l.csv"), 1000)
+        data, _ = choosing.read_labels(choosing.task_of(tmp_path / "l.csv"), 1000)
         wanted = embed_labels(loaded, data, options["--tokens"])[int(options["--layer"])]
         assert options["--pooling"] == ("cls" if model == first_token else "mean")
         np.testing.assert_allclose(saved.encode(texts), wanted, atol=2e-5)
@@ -365,7 +363,7 @@ def test_the_command_passes_its_seed_on(
         seen.extend(given)
         raise LayerwiseError("seen")
 
-    monkeypatch.setattr(inputs, "task_of", task_of)
+    monkeypatch.setattr(choosing, "task_of", task_of)
     (tmp_path / "l.csv").write_text("text,label\n")
     CliRunner().invoke(app, ["choose", "m", "--labels", f"{tmp_path}/l.csv", "--seed", f"{seed}"])
     assert seen[3] == seed
@@ -387,9 +385,9 @@ def test_files_that_are_not_drawn_are_not_read(
         (tmp_path / "ab"[k % 2] / f"{k}.png").write_bytes(b"%d" % k)
     every = prompts_of(tmp_path)
     labelled_ones = labels_of(every, [one.name[0] for one in every])
-    expected = inputs.sample_labels(replace(labelled_ones, seed=1), 30)
+    expected = choosing.sample_labels(replace(labelled_ones, seed=1), 30)
     read.clear()
-    data, n = inputs.read_folder(tmp_path, 30, 1)
+    data, n = choosing.read_folder(tmp_path, 30, 1)
     assert (n, len(read)) == (120, 30) and data.texts == expected.texts
     assert data.labels.tolist() == expected.labels.tolist() and data.seed == 1
 
@@ -414,7 +412,7 @@ def copies(n: int) -> tuple[list[str], list[str]]:
 
 def of_a_task(folder: Path, texts: list[str], labels: list[str]) -> labelled.Labels:
     pd.DataFrame({"text": texts, "label": labels}).to_csv(folder / "l.csv", index=False)
-    return labelled.read(inputs.task_of(folder / "l.csv"))
+    return labelled.read(choosing.task_of(folder / "l.csv"))
 
 
 def of_words(folder: Path, texts: list[str], labels: list[str]) -> labelled.Labels:
@@ -423,7 +421,7 @@ def of_words(folder: Path, texts: list[str], labels: list[str]) -> labelled.Labe
         for text, tag in zip(texts, labels, strict=True)
     ]
     (folder / "l.conll").write_text("\n".join(lines))
-    data = labelled.read(inputs.task_of(folder / "l.conll"))
+    data = labelled.read(choosing.task_of(folder / "l.conll"))
     rows = {word.sentence: k for k, word in enumerate(data.texts[0])}
     return data.rows([rows[text] for text in texts])
 
@@ -434,7 +432,7 @@ def of_words(folder: Path, texts: list[str], labels: list[str]) -> labelled.Labe
         of_a_task,
         of_words,
         lambda folder, *rows: labels_of(*rows),
-        lambda folder, *rows: inputs.read_rows(*rows, None, None),
+        lambda folder, *rows: choosing.read_rows(*rows, None, None),
     ],
     ids=["task", "words", "analyse", "choose"],
 )

@@ -15,9 +15,8 @@ from helpers import tiny
 import layerwise as lw
 from layerwise import analysis, choosing
 from layerwise.analysis import labels_of
-from layerwise.choosing.choice import plot
-from layerwise.choosing.compare import answer, compare
-from layerwise.tasks.results import Score
+from layerwise.choosing import answer, compare, plot
+from layerwise.tasks.evaluate import Score
 
 TEXTS = [f"{text} ({n})" for n, text in enumerate(tiny.texts(60))]
 LABELS = [n % 2 for n in range(60)]

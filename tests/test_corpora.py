@@ -23,10 +23,17 @@ from hypothesis import strategies as st
 from layerwise.config.corpora import CorpusSettings, FileTexts, Filters, HubTexts, Sample
 from layerwise.corpora import prompts
 from layerwise.corpora.prompts import make_corpus, make_views
-from layerwise.corpora.select import count_tokens, cut, is_heading, select
-from layerwise.corpora.sources import of_texts, open_texts, prompt_of
+from layerwise.corpora.sources import (
+    count_tokens,
+    cut,
+    is_heading,
+    of_texts,
+    open_texts,
+    prompt_of,
+    select,
+)
 from layerwise.errors import Code
-from layerwise.io.delimited import read_table
+from layerwise.io.tables import read_table
 from layerwise.section import parse
 from quickstart import wikipedia
 

@@ -24,10 +24,9 @@ from layerwise.activations.extract import extract
 from layerwise.activations.store import Activations
 from layerwise.cli import app
 from layerwise.config.corpora import CorpusSettings
-from layerwise.config.kinds import Kind, all_kinds
 from layerwise.config.models import Model
 from layerwise.config.settings import ExtractSettings, MetricsSettings, ScoringSettings
-from layerwise.config.studies import Study
+from layerwise.config.studies import Kind, Study, all_kinds
 from layerwise.config.tasks import LabelledEntry, MtebEntry
 from layerwise.io import tables
 from layerwise.metrics import registry

@@ -33,10 +33,9 @@ from layerwise.io import tables
 from layerwise.models.load import LoadedModel, load
 from layerwise.tasks import catalog
 from layerwise.tasks import evaluate as module
-from layerwise.tasks.evaluate import evaluate
+from layerwise.tasks.evaluate import evaluate, join_tables
 from layerwise.tasks.labelled import LabelledTask
 from layerwise.tasks.mteb_task import MODEL, MtebTask
-from layerwise.tasks.results import join_tables
 from layerwise.tasks.task import NoScoreError, normalized
 from quickstart.tasks import TYPES
 from tools.mteb_results import export_scores

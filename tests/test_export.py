@@ -21,10 +21,11 @@ from transformers import AutoModel, AutoTokenizer
 from typer.testing import CliRunner
 
 from layerwise import cli
+from layerwise import export as cut
 from layerwise.cli import app
 from layerwise.config.models import HubSource, Model
 from layerwise.errors import Code, LayerwiseError
-from layerwise.export import Recipe, cut, export
+from layerwise.export import Recipe, export
 
 TEXTS = tiny.texts(8)
 RECIPES = [

@@ -23,16 +23,16 @@ from scipy import stats
 from layerwise.association.scores import best_layers, mean_scores
 from layerwise.association.selection import select_layers
 from layerwise.association.table import associate
-from layerwise.config import kinds
+from layerwise.config import studies
 from layerwise.config.studies import Study
-from layerwise.figures import report, select
+from layerwise.figures import select
 from layerwise.figures.kinds.association import against_null
-from layerwise.figures.labels import MEASURES
 from layerwise.figures.panels import Look
 from layerwise.figures.render import Drawn, draw, plain
-from layerwise.figures.select import with_labels
+from layerwise.figures.select import MEASURES, with_labels
 from layerwise.metrics.registry import directions
 from layerwise.names import Order
+from layerwise.run import report
 
 sys.path.insert(0, str(Path(__file__).parent / "golden"))
 import made_up
@@ -165,7 +165,7 @@ def test_the_first_page_has_one_row_per_model_and_token_selection() -> None:
     assert table["model"].tolist() == ["b", "a"]
     assert table["score"].tolist() == pytest.approx([SCORES.mean(axis=0).max()] * 2)
     shown = report.shown(table)
-    assert tuple(shown.columns) == report.HEAD
+    assert tuple(shown.columns) == report.SHOWN_COLUMNS
     assert shown["Best layer"].tolist() == ["1 of 2", "1 of 2"]
     assert shown["Output's score"].iloc[0] == f"{100 * SCORES[:, 2].mean():.1f}"
 
@@ -218,7 +218,7 @@ def test_the_example_of_a_kind_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     section = page.split("## Add a kind of figure")[1]
     example = section.split("```python\n")[1].split("```")[0]
-    monkeypatch.setattr(kinds, "_KINDS", dict(kinds._KINDS))
+    monkeypatch.setattr(studies, "_KINDS", dict(studies._KINDS))
     exec(compile(example, "CONTRIBUTING.md", "exec"), {})
     drawn = made("histogram", models=("nano-1m",), tokens=("all",))
     bars = [bar for ax in drawn.figure.axes for bar in ax.patches]
@@ -567,7 +567,7 @@ def test_the_legend_names_what_is_drawn() -> None:
     one_mode = drawn.table.assign(p_adjusted=1.0)
     look = Look(Study(kind="bimodality").roles_for(several_checkpoints=False), ["nano-1m"])
     for table in (drawn.table, one_mode):
-        figure = kinds.all_kinds()["bimodality"].plot(table, look)
+        figure = studies.all_kinds()["bimodality"].plot(table, look)
         words = {text.get_text() for text in figure.legends[0].get_texts()}
         split = (table.loc[table["what"] == "dip", "p_adjusted"] < 0.05).any()
         assert ("more than one mode (adjusted p < .05)" in words) == split

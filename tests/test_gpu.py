@@ -10,7 +10,7 @@ import pytest
 import torch
 from helpers import tiny
 
-from layerwise.activations import card
+from layerwise.activations import eigen
 from layerwise.activations.embedding import embed, words_of
 from layerwise.activations.representation import Representation
 from layerwise.io import hdf5
@@ -39,7 +39,9 @@ def test_eigenvalues_are_those_of_lapack(size: int) -> None:
     states[1, size // 2 + 1 :] = 0
     grams = states @ states.transpose(1, 2)
     expected = [np.linalg.eigvalsh(grams[:, k:, k:].cpu().numpy()) for k in range(2)]
-    for values, right in zip(card.eigenvalues(grams, without_first=True), expected, strict=True):
+    for values, right in zip(
+        eigen.eigenvalues_on_card(grams, without_first=True), expected, strict=True
+    ):
         assert np.abs(values.cpu().numpy() - right).max(initial=0) <= 1e-13 * right.max(initial=0)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from layerwise.corpora.media import in_folder
+from layerwise.corpora.prompts import in_folder
 from layerwise.io.files import folder_sha256
 from layerwise.models.source import folder_hashes
 

@@ -27,7 +27,7 @@ from layerwise.corpora.sources import open_texts
 from layerwise.errors import ConfigError, LayerwiseError, printable
 from layerwise.figures.render import Drawn
 from layerwise.io import tables
-from layerwise.io.delimited import read_table
+from layerwise.io.tables import read_table
 from layerwise.run import report
 from layerwise.run.plan import Plan
 from layerwise.run.script import Plain

@@ -18,7 +18,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 
 from layerwise.config.tasks import LabelledEntry
 from layerwise.errors import LayerwiseError
-from layerwise.tasks import labelled, measures, probes
+from layerwise.tasks import labelled, probes
 from layerwise.tasks.labelled import LabelledTask, Labels, layer_score, pairs_score
 from layerwise.tasks.labels import read_tagged
 from layerwise.tasks.task import normalized, texts_of
@@ -104,7 +104,7 @@ def test_a_row_that_is_tested_changes_nothing_of_the_others(
     (split,) = rows = probes.splits(labels)
     odd = x.copy()
     odd[split.test[0]] = 1e6
-    monkeypatch.setattr(measures, "pseudo_values", lambda _, predicted, *__: predicted)
+    monkeypatch.setattr(probes, "pseudo_values", lambda _, predicted, *__: predicted)
     plain, changed = (
         probes.probe(each, labels, rows, with_values=True).values for each in (x, odd)
     )
@@ -132,7 +132,7 @@ def scores_of_sklearn(n_classes: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
-@pytest.mark.parametrize("name", [*measures.NAMES])
+@pytest.mark.parametrize("name", [*probes.NAMES])
 def test_scores_are_sklearns_and_their_errors_those_of_the_bootstrap(
     name: str, n_classes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,21 +143,21 @@ def test_scores_are_sklearns_and_their_errors_those_of_the_bootstrap(
     predicted: Any = softmax(
         rng.normal(size=(n, n_classes)).round(1) + np.eye(n_classes)[truth], 1
     )
-    if name not in measures.OF_SHARES:
+    if name not in probes.OF_SHARES:
         predicted = predicted.argmax(axis=1)
-    if name in measures.OF_KIND["regression"]:
+    if name in probes.OF_KIND["regression"]:
         truth = rng.normal(size=n)
         predicted = truth + rng.normal(size=n).round(1)
-    monkeypatch.setattr(measures, "BLOCKS", n)
-    values = measures.pseudo_values(name, predicted, truth, np.arange(n))
+    monkeypatch.setattr(probes, "BLOCKS", n)
+    values = probes.pseudo_values(name, predicted, truth, np.arange(n))
     assert values.mean() == pytest.approx(score(truth, predicted))
     drawn = rng.integers(n, size=(400, n))
     errors = np.std([score(truth[rows], predicted[rows]) for rows in drawn])
     assert values.std() / np.sqrt(n) == pytest.approx(errors, rel=0.15)
     halves = np.arange(n) % 2
-    apart = measures.score(name, predicted, truth, halves)
+    apart = probes.score(name, predicted, truth, halves)
     of_halves = [score(truth[halves == k], predicted[halves == k]) for k in (0, 1)]
-    expected = np.mean(of_halves) if name in measures.BY_SPLIT else score(truth, predicted)
+    expected = np.mean(of_halves) if name in probes.BY_SPLIT else score(truth, predicted)
     assert apart == pytest.approx(expected)
 
 
@@ -169,12 +169,12 @@ def test_a_class_that_the_test_rows_lack_does_not_count() -> None:
         ("average_precision", metrics.average_precision_score),
     ):
         expected = np.mean([score(truth == c, shares[:, c]) for c in (0, 1)])
-        assert measures.score(name, shares, truth) == pytest.approx(expected)
-        assert np.isfinite(measures.pseudo_values(name, shares, truth, np.arange(40))).all()
-        assert np.isnan(measures.score(name, shares[:, :2], np.zeros(40, int)))
+        assert probes.score(name, shares, truth) == pytest.approx(expected)
+        assert np.isfinite(probes.pseudo_values(name, shares, truth, np.arange(40))).all()
+        assert np.isnan(probes.score(name, shares[:, :2], np.zeros(40, int)))
     said = rng.integers(0, 3, 40)
     expected = metrics.f1_score(truth, said, average="macro")
-    assert measures.score("macro_f1", said, truth) == pytest.approx(expected)
+    assert probes.score("macro_f1", said, truth) == pytest.approx(expected)
 
 
 def test_neighbours_vote_by_cosine() -> None:

@@ -15,11 +15,11 @@ import pandas as pd
 import pytest
 from helpers.refused import refused
 
+from layerwise import choosing
 from layerwise.analysis import labels_of
-from layerwise.choosing import inputs
 from layerwise.corpora.sources import read_rows
-from layerwise.figures.report import shown
-from layerwise.io import delimited
+from layerwise.io import tables
+from layerwise.run.report import shown
 from layerwise.tasks import probes
 from layerwise.tasks.labels import class_names, describe_labels, kind_of_labels, read_tagged
 
@@ -57,16 +57,16 @@ def test_files_of_class_ids_and_codes_are_classes(tmp_path: Path) -> None:
     texts = [f"text {k}" for k in range(len(IDS))]
     for labels in (shuffled, [f"{label:04}" for label in shuffled]):
         pd.DataFrame({"text": texts, "label": labels}).to_csv(path, index=False)
-        data, n = inputs.read_labels(inputs.task_of(path), 1000)
+        data, n = choosing.read_labels(choosing.task_of(path), 1000)
         assert data.kind == "classification" and len(data.names) == 30
         assert "240 of 240 labelled rows, classification: 30 classes (" in data.described(n)
         assert "': 8, '" in data.described(n)
     pd.DataFrame({"text": texts, "label": shuffled}).to_csv(path, index=False)
-    data, n = inputs.read_labels(inputs.task_of(path, kind="regression"), 100)
+    data, n = choosing.read_labels(choosing.task_of(path, kind="regression"), 100)
     wanted = "100 of 240 labelled rows (140 left out), regression: numbers from 0 to 29"
     assert data.described(n) == wanted
     with refused("unknown_name"):
-        inputs.task_of(path, kind="classes")
+        choosing.task_of(path, kind="classes")
     assert labels_of(texts, shuffled).kind == "classification"
     assert labels_of(texts, shuffled, "regression").kind == "regression"
 
@@ -88,7 +88,7 @@ def test_parquet_says_what_its_columns_are(
     path, texts = tmp_path / "l.parquet", [f"text {k}" for k in ROWS]
     frame = pd.DataFrame({"text": pd.Categorical(texts), "label": labels})
     frame.to_parquet(path)
-    data, n = inputs.read_labels(inputs.task_of(path), 1000)
+    data, n = choosing.read_labels(choosing.task_of(path), 1000)
     assert f"150 of 150 labelled rows, {kind}: {said}" in data.described(n)
     in_memory = labels_of(texts, frame["label"])
     assert in_memory.kind == kind and in_memory.labels.tolist() == data.labels.tolist()
@@ -102,14 +102,14 @@ def test_class_labels_of_datasets_are_classes_by_their_names(tmp_path: Path) -> 
     columns = {"text": texts, "label": ROWS % 75}
     data = datasets.Dataset.from_dict(columns, features)
     data.to_parquet(path)
-    assert inputs.task_of(path).kind == "classification"
+    assert choosing.task_of(path).kind == "classification"
     # A class has too few rows; so few show that they are not told apart by their counts.
     with refused("too_few") as caught:
-        inputs.read_labels(inputs.task_of(path), 1000)
+        choosing.read_labels(choosing.task_of(path), 1000)
     assert "75 of 75 classes" in str(caught.value) and "'0 stars'" in str(caught.value)
     data = datasets.Dataset.from_dict(columns | {"label": ROWS % 3}, features)
     data.to_parquet(path)
-    read, n = inputs.read_labels(inputs.task_of(path), 1000)
+    read, n = choosing.read_labels(choosing.task_of(path), 1000)
     said = "150 of 150 labelled rows, classification: 3 classes ('0 stars': 50, '1 stars': 50"
     assert said in read.described(n)
     forms = data, data.with_format("numpy"), data.to_iterable_dataset()
@@ -118,7 +118,7 @@ def test_class_labels_of_datasets_are_classes_by_their_names(tmp_path: Path) -> 
         assert (in_memory.kind, in_memory.names) == (read.kind, read.names)
         assert in_memory.labels.tolist() == read.labels.tolist()
     # Their numbers are a scale if someone says so, and -1 is no class.
-    scale, n = inputs.read_labels(inputs.task_of(path, kind="regression"), 1000)
+    scale, n = choosing.read_labels(choosing.task_of(path, kind="regression"), 1000)
     assert "regression: numbers from 0 to 2" in scale.described(n)
     assert labels_of(texts, data["label"], "regression").labels.tolist() == scale.labels.tolist()
     gaps = datasets.Dataset.from_dict(columns | {"label": [None, *ROWS[:148] % 3, -1]}, features)
@@ -126,7 +126,7 @@ def test_class_labels_of_datasets_are_classes_by_their_names(tmp_path: Path) -> 
         labels_of(texts, gaps.with_format("numpy")["label"])
     gaps.select(range(1, 150)).to_parquet(path)
     with refused("missing") as caught:
-        inputs.read_labels(inputs.task_of(path), 1000)
+        choosing.read_labels(choosing.task_of(path), 1000)
     assert "row 149" in str(caught.value)
 
 
@@ -175,7 +175,7 @@ def test_a_file_with_two_spellings_gives_the_same_labels(half: str, tmp_path: Pa
     label = {0: ["0", "1"], 1: [half.replace("1", "0", 1), half]}
     rows = [f"text {k},{label[k >= 30][k % 2]}" for k in range(60)]
     path.write_text("\n".join(["text,label", *rows]))
-    data, _ = inputs.read_labels(inputs.task_of(path), 1000)
+    data, _ = choosing.read_labels(choosing.task_of(path), 1000)
     assert data.labels.tolist() == [0, 1] * 30
 
 
@@ -183,7 +183,7 @@ def test_labels_of_json_may_mix_texts_and_numbers(tmp_path: Path) -> None:
     path, labels = tmp_path / "l.jsonl", [True, "true", 1, False, "false", 0] * 10
     rows = [json.dumps({"text": f"t {k}", "label": label}) for k, label in enumerate(labels)]
     path.write_text("\n".join(rows))
-    data, _ = inputs.read_labels(inputs.task_of(path), 1000)
+    data, _ = choosing.read_labels(choosing.task_of(path), 1000)
     assert data.names == ("True", "False")
 
 
@@ -208,10 +208,10 @@ def stray(separator: str) -> str:
 def test_a_stray_quote_in_tsv_is_a_character(tmp_path: Path) -> None:
     path = tmp_path / "l.tsv"
     path.write_text(stray("\t"))
-    frame = delimited.read_texts(path)
+    frame = tables.read_texts(path)
     assert len(frame) == 60 and frame["text"].iloc[10] == '"words of row 10'
     assert frame["text"].iloc[25].endswith("6'2\"")
-    assert delimited.read(path)["text"].tolist() == frame["text"].tolist()
+    assert tables.read_any(path)["text"].tolist() == frame["text"].tolist()
 
 
 @pytest.mark.parametrize("suffix", ["tsv", "csv"])
@@ -220,14 +220,14 @@ def test_quoted_texts_of_several_lines_are_read(suffix: str, tmp_path: Path) -> 
     texts = ["Dear Ann, hello\nwe met, once\nyours, Bob", 'a "word"', "a\ttab"]
     frame = pd.DataFrame({"text": texts, "label": ["a", "b", "a"]})
     frame.to_csv(path, sep="\t" if suffix == "tsv" else ",", index=False)
-    assert delimited.read_texts(path)["text"].tolist() == texts
+    assert tables.read_texts(path)["text"].tolist() == texts
 
 
 def test_a_quoted_field_that_holds_rows_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "l.csv"
     path.write_text(stray(","))
     with refused("unreadable") as caught:
-        delimited.read_texts(path)
+        tables.read_texts(path)
     assert "line 12" in str(caught.value)
 
 
@@ -245,13 +245,13 @@ def test_names_are_text_in_tables_that_are_read_back(tmp_path: Path) -> None:
         }
     )
     table.to_csv(tmp_path / "best.csv", index=False)
-    again = delimited.read(tmp_path / "best.csv")
+    again = tables.read_any(tmp_path / "best.csv")
     pd.testing.assert_frame_equal(again, table, check_dtype=False)
     assert shown(again)["Model"].tolist() == ["007", "null (0100)", "1e3 (NA)"]
     weights = pd.DataFrame({"model": ["null", "007"], "same_as": ["", "0100 0200"]})
     weights = weights.assign(family=["NA", "1e3"], size=["", "2.50"])
     weights.to_csv(tmp_path / "weights.csv", index=False)
-    same = delimited.read(tmp_path / "weights.csv").dropna(subset=["same_as"])
+    same = tables.read_any(tmp_path / "weights.csv").dropna(subset=["same_as"])
     assert same.to_numpy().tolist() == [["007", "0100 0200", "1e3", "2.50"]]
 
 

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from layerwise.metrics import logdet_entropy
 from layerwise.metrics.catalog.dime import joint_entropies
 from layerwise.metrics.catalog.spectrum import effective_rank
-from layerwise.metrics.formulas import UndefinedMetricError
-from layerwise.metrics.formulas.entropy import (
+from layerwise.metrics.formulas import (
     BY_PRODUCTS,
+    UndefinedMetricError,
     effective_ranks,
     entropy,
     entropy_by_products,
     entropy_from_eigenvalues,
+    gram_spectrum,
     normalise,
 )
-from layerwise.metrics.formulas.spectra import gram_spectrum
 from layerwise.metrics.registry import NORMALIZATIONS
 
 ALPHAS = (0.3, 0.5, 1.0, 1.000001, 1.5, 2.0, 3.0, 50.0, math.inf)

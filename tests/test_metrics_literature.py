@@ -14,14 +14,17 @@ from hypothesis import strategies as st
 
 from layerwise.activations.store import ARRAYS, BASE
 from layerwise.config.settings import MetricsSettings
-from layerwise.metrics import errors
+from layerwise.metrics import errors, formulas
 from layerwise.metrics.catalog import spectrum
 from layerwise.metrics.catalog.curvature import curvature, turning_angles
 from layerwise.metrics.catalog.pairs import cka, distances, self_cluster, two_nn
 from layerwise.metrics.catalog.spectrum import effective_rank
-from layerwise.metrics.formulas import UndefinedMetricError, spectra
-from layerwise.metrics.formulas.entropy import entropy
-from layerwise.metrics.formulas.spectra import covariance_spectrum, unit_centred
+from layerwise.metrics.formulas import (
+    UndefinedMetricError,
+    covariance_spectrum,
+    entropy,
+    unit_centred,
+)
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, all_metrics
 from layerwise.metrics.table import compute_layer
@@ -251,7 +254,9 @@ def test_parts_cut_their_pairs_from_the_whole() -> None:
     assert layer.by_pairs and len(part.pooled) == 24
     expected = covariance_spectrum(part.pooled)
     assert part.covariance_spectrum == pytest.approx(expected, rel=1e-8, abs=1e-9)
-    assert part.pooled_spectrum == pytest.approx(spectra.embedding_spectrum(part.pooled), rel=1e-8)
+    assert part.pooled_spectrum == pytest.approx(
+        formulas.embedding_spectrum(part.pooled), rel=1e-8
+    )
     (aligned,) = get("cka_first").on(part)
     assert aligned.value == pytest.approx(cka(part.pooled, part.end(0)), rel=1e-9)
     (clustered,) = get("self_cluster").on(part)
@@ -265,7 +270,7 @@ def test_rows_at_once_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     views = realistic(40, 9)
     names = ("nesum", "cka_first", "anisotropy", "self_cluster", "lidar")
     found = [values_and_errors(layer_of(views), name) for name in names]
-    monkeypatch.setattr(spectra, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(formulas, "ROWS_AT_ONCE", 7)
     for name, before in zip(names, found, strict=True):
         assert values_and_errors(layer_of(views), name) == pytest.approx(before, rel=1e-9), name
 

@@ -17,8 +17,7 @@ from layerwise.activations.reduce import Needs, Reduced, complete
 from layerwise.config.settings import MetricsSettings
 from layerwise.metrics import registry
 from layerwise.metrics.catalog.curvature import curvature
-from layerwise.metrics.formulas.entropy import entropy, entropy_from_eigenvalues
-from layerwise.metrics.formulas.spectra import gram_spectrum
+from layerwise.metrics.formulas import entropy, entropy_from_eigenvalues, gram_spectrum
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import PerPrompt
 

@@ -29,9 +29,7 @@ from layerwise.config.settings import MetricsSettings
 from layerwise.errors import Code
 from layerwise.metrics import registry, table
 from layerwise.metrics.catalog import spectrum
-from layerwise.metrics.formulas import UndefinedMetricError
-from layerwise.metrics.formulas.entropy import entropy
-from layerwise.metrics.formulas.spectra import gram_spectrum
+from layerwise.metrics.formulas import UndefinedMetricError, entropy, gram_spectrum
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import NORMALIZATIONS, Overall, PerPrompt
 from layerwise.models.load import LoadedModel

@@ -23,8 +23,7 @@ from layerwise.metrics.catalog import infonce as infonce_module
 from layerwise.metrics.catalog.dime import dime, permutations_of
 from layerwise.metrics.catalog.infonce import infonce
 from layerwise.metrics.catalog.lidar import eigenvalues, lidar
-from layerwise.metrics.formulas import UndefinedMetricError
-from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
+from layerwise.metrics.formulas import UndefinedMetricError, entropy_from_eigenvalues
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import OnParts, Overall, PerPrompt, all_metrics
 from layerwise.metrics.table import compute_layer

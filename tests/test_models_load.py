@@ -41,13 +41,13 @@ from layerwise.config.models import (
     PackageSource,
 )
 from layerwise.errors import LayerwiseError
-from layerwise.extras import package_folder
 from layerwise.io import tables
 from layerwise.models import devices
 from layerwise.models.load import LoadedModel, load
 from layerwise.models.probe import probe
 from layerwise.models.saved import weights_hash
 from layerwise.models.source import Location, locate
+from layerwise.project import package_folder
 
 compare = script("compare_weights").compare
 convert_gguf = script("convert_model").convert_gguf

@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT
 
 from layerwise.association.curves import metric_curves
-from layerwise.io.delimited import read_table
+from layerwise.io.tables import read_table
 from papers import additions, tables, theory
 from papers.claims import inputs, metrics, page, scores
 from papers.claims.claim import Number, verdict

@@ -20,7 +20,7 @@ from layerwise.io import tables
 from layerwise.run.plan import Plan, digest
 from layerwise.run.resources import Requests
 from layerwise.run.results import Results
-from layerwise.tasks import catalog, results
+from layerwise.tasks import catalog, evaluate
 from layerwise.tasks.mteb_task import MtebTask
 
 CORPUS = {"source": {"file": "news.txt"}, "sample": {"n": 100}, "views": {"n": 2}}
@@ -137,18 +137,18 @@ def test_what_is_there_is_not_due(tmp_path: Path) -> None:
     both = tiny_plan(tmp_path, tasks=["STS12", "STS17"])
     folder, keys = tmp_path / "r/scores/m-410m/main", both.score_keys("m-410m", "main")
     row = pa.table({"task": ["x"]})
-    tables.write(folder / "STS12.parquet", row, kind=results.KIND, key=keys["STS12"])
+    tables.write(folder / "STS12.parquet", row, kind=evaluate.KIND, key=keys["STS12"])
     asked = Requests(both)
     assert asked.due("m-410m", "main") == ["STS17"]
     tokens = 3 * (100 * 3 * 256) + asked.task_tokens("STS17")
     hours = 2 * 410e6 * tokens / 30e12 / 3600
     assert asked.table(30).loc["all", "GPU hours"] == pytest.approx(hours)
-    tables.write(folder / "STS17.parquet", row, kind=results.KIND, key=keys["STS17"])
+    tables.write(folder / "STS17.parquet", row, kind=evaluate.KIND, key=keys["STS17"])
     key = both.key("evaluate", model="m-410m", revision="main")
-    tables.write(folder.with_suffix(".parquet"), row, kind=results.KIND, key=key)
+    tables.write(folder.with_suffix(".parquet"), row, kind=evaluate.KIND, key=key)
     key = both.key("metrics", model="m-410m", revision="main", corpus="c")
     path = tmp_path / "r/metrics/m-410m/main/c.parquet"
-    tables.write(path, row, kind=results.KIND, key=key)
+    tables.write(path, row, kind=evaluate.KIND, key=key)
     assert Requests(both).table(30).empty
 
 

@@ -11,7 +11,7 @@ from conftest import ROOT
 from helpers.project import snakemake
 
 from layerwise.run.snakemake import PRIVATE
-from layerwise.tasks import evaluators
+from layerwise.tasks import mteb_task
 
 SNAKEFILE = """
 from operator import attrgetter
@@ -54,7 +54,7 @@ self key
 
 def test_the_names_of_mteb_and_datasets_take_what_they_took() -> None:
     expected = PARAMETERS.strip().splitlines()
-    for name, parameters in zip(evaluators.PRIVATE, expected, strict=True):
+    for name, parameters in zip(mteb_task.PRIVATE, expected, strict=True):
         found = list(inspect.signature(locate(name)).parameters)
         assert found[: len(parameters.split())] == parameters.split(), name
 
@@ -63,7 +63,7 @@ def test_no_other_private_name_of_mteb_is_used() -> None:
     code = "".join(path.read_text() for path in (ROOT / "lib/layerwise/tasks").glob("*.py"))
     used = re.findall(r"(?:loader|fast|RetrievalDatasetLoader, \")\.?(_\w+)", code)
     used += re.findall(r"from (mteb\._\w+)", code)
-    listed = " ".join(evaluators.PRIVATE)
+    listed = " ".join(mteb_task.PRIVATE)
     assert used and [name for name in used if name not in listed] == []
     patched = re.findall(r"patch\.object\((\w+), \"(\w+)\"", code)
     assert len(patched) > 4 and [name for _, name in patched if name not in listed] == []

@@ -16,7 +16,7 @@ from layerwise.association.table import associate
 from layerwise.config import Config, read_config
 from layerwise.figures.render import Drawn, draw
 from layerwise.figures.select import Data
-from layerwise.io.delimited import read_table
+from layerwise.io.tables import read_table
 from papers.published import published_metrics, published_scores
 
 Frame = pd.DataFrame

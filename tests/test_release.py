@@ -19,7 +19,7 @@ from layerwise import data
 from layerwise.cli import app
 from layerwise.errors import Code, LayerwiseError
 from layerwise.io import tables
-from layerwise.io.delimited import read_table
+from layerwise.io.tables import read_table
 from papers import losses, published, release
 from papers.published import published_metrics, published_scores
 

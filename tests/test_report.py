@@ -17,11 +17,10 @@ from PIL import Image
 from layerwise.config import Config
 from layerwise.corpora.prompts import write_corpus
 from layerwise.figures.render import draw
-from layerwise.figures.report import as_latex, as_markdown, first_table, shown
 from layerwise.io import tables
 from layerwise.names import encode
 from layerwise.run.plan import Plan
-from layerwise.run.report import render
+from layerwise.run.report import as_latex, as_markdown, first_table, render, shown
 
 STUDY = "scores of b"
 TITLE = "The &quot;law&quot; &lt;b&gt;"

@@ -33,7 +33,7 @@ from layerwise.association.selection import (
 )
 from layerwise.association.table import associate
 from layerwise.config.settings import AssociationSettings
-from layerwise.io.delimited import read_table
+from layerwise.io.tables import read_table
 from layerwise.metrics.catalog.spectrum import participation_ratio
 from papers.published import published_metrics, published_scores
 

@@ -20,7 +20,7 @@ import pandas as pd
 from layerwise.association.curves import CURVE_KEYS, with_output
 from layerwise.association.scores import mean_scores
 from layerwise.association.table import ALL_MODELS
-from layerwise.figures import labels, theme
+from layerwise.figures import panels, select
 from layerwise.metrics import registry
 from layerwise.names import Order, in_order, step_of
 from layerwise.stats import FEWEST
@@ -207,8 +207,8 @@ def _models(
     models = [
         {
             "name": n,
-            "colour": theme.PALETTE.index(theme.colour_of(n, names)),
-            "marker": names.index(n) % len(theme.MARKERS),
+            "colour": panels.PALETTE.index(panels.colour_of(n, names)),
+            "marker": names.index(n) % len(panels.MARKERS),
             "last": int(both.loc[both["model"] == n, "last"].max()),
             "revisions": revisions[n],
             "at": [_reached(steps[n], stop) for stop in stops] or [0],
@@ -238,19 +238,19 @@ def _words(metrics: Curves, scores: Curves, directions: Mapping[str, int]) -> di
     pairs = metrics.index[["metric", "normalization"]].drop_duplicates()
     units: dict[str, dict[str, str]] = {}
     for metric, normalization in pairs.itertuples(index=False):
-        unit = labels.metric_unit(metric, normalization or "raw")
+        unit = select.metric_unit(metric, normalization or "raw")
         units.setdefault(metric, {})[normalization] = unit
     poolings = sorted(scores.index["pooling"].unique())
     return {
-        "metric": {n: labels.metric_label(n) for n in names},
+        "metric": {n: select.metric_label(n) for n in names},
         "unit": units,
         "direction": {n: d for n, d in directions.items() if n in names},
         "tokens": TOKENS,
-        "pooling": labels.value_labels("pooling", poolings),
+        "pooling": select.value_labels("pooling", poolings),
         "normalization": NORMALIZATIONS,
         "sublayer": SUBLAYERS,
-        "measure": labels.MEASURES,
+        "measure": select.MEASURES,
         "protocol": PROTOCOLS,
-        "palette": list(theme.PALETTE),
+        "palette": list(panels.PALETTE),
         "fewest_clusters": FEWEST,
     }

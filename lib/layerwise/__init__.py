@@ -15,11 +15,10 @@ from layerwise.errors import LayerwiseError
 
 if TYPE_CHECKING:
     from layerwise import metrics
-    from layerwise.api import Results, analyse, open, plot  # noqa: A004
+    from layerwise.api import Results, analyse, embed, extract, open, plot  # noqa: A004
     from layerwise.callback import LayerMetrics
     from layerwise.choosing import choose
     from layerwise.models.states import States
-    from layerwise.vectors import embed, extract
 
 __all__ = [
     "LayerMetrics",
@@ -38,8 +37,6 @@ HOMES = {
     "LayerMetrics": "callback",
     "States": "models.states",
     "choose": "choosing",
-    "embed": "vectors",
-    "extract": "vectors",
 }
 
 

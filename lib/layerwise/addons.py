@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 MEDIA: list[Any] = []
-"""Subclasses of `layerwise.corpora.media.Medium`: what prompts may be beside text."""
+"""Subclasses of `layerwise.corpora.prompts.Medium`: what prompts may be beside text."""
 
 COMMANDS: dict[str, Callable[..., Any]] = {}
 """Functions that become commands of ``layerwise``, by name."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layerwise.config.studies import several
-from layerwise.corpora.media import Medium, in_folder, media
+from layerwise.corpora.prompts import Medium, in_folder, media
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.io.files import scratch
 from layerwise.progress import Progress
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from layerwise.models.load import LoadedModel
+    from layerwise.tasks.evaluate import Score
     from layerwise.tasks.labelled import Labels
-    from layerwise.tasks.results import Score
 
 log = logging.getLogger(__name__)
 

@@ -25,8 +25,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from layerwise.errors import LayerwiseError, first_line
-from layerwise.extras import require
 from layerwise.io.files import sha256_text
+from layerwise.project import require
 from media.settings import AudioCorpus, AudioViews
 from media.sources import FileMedium, UnreadableError, read_file
 
@@ -45,7 +45,7 @@ SHIFT, GAIN = 0.1, 6.0
 
 @dataclass(frozen=True)
 class Recording(FileMedium):
-    """A recording of a corpus, or a view of one; see `layerwise.corpora.media.Medium`."""
+    """A recording of a corpus, or a view of one; see `layerwise.corpora.prompts.Medium`."""
 
     kind = "recording"
     column = "audio"

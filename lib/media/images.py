@@ -22,9 +22,9 @@ import numpy as np
 import pandas as pd
 
 from layerwise.errors import first_line
-from layerwise.extras import require
 from layerwise.io.files import sha256_text
 from layerwise.progress import Progress
+from layerwise.project import require
 from media.settings import ImageCorpus, ImageViews, Preprocess
 from media.sources import FileMedium, UnreadableError
 
@@ -38,7 +38,7 @@ FORMATS = "bmp gif jpeg jpg jp2 pbm pgm png ppm tif tiff webp"
 
 @dataclass(frozen=True)
 class Picture(FileMedium):
-    """An image of a corpus, or a view of one; see `layerwise.corpora.media.Medium`."""
+    """An image of a corpus, or a view of one; see `layerwise.corpora.prompts.Medium`."""
 
     kind = column = "image"
     objects = "PIL images"

@@ -30,8 +30,15 @@ from torch import Tensor
 from layerwise.config.models import Model
 from layerwise.errors import LayerwiseError, first_line
 from layerwise.models.architectures import Anatomy, unsupported
-from layerwise.models.reader import LazyPrompt, ProbeInputs, Reader, input_name, reading_pool
-from layerwise.models.texts import UNLIMITED, padded
+from layerwise.models.texts import (
+    UNLIMITED,
+    LazyPrompt,
+    ProbeInputs,
+    Reader,
+    input_name,
+    padded,
+    reading_pool,
+)
 from media.audio import Recording, Samples, wav
 from media.images import Picture, png
 from media.settings import Preprocess

@@ -15,9 +15,15 @@ from typing import Any, ClassVar, Self
 
 import pandas as pd
 
-from layerwise.corpora.media import Files, Medium
-from layerwise.corpora.select import in_sample_order, log_counts
-from layerwise.corpora.sources import label_column, load_hub, read_rows, with_class_names
+from layerwise.corpora.prompts import Files, Medium
+from layerwise.corpora.sources import (
+    in_sample_order,
+    label_column,
+    load_hub,
+    log_counts,
+    read_rows,
+    with_class_names,
+)
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.io.files import is_folder, visible_files
 from layerwise.progress import Progress

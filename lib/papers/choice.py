@@ -32,7 +32,7 @@ from papers.questions import (
 if TYPE_CHECKING:
     from layerwise.config.settings import ScoringSettings
     from layerwise.models.load import LoadedModel
-    from layerwise.tasks.results import Score
+    from layerwise.tasks.evaluate import Score
     from papers.lens import Floats
 
 log = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ class ChoiceTask(CustomTask):
             proportion_confint,
         )
 
-        from layerwise.tasks.results import Score
+        from layerwise.tasks.evaluate import Score
 
         answered = [answer for of_unit in units for answer in of_unit]
         if not answered:

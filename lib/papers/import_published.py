@@ -10,7 +10,7 @@ from layerwise.run import script
 def main(job: script.Job) -> None:
     """Read, convert, write."""
     from layerwise.io import tables
-    from layerwise.io.delimited import read_table
+    from layerwise.io.tables import read_table
     from papers.published import published_metrics, published_scores
 
     entry = job.config.published[job.names["published"]]

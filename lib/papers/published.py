@@ -23,7 +23,7 @@ from layerwise import data
 from layerwise.association.curves import METRIC_COLUMNS, ONLY_SUBSET, of_blocks, require_columns
 from layerwise.errors import Code, LayerwiseError, check_name, in_any_case
 from layerwise.io import tables
-from layerwise.io.delimited import read_table
+from layerwise.io.tables import read_table
 from layerwise.section import NAME, NAMES
 from layerwise.vocabulary import BLOCK, FINAL_NORM, LABELS, RESIDUAL
 

@@ -12,7 +12,7 @@ import pandas as pd
 from layerwise import data, stats
 from layerwise.association.curves import ScoreCurves, metric_curves, score_curves
 from layerwise.config.settings import OWN_TEXTS
-from layerwise.io.delimited import read_table
+from layerwise.io.tables import read_table
 from papers.published import published_metrics, published_scores
 
 PYTHIA, MAMBA, BERT = "Pythia-410m", "mamba-370m", "bert-base"

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy.stats import beta
 
 from layerwise.metrics.catalog.infonce import infonce
-from layerwise.metrics.formulas.entropy import effective_ranks, entropy, entropy_from_eigenvalues
+from layerwise.metrics.formulas import effective_ranks, entropy, entropy_from_eigenvalues
 
 ORDERS = (0.5, 1.0, 2.0, math.inf)
 

@@ -21,10 +21,10 @@ from xml.etree import ElementTree
 
 import pandas as pd
 
-from layerwise.extras import package_folder, require
 from layerwise.io import tables
 from layerwise.io.files import sha256_file
 from layerwise.io.tables import Kind
+from layerwise.project import package_folder, require
 
 log = logging.getLogger(__name__)
 

@@ -81,7 +81,7 @@ def publish(
 
     Example: layerwise publish results my-layers --licence cc-by-4.0
     """
-    from layerwise.export.cut import check_target
+    from layerwise.export import check_target
     from tools.publish import publish as write
 
     check_target(out)

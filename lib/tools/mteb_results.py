@@ -8,7 +8,7 @@ from typing import Any
 
 from layerwise.config.tasks import MtebEntry
 from layerwise.errors import LayerwiseError
-from layerwise.extras import require
+from layerwise.project import require
 from layerwise.run.results import Results
 from layerwise.vocabulary import USUAL
 

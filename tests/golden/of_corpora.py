@@ -13,8 +13,7 @@ from helpers import tiny_audio
 
 from layerwise.config.corpora import FileTexts, Filters, Perturb, Sample, ViewSettings
 from layerwise.corpora.prompts import media_of
-from layerwise.corpora.select import select
-from layerwise.corpora.sources import open_texts
+from layerwise.corpora.sources import open_texts, select
 from layerwise.corpora.views import augment, perturb
 from media import audio
 from media.images import Picture, apply_view, draw_views

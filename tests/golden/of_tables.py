@@ -22,7 +22,7 @@ from layerwise.association.selection import select_layers, summarize
 from layerwise.association.table import associate
 from layerwise.config.studies import Study
 from layerwise.figures.render import draw
-from layerwise.io.delimited import read_table
+from layerwise.io.tables import read_table
 from layerwise.metrics.registry import directions
 from layerwise.names import Order
 from papers import published as module

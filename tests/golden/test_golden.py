@@ -11,7 +11,7 @@ import pytest
 import tables
 from of_tables import STUDIES, drawn
 
-from layerwise.config.kinds import all_kinds
+from layerwise.config.studies import all_kinds
 
 
 @pytest.mark.parametrize("name", compute.CASES)

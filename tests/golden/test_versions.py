@@ -11,7 +11,7 @@ import pandas as pd
 from pydantic_core import to_jsonable_python
 
 from layerwise import addons
-from layerwise.config.kinds import all_kinds
+from layerwise.config.studies import all_kinds
 from layerwise.metrics.registry import all_metrics
 from layerwise.run.plan import MACHINE, STAGES
 from layerwise.section import Section

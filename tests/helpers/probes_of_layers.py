@@ -11,10 +11,10 @@ import numpy as np
 from scipy.special import expit
 from sklearn.metrics import accuracy_score, r2_score
 
-from layerwise.tasks import measures
+from layerwise.tasks import probes
+from layerwise.tasks.evaluate import Score
 from layerwise.tasks.labelled import Labels
 from layerwise.tasks.probes import LEAST, PENALTIES, Split
-from layerwise.tasks.results import Score
 
 STEPS, TOLERANCE = 300, 3e-4
 
@@ -131,13 +131,13 @@ def scores_of(data: Labels, found: np.ndarray, measure: str = "") -> list[Score]
     groups, truth = np.array(data.groups)[tested], y[tested]
     tested_by = np.repeat(np.arange(len(splits)), [len(split.test) for split in splits])
     compared = (found[:, tested] > 0).astype(int) if is_class else found[:, tested]
-    if measure in measures.OF_SHARES:
+    if measure in probes.OF_SHARES:
         compared = expit(np.stack([-found[:, tested], found[:, tested]], axis=-1))
     about = {"n_runs": n, "n_train": len(splits[0].fitted), "baseline": baseline}
     return [
         Score(values.mean(), values=values, **about)
         for values in (
-            measures.pseudo_values(measure, one, truth, groups, tested_by)
+            probes.pseudo_values(measure, one, truth, groups, tested_by)
             if measure
             else fast_values(one, truth, groups)
             for one in compared
@@ -146,8 +146,8 @@ def scores_of(data: Labels, found: np.ndarray, measure: str = "") -> list[Score]
 
 
 def fast_values(predicted: np.ndarray, truth: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """`layerwise.tasks.measures.pseudo_values` of accuracy or R², from sums over rows."""
-    blocks = measures.blocks_of(groups, np.zeros(len(truth), int))
+    """`layerwise.tasks.probes.pseudo_values` of accuracy or R², from sums over rows."""
+    blocks = probes.blocks_of(groups, np.zeros(len(truth), int))
     rows = [np.ones(len(truth)), predicted == truth]
     if truth.dtype.kind == "f":
         rows = [np.ones(len(truth)), (predicted - truth) ** 2, truth, truth**2]

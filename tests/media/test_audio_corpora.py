@@ -29,9 +29,8 @@ from layerwise.corpora.prompts import make_corpus, make_views
 from layerwise.models.load import load
 from layerwise.run.plan import Plan
 from layerwise.section import parse
-from layerwise.tasks.evaluate import score_tasks
+from layerwise.tasks.evaluate import TaskScores, score_tasks
 from layerwise.tasks.mteb_task import MtebTask
-from layerwise.tasks.results import TaskScores
 from layerwise.tasks.task import set_up
 from media import audio
 from media.audio import Recording, decode, resampled, wav

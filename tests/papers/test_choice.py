@@ -21,8 +21,7 @@ from layerwise.config import Config
 from layerwise.config.settings import ExtractSettings, ScoringSettings
 from layerwise.models.load import LoadedModel, load
 from layerwise.run.plan import Plan
-from layerwise.tasks.evaluate import score_tasks
-from layerwise.tasks.results import TaskScores
+from layerwise.tasks.evaluate import TaskScores, score_tasks
 from layerwise.tasks.task import Vectors, set_up, texts_of
 from papers import choice
 from papers.choice import ChoiceTask

@@ -24,7 +24,7 @@ from layerwise.errors import LayerwiseError, closest
 from layerwise.io.files import memory_fault
 from layerwise.models import hooks
 from layerwise.models.load import DTYPES, LoadedModel, Prompt
-from layerwise.models.reader import LazyPrompt
+from layerwise.models.texts import LazyPrompt
 from layerwise.vocabulary import OUTPUT
 
 log = logging.getLogger(__name__)

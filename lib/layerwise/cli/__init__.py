@@ -201,15 +201,14 @@ def choose(
     import torch
 
     from layerwise import choosing
-    from layerwise.choosing import inputs
-    from layerwise.choosing.choice import plot as draw
-    from layerwise.choosing.choice import short_name
+    from layerwise.choosing import plot as draw
+    from layerwise.choosing import short_name
     from layerwise.vocabulary import TOKENS
 
     if tokens is not None:
         check_name("token selection", tokens, TOKENS)
     # Files are checked before the model is loaded, which may take minutes.
-    rows, described = inputs.read(labels, text or (), label, kind=kind, sample=sample, seed=seed)
+    rows, described = choosing.read(labels, text or (), label, kind=kind, sample=sample, seed=seed)
     say(f"Read {described}.")
     torch.set_num_threads(threads)
     options: dict[str, Any] = {"max_length": max_length, "revision": revision, "dtype": dtype}
@@ -275,20 +274,21 @@ def export(
 
     Example: layerwise export HuggingFaceTB/SmolLM2-135M --layer 28 --tokens drop_first smol-28
     """
+    from layerwise import export
     from layerwise.analysis import prompts_of
-    from layerwise.export import Recipe, cut
+    from layerwise.export import Recipe
     from layerwise.models.opening import depth_of
 
     recipe = Recipe(layer, tokens, pooling, readout, normalize)
     # What can be checked is checked before the model is loaded, which may take minutes.
-    cut.check_words(recipe)
-    cut.check_target(out)
+    export.check_words(recipe)
+    export.check_target(out)
     n_blocks = depth_of(model, revision)
     if n_blocks is not None:
-        cut.check_layer(recipe, model, n_blocks)
-    checked_with = prompts_of(texts) if texts else cut.made_up_texts()
+        export.check_layer(recipe, model, n_blocks)
+    checked_with = prompts_of(texts) if texts else export.made_up_texts()
     with _opened(model, threads, max_length, revision, device, dtype) as loaded:
-        done = cut.export(loaded, recipe, out, checked_with, origin=why)
+        done = export.export(loaded, recipe, out, checked_with, origin=why)
     say(
         f"{done.folder} holds layer {layer} of {loaded.anatomy.n_layers - 1} of {model}.",
         f"Size: {done.parameters / 1e6:.1f} of {done.whole_parameters / 1e6:.1f} million "

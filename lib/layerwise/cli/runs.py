@@ -46,12 +46,12 @@ def run(
     results = Path(_snakemake(config, *arguments, resubmit=resubmit).config.results)
     if context.args:
         return
-    from layerwise.figures.report import shown
-    from layerwise.io import delimited
+    from layerwise.io import tables
+    from layerwise.run.report import shown
 
     best = results / "report" / "best_layers.csv"
     if best.is_file():
-        say(shown(delimited.read(best)).to_string(index=False))
+        say(shown(tables.read_any(best)).to_string(index=False))
     addons.load("stages")
     pages = ["report.html", *(page for s in addons.STAGES.values() for page in s.outputs)]
     say(f"Figures and tables: {', '.join(f'{results}/{page}' for page in pages)}.")
@@ -89,9 +89,9 @@ def fetch(config: CONFIG = Path("config.yaml")) -> None:
 
     Example: layerwise fetch --config presets/pythia_sweep.yaml
     """
-    from layerwise.config.reading import read_yaml
     from layerwise.run.fetch import fetch as fetch_all
     from layerwise.run.validate import read_valid
+    from layerwise.section import read_yaml
 
     n = fetch_all(read_valid(read_yaml(config), [config]))
     say(f"The caches have all {n} models at a revision and data sets.")
@@ -122,11 +122,10 @@ def _snakemake(config: Path, *arguments: str, resubmit: bool = False) -> Plan:
     Keys that the arguments change by -C count in the plan, too. What a killed run locked is
     unlocked, unless jobs of it are left on a cluster.
     """
-    from layerwise.config.reading import read_yaml
-    from layerwise.extras import require
-    from layerwise.project import SNAKEFILE
+    from layerwise.project import SNAKEFILE, require
     from layerwise.run.snakemake import RUNNING, Survey, last_run_was_killed, queued_jobs
     from layerwise.run.validate import read_valid
+    from layerwise.section import read_yaml
 
     require("snakemake", "workflow")
     options = ArgumentParser(add_help=False, allow_abbrev=False)

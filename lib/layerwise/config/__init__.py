@@ -15,7 +15,6 @@ from pydantic_core import PydanticCustomError
 
 from layerwise.config.corpora import Corpus, TaskTexts
 from layerwise.config.models import Model
-from layerwise.config.reading import read_yaml
 from layerwise.config.settings import (
     AssociationSettings,
     ExtractSettings,
@@ -26,7 +25,7 @@ from layerwise.config.settings import (
 from layerwise.config.studies import Study
 from layerwise.config.tasks import Tasks
 from layerwise.errors import ConfigError
-from layerwise.section import Name, Section, parse
+from layerwise.section import Name, Section, parse, read_yaml
 
 __all__ = ["Config", "read_config"]
 

@@ -33,9 +33,9 @@ from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
 from layerwise.config.corpora import Perturb, ViewSettings
 from layerwise.errors import LayerwiseError
-from layerwise.extras import require
 from layerwise.io.files import sha256_text
 from layerwise.progress import Progress
+from layerwise.project import require
 
 log = logging.getLogger(__name__)
 

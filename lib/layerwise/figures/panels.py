@@ -4,24 +4,98 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from layerwise.config.kinds import ROLES
+from layerwise.config.studies import ROLES
 from layerwise.errors import LayerwiseError
-from layerwise.figures import marks, theme
-from layerwise.figures.labels import value_labels
+from layerwise.figures.select import axis_label, value_labels
+from layerwise.io.files import replacing
+from layerwise.names import step_of
 from layerwise.stats import FEW
 from layerwise.vocabulary import LABELS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
+
+# matplotlib and seaborn take two seconds to load. Every job reads the config, which names kinds of
+# figures; only drawing imports them.
+
+DPI = 200
+
+# Okabe & Ito (2008) without yellow, which is too faint for a thin line on white.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # from the eighth model on the next marker
+
+INK = "#222222"
+GREY = "#666666"
+FAINT = "#BBBBBB"
+
+DIVERGING = "PuOr_r"
+
+DASHES: tuple[Any, ...] = (
+    "solid",
+    (0, (4, 1.5)),
+    (0, (1, 1.2)),
+    (0, (6, 1.2, 1, 1.2)),
+    (0, (1, 3)),
+    (0, (6, 1, 1, 1, 1, 1)),
+    (0, (9, 2)),
+)
+
+SMALL = 7.5  # notes and ticks; all else has one size
+STYLE = Path(__file__).with_name("layerwise.mplstyle")
+
+
+@contextmanager
+def theme() -> Iterator[None]:
+    """Apply the look within a block; the caller's settings come back."""
+    import matplotlib as mpl
+    import matplotlib.style
+    import seaborn as sns
+
+    with mpl.rc_context():
+        sns.set_theme("paper", "ticks", list(PALETTE), "DejaVu Sans")
+        mpl.style.use(STYLE)
+        yield
+
+
+def colour_of(name: str, order: Sequence[str]) -> str:
+    """Colour of a model: by its place in the config, the same in every figure."""
+    return PALETTE[order.index(name) % len(PALETTE)] if name in order else INK
+
+
+def marker_of(name: str, order: Sequence[str]) -> str:
+    """Marker of a model, which separates those that share a colour."""
+    return MARKERS[order.index(name) // len(PALETTE) % len(MARKERS)] if name in order else "D"
+
+
+def sequential() -> Colormap:
+    """Viridis without its lightest end, which is too faint on white."""
+    import matplotlib as mpl
+    from matplotlib.colors import ListedColormap
+
+    full = mpl.colormaps["viridis"]
+    return ListedColormap(full(np.linspace(0.0, 0.93, 256)))
+
+
+def save(figure: Figure, png: Path, pdf: Path, metadata: Mapping[str, str]) -> None:
+    """Write a figure atomically as PNG, with its metadata, and as PDF with embedded fonts."""
+    with replacing(pdf) as partial:
+        # No date inside: the same data gives the same file.
+        figure.savefig(partial, format="pdf", facecolor="white", metadata={"CreationDate": None})
+    with replacing(png) as partial:
+        figure.savefig(partial, format="png", dpi=DPI, facecolor="white", metadata=dict(metadata))
+
 
 WIDTH, HEIGHT = 2.45, 1.9  # of a panel, in inches
 LOW = 0.7  # height of a lower panel, as a share
@@ -119,7 +193,7 @@ class Facets:
 
     def colour(self, panel: Panel) -> str:
         """Colour of a panel's model."""
-        return theme.colour_of(str(panel.table["model"].iloc[0]), self.look.models)
+        return colour_of(str(panel.table["model"].iloc[0]), self.look.models)
 
     def label(self, x: str = "", y: Label = "", *, share: bool = True) -> Facets:
         """Label the axes; if `share`, panels with equal labels get equal limits.
@@ -136,8 +210,8 @@ class Facets:
             ax = panel.ax
             is_heat_map = any(isinstance(c, QuadMesh) for c in ax.collections)
             shared = share and not is_heat_map
-            if x == marks.DEPTH and not is_heat_map:
-                marks.depth_axis(ax)
+            if x == DEPTH and not is_heat_map:
+                depth_axis(ax)
             if panel.bottom:
                 ax.set_xlabel(x)
             if panel.left or before != (panel.row, label):
@@ -177,21 +251,21 @@ class Facets:
         from matplotlib.cm import ScalarMappable
         from matplotlib.colors import ListedColormap, Normalize
 
-        shown = [*(marks.entry(n, linestyle=s) for n, s in self.dashes.items() if n), *handles]
+        shown = [*(entry(n, linestyle=s) for n, s in self.dashes.items() if n), *handles]
         if self.many:
             names = list(self.styles)
-            places = marks.spread(len(names), BAR)
+            places = spread(len(names), BAR)
             scale = ListedColormap([s["color"] for s in self.styles.values()])
             mappable = ScalarMappable(Normalize(-0.5, len(names) - 0.5), scale)
             what = "Checkpoint" if "revision" in self.look.roles["colour"] else ""
-            ticks = [marks.step_name(names[index]) for index in places]
+            ticks = [step_name(names[index]) for index in places]
             self.bar(mappable, what).set_ticks(places, labels=ticks)
         else:
             style = {"markersize": 3.5} | style
-            shown = [marks.entry(n, **s | style) for n, s in self.styles.items() if n] + shown
-        if any(curve.get_marker() == marks.ROUGH for p in self.panels for curve in p.ax.lines):
-            rough = marks.dot(marker=marks.ROUGH, markersize=4)
-            shown.append(marks.entry(f"n < {FEW}: rough interval", **rough))
+            shown = [entry(n, **s | style) for n, s in self.styles.items() if n] + shown
+        if any(curve.get_marker() == ROUGH for p in self.panels for curve in p.ax.lines):
+            rough = dot(marker=ROUGH, markersize=4)
+            shown.append(entry(f"n < {FEW}: rough interval", **rough))
         if shown and self.look.ax:
             self.look.ax.legend(handles=shown)
         elif shown:
@@ -276,7 +350,7 @@ def facets(
             if column == there[-1] and len(rows) > 1 and name:
                 style = {"rotation": 270, "va": "center", "fontweight": "bold"}
                 ax.text(1.03, 0.5, fill(name, 26), transform=ax.transAxes, **style)
-    dashes = dict(zip(t["dashes"].cat.categories, itertools.cycle(theme.DASHES), strict=False))
+    dashes = dict(zip(t["dashes"].cat.categories, itertools.cycle(DASHES), strict=False))
     return Facets(figure, panels, t, look, styles(t, look), dashes)
 
 
@@ -317,7 +391,7 @@ def _name_column(panel: Panel, look: Look, width: int) -> None:
     model = str(panel.table["model"].iloc[0]) if "model" in panel.table else ""
     of_model = "model" in look.roles.get("column", ()) and panel.column.startswith(model)
     coloured = of_model and not look.roles.get("colour")
-    colour = theme.colour_of(model, look.models) if coloured else theme.INK
+    colour = colour_of(model, look.models) if coloured else INK
     panel.ax.set_title(fill(panel.column, width), color=colour)
 
 
@@ -331,14 +405,13 @@ def styles(table: pd.DataFrame, look: Look) -> dict[str, dict[str, Any]]:
     if names == [""]:
         return {"": {}}
     if look.sequential:
-        colours = theme.sequential()(np.linspace(0, 1, len(names)))
+        colours = sequential()(np.linspace(0, 1, len(names)))
         return {n: {"color": c, "marker": "o"} for n, c in zip(names, colours, strict=True)}
     by_model = look.roles["colour"][0] == "model"
     of = dict(zip(table["colour"], table["model" if by_model else "colour"], strict=True))
     order = list(look.models) if by_model else names
     return {
-        n: {"color": theme.colour_of(of[n], order), "marker": theme.marker_of(of[n], order)}
-        for n in names
+        n: {"color": colour_of(of[n], order), "marker": marker_of(of[n], order)} for n in names
     }
 
 
@@ -359,5 +432,163 @@ def depth_bar(grid: Facets) -> None:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    bar = grid.bar(ScalarMappable(Normalize(0, 1), theme.sequential()), marks.DEPTH)
+    bar = grid.bar(ScalarMappable(Normalize(0, 1), sequential()), DEPTH)
     bar.set_ticks([0, 0.5, 1], labels=["0", "50", "100"])
+
+
+TICKS = 6  # checkpoints named on an axis
+ROUGH = "x"  # marker of few prompts
+
+
+def line(
+    ax: Axes,
+    subset: pd.DataFrame,
+    x: str,
+    y: str = "value",
+    ends: Sequence[str] = ("low", "high"),
+    *,
+    scale: float = 1.0,
+    shade: float = 0.16,
+    **style: Any,
+) -> None:
+    """Draw a line with its band, with crosses if it is of fewer than `FEW` prompts."""
+    subset = subset.sort_values(x).astype({x: float})
+    style = {"color": INK} | style
+    if "n" in subset and subset["n"].between(1, FEW - 1).any():
+        style |= {"marker": ROUGH, "markersize": 4}
+    if {*ends} <= {*subset} and subset[[*ends]].notna().any(axis=None):
+        lower, upper = (scale * subset[end].astype(float) for end in ends)
+        ax.fill_between(subset[x], lower, upper, color=style["color"], alpha=shade, linewidth=0)
+        if len(subset) == 1:
+            ax.vlines(subset[x], lower, upper, color=style["color"], linewidth=0.8)
+    ax.plot(subset[x], scale * subset[y].astype(float), **style)
+
+
+def dots(
+    ax: Axes,
+    x: Any,
+    y: Any,
+    low: Any = None,
+    high: Any = None,
+    filled: Any = True,
+    *,
+    vertical: bool = False,
+    **style: Any,
+) -> None:
+    """Draw dots with intervals along x (or along y if `vertical`); open where not `filled`."""
+    colour = style.pop("color", INK)
+    t = pd.DataFrame({"x": x, "y": y, "filled": filled})
+    if low is not None:
+        draw, at = (ax.vlines, t["x"]) if vertical else (ax.hlines, t["y"])
+        draw(at, low, high, color=colour, linewidth=1.0, alpha=0.6)
+    style = {"markersize": 4.5, "markeredgewidth": 0.9, "zorder": 3} | style
+    for full, subset in t.groupby("filled"):
+        face = {"color": colour if full else "white", "markeredgecolor": colour}
+        ax.plot(subset["x"], subset["y"], **dot(**style, **face))
+
+
+def points(ax: Axes, x: Any, y: Any, **style: Any) -> None:
+    """Draw marks that the axes do not clip, if there are any."""
+    if len(x):  # an unclipped line without points would claim the page's corner
+        ax.plot(x, y, **style)
+
+
+def heat(ax: Axes, wide: pd.DataFrame, *, up: bool = True, **scale: Any) -> Any:
+    """Draw a heat map of a table with numbered rows, the first at the bottom if `up`.
+
+    Returns the mesh, for a colour bar.
+    """
+    import seaborn as sns
+
+    every = max(1, -(-len(wide) // TICKS)) if up else 1
+    style = {"cbar": False, "rasterized": True, "cmap": sequential()} | scale
+    sns.heatmap(wide.astype(float), ax=ax, xticklabels=False, yticklabels=every, **style)
+    ax.grid(visible=False)
+    ax.set(xlabel="", ylabel="")
+    ax.tick_params(axis="y", rotation=0)
+    if up:
+        ax.invert_yaxis()
+    return ax.collections[0]
+
+
+def dot(**style: Any) -> dict[str, Any]:
+    """Style of a dot, or of another marker without a line."""
+    return {"marker": "o", "linestyle": "none", "color": INK, "clip_on": False} | style
+
+
+def best(colour: Any = INK, *, small: bool = False) -> dict[str, Any]:
+    """Style of the best layer: a filled circle."""
+    edge = {"markeredgecolor": "white", "markeredgewidth": 0.8}
+    return dot(color=colour, markersize=4.5 if small else 6, zorder=5, **edge)
+
+
+def output(colour: Any = INK, *, small: bool = False) -> dict[str, Any]:
+    """Style of the model's output: an open circle."""
+    edge = {"markeredgecolor": colour, "markeredgewidth": 1.1}
+    return dot(color="white", markersize=4 if small else 5, zorder=4, **edge)
+
+
+def entry(label: str, **style: Any) -> Line2D:
+    """A legend entry."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=label, **({"color": INK} | style))
+
+
+def zero(ax: Axes) -> None:
+    """Draw a line at 0."""
+    ax.axhline(0, color=GREY, linewidth=0.7, zorder=1)
+
+
+def depth_axis(ax: Axes) -> None:
+    """Make the x-axis depth in per cent, from the embedding output to the last layer."""
+    from matplotlib.ticker import PercentFormatter
+
+    ax.set_xlim(-0.03, 1.03)
+    ax.set_xticks([0, 0.25, 0.5, 0.75, 1])
+    ax.xaxis.set_major_formatter(PercentFormatter(1, symbol=""))
+
+
+DEPTH = "Depth (% of layers)"
+
+
+def spread(n: int, most: int) -> list[int]:
+    """Evenly spaced ones of n places, with the last: at most so many."""
+    return list(range(n - 1, -1, -max(1, -(-n // most))))[::-1]
+
+
+def course(
+    ax: Axes, curve: pd.DataFrame, names: Sequence[str], *columns: Any, **style: Any
+) -> None:
+    """Draw a line over checkpoints, see `line`, on the axis of `checkpoint_axis`."""
+    line(ax, curve.assign(place=curve["revision"].map(names.index)), "place", *columns, **style)
+
+
+def checkpoint_axis(ax: Axes, names: Sequence[str], *, offset: float = 0.0) -> None:
+    """Space checkpoints evenly on the x-axis; name at most `TICKS`, the last always."""
+    shown = spread(len(names), TICKS)
+    ax.set_xticks([i + offset for i in shown], [step_name(names[i]) for i in shown], rotation=0)
+    ax.set_xlim(-0.5 + offset, len(names) - 0.5 + offset)
+
+
+def step_name(name: str) -> str:
+    """A checkpoint on an axis: its step if it has one."""
+    step = step_of(name)
+    if step is None:
+        return fill(name, 9)
+    return f"{step // 1000}k" if step >= 1000 and step % 1000 == 0 else f"{step:,}"
+
+
+def step_label(names: Iterable[str]) -> str:
+    """Label of an axis of checkpoints."""
+    return "Training step" if all(step_of(n) is not None for n in names) else "Checkpoint"
+
+
+def metric_axis(subset: pd.DataFrame) -> str:
+    """Label of the axis of a panel's metric or score."""
+    alphas, normals = subset["alpha"].unique(), subset["normalization"].unique()
+    return axis_label(
+        str(subset["metric"].iloc[0]),
+        alphas[0] if len(alphas) == 1 else None,
+        str(normals[0]) if len(normals) == 1 else "raw",
+    )

@@ -15,10 +15,9 @@ from layerwise.association.curves import FROM_LAST
 from layerwise.association.table import ALL_MODELS
 from layerwise.config.studies import Study
 from layerwise.errors import printable
-from layerwise.figures import theme
-from layerwise.figures.labels import SCORE, title_of
+from layerwise.figures import panels
 from layerwise.figures.panels import Look
-from layerwise.figures.select import Data
+from layerwise.figures.select import SCORE, Data, title_of
 from layerwise.io.files import write_text
 from layerwise.io.tables import write_csv
 from layerwise.names import Order
@@ -85,7 +84,7 @@ class Drawn:
         """Write the four files of a figure, each atomically; metadata goes into the PNG."""
         write_csv(table, self.table, metadata.get("key", ""))
         write_text(caption, self.rst())
-        theme.save(self.figure, png, pdf, metadata)
+        panels.save(self.figure, png, pdf, metadata)
 
 
 def draw(
@@ -122,7 +121,7 @@ def draw(
     title = title_of(study)
     import matplotlib.pyplot as plt
 
-    with theme.theme():
+    with panels.theme():
         models, copies = data.order.models, data.order.copies
         figure = kind.plot(table, Look(data.roles(table), models, study.ordered, ax, copies))
         if ax is None:

@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.metrics.formulas import Array, Mask, UndefinedMetricError, check_matrix
-from layerwise.metrics.formulas.spectra import (
+from layerwise.metrics.formulas import (
+    Array,
+    Mask,
+    UndefinedMetricError,
     centred,
+    check_matrix,
     covariance_spectrum,
     double_centred,
     embedding_spectrum,

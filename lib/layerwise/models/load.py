@@ -15,17 +15,16 @@ import torch
 from torch import Tensor, nn
 
 from layerwise.config.models import Model
-from layerwise.corpora.media import Medium
+from layerwise.corpora.prompts import Medium
 from layerwise.errors import Code, LayerwiseError
 from layerwise.io.files import memory_fault
 from layerwise.models import devices, hooks, saved
 from layerwise.models.architectures import Anatomy, attend_both_ways, settle, unsupported
 from layerwise.models.hooks import on
 from layerwise.models.probe import causal, find_layers
-from layerwise.models.reader import LazyPrompt, Reader, reader_of
 from layerwise.models.source import ADAPTER, Location, adapter_alone, locate, quiet, why
 from layerwise.models.states import Given, States
-from layerwise.models.texts import Texts
+from layerwise.models.texts import LazyPrompt, Reader, Texts, reader_of
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +145,7 @@ class LoadedModel:
         Parameters
         ----------
         parts : iterable of sequences
-            Texts, or files (`layerwise.corpora.media.Medium`).
+            Texts, or files (`layerwise.corpora.prompts.Medium`).
 
         Yields
         ------

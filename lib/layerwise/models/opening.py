@@ -16,10 +16,9 @@ from layerwise.errors import LayerwiseError
 from layerwise.models import devices, saved
 from layerwise.models.architectures import settle, unsupported
 from layerwise.models.load import LoadedModel, body, load, prepare
-from layerwise.models.reader import reader_of
 from layerwise.models.source import STATES, locate, named, quiet
 from layerwise.models.states import States
-from layerwise.models.texts import Texts
+from layerwise.models.texts import Texts, reader_of
 from layerwise.section import parse
 
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from layerwise.errors import LayerwiseError
 from layerwise.models import hooks
 from layerwise.models.architectures import Anatomy, Layout, Stack, dissect, unsupported
-from layerwise.models.reader import Reader
+from layerwise.models.texts import Reader
 
 # Largest relative difference of states that are the same but for a change of type.
 SAME = 0.01

@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from layerwise.config.models import FolderAdapter, HubAdapter, Model
 from layerwise.errors import LayerwiseError, first_line
-from layerwise.extras import require
 from layerwise.models.architectures import dissect, unsupported
 from layerwise.models.source import ADAPTER, Location, locate
+from layerwise.project import require
 
 log = logging.getLogger(__name__)
 

@@ -27,7 +27,6 @@ from layerwise.config.models import (
     StatesSource,
 )
 from layerwise.errors import LayerwiseError, causes
-from layerwise.extras import package_folder, require
 from layerwise.io.files import (
     cached_sha256,
     disk_fault,
@@ -37,6 +36,7 @@ from layerwise.io.files import (
     sha256_text,
     visible_files,
 )
+from layerwise.project import package_folder, require
 from layerwise.section import parse
 
 TIMEOUT_S = 10.0

@@ -33,8 +33,13 @@ from layerwise.config.settings import OWN_TEXTS, ExtractSettings
 from layerwise.config.studies import Study
 from layerwise.config.tasks import CustomEntry, LabelledEntry, MtebEntry
 from layerwise.io.files import cached_sha256, folder_sha256
-from layerwise.metrics.registry import all_metrics, arrays_for, directions
-from layerwise.metrics.source import formula_hash, source_hash
+from layerwise.metrics.registry import (
+    all_metrics,
+    arrays_for,
+    directions,
+    formula_hash,
+    source_hash,
+)
 from layerwise.models.source import identity
 from layerwise.names import PATHS, decode, encode, path_of
 from layerwise.project import rules_of

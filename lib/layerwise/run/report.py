@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from html import escape
 from importlib.metadata import version
@@ -16,15 +16,17 @@ from typing import Any
 import pandas as pd
 
 from layerwise.association.curves import TEXT_SOURCE, with_text_sources
+from layerwise.association.scores import best_layers, with_representation
 from layerwise.config.tasks import LabelledEntry
 from layerwise.corpora.sources import read_rows
-from layerwise.figures import report as first_page
-from layerwise.figures import theme
-from layerwise.figures.labels import title_of
-from layerwise.io import delimited, tables
-from layerwise.names import encode
+from layerwise.figures import panels
+from layerwise.figures.select import representation_label, title_of
+from layerwise.io import tables
+from layerwise.names import Order, encode, in_order
 from layerwise.run.plan import Plan
 from layerwise.run.snakemake import HTML_KEY
+from layerwise.stats import FEWEST, task_clusters
+from layerwise.vocabulary import TOKENS
 
 HEAD = "What each layer represents"
 # As in CITATION.cff.
@@ -55,7 +57,7 @@ def render(plan: Plan, key: str) -> str:
         Stored in the page's head.
     """
     results = Path(plan.config.results)
-    style = files("layerwise.data").joinpath("report.css").read_text(encoding="utf-8")
+    style = files("layerwise.data").joinpath("css").read_text(encoding="utf-8")
     parts = [(name, body) for name, body in _parts(plan, results) if body]
     figures = [_figure(plan, results, study) for study in plan.studies]
     names = [*(name for name, _ in parts), *(name for name, _ in figures)]
@@ -91,22 +93,22 @@ def _parts(plan: Plan, results: Path) -> Iterable[tuple[str, str]]:
     """The sections before the figures: title and body, empty where there is nothing to show."""
     best = results / "report" / "best_layers.csv"
     if plan.scored:
-        table = delimited.read(best)
-        shown = first_page.shown(table)
-        latex, markdown = first_page.as_latex(shown), first_page.as_markdown(shown)
+        table = tables.read_any(best)
+        rows = shown(table)
+        latex, markdown = as_latex(rows), as_markdown(rows)
         links = (
             _link("LaTeX", "best_layers.tex", latex.encode(), "text/plain"),
             _link("Markdown", "best_layers.md", markdown.encode(), "text/plain"),
         )
-        note = f'{first_page.NOTE} <span class="downloads">{", ".join(links)}</span>'
-        yield "Best layer of each model", f'{_table(shown)}<p class="note">{note}</p>'
+        note = f'{NOTE} <span class="downloads">{", ".join(links)}</span>'
+        yield "Best layer of each model", f'{_table(rows)}<p class="note">{note}</p>'
     yield "Models", _table(_models(plan))
     yield "Corpora", _table(_corpora(plan))
     tasks = _tasks(plan)
     yield "Tasks", _table(tasks) + _shared_texts(plan, tasks)
     weights = results / "report" / "weights.csv"
     if plan.swept:
-        same = delimited.read(weights).dropna(subset=["same_as"])
+        same = tables.read_any(weights).dropna(subset=["same_as"])
         yield "Checkpoints with equal weights", _table(same)
 
 
@@ -214,7 +216,7 @@ def _figure(plan: Plan, results: Path, study: str) -> tuple[str, str]:
     name = encode(study)
     title = title_of(plan.studies[study].study) or study
     png = (results / "figures" / f"{name}.png").read_bytes()
-    width = int.from_bytes(png[16:20], "big") * 96 // theme.DPI  # so that type has one size
+    width = int.from_bytes(png[16:20], "big") * 96 // panels.DPI  # so that type has one size
     is_wide = width > PHONE
     rst = (results / "figures" / f"{name}.rst").read_text(encoding="utf-8")
     caption = escape(re.sub(r"\\(.)", r"\1", re.sub(r"\A\*\*.*\*\*\n", "", rst)).strip())
@@ -234,3 +236,116 @@ def _figure(plan: Plan, results: Path, study: str) -> tuple[str, str]:
         f'src="data:image/png;base64,{base64.b64encode(png).decode()}"></div>'
         f'<figcaption>{caption} <span class="downloads">{", ".join(links)}</span></figcaption>'
     )
+
+
+SHOWN_COLUMNS = (
+    *("Model", "Token selection", "Best layer", "Score", "Output's score"),
+    *("Difference (95% CI)", "Compute saved"),
+)
+COLUMNS = ["model", "revision", "representation", "best_layer", "last_layer", "score"]
+COLUMNS += ["output_score", "difference", "low", "high", "n_tasks", "n_clusters"]
+COLUMNS += ["compute_saved"]
+NOTE = (
+    "Scores are means (× 100) over tasks. The output is the last layer after the model's last "
+    "norm. The difference is the best layer's lead over the output in points; its 95% CI over "
+    "task clusters (tasks of the same texts count as one) corrects for selecting the best of all "
+    f"layers and takes {FEWEST} clusters. Compute saved is the share of the model's blocks after "
+    "the best layer, which an exported model does without."
+)
+
+
+def first_table(scores: pd.DataFrame, order: Order | None = None) -> pd.DataFrame:
+    """Best layer of each model, checkpoint and representation, over all tasks.
+
+    Parameters
+    ----------
+    scores : DataFrame
+        Tidy scores.
+    order : Order, optional
+        Order of models and checkpoints.
+
+    Returns
+    -------
+    DataFrame
+        model, revision, representation, best_layer (``output``, a layer or ``3 layers tie``),
+        last_layer, score, output_score, difference, low, high (scores in [0, 1]; null without an
+        interval), n_tasks, n_clusters, compute_saved (share of the model's blocks after the best
+        layer, 0 to 1; all blocks count the same, the embedding nothing).
+    """
+    order = order or Order()
+    best = best_layers(scores)
+    best = best[best["task_type"] == "all"].copy()
+    best["compute_saved"] = 1 - best["best_layer"] / best["last_layer"].clip(lower=1)
+    best["best_layer"] = [_best(row) for row in best.to_dict("records")]
+    keys = ["model", "revision", "representation"]
+    best = with_representation(best).drop_duplicates(keys)
+    representations = in_order(best["representation"].unique(), list(TOKENS))
+    revisions = best.groupby("model")["revision"].unique()
+    rows = [
+        (model, revision, name)
+        for model in in_order(best["model"].unique(), order.models)
+        for name in representations
+        for revision in order.checkpoints(model, revisions[model])
+    ]
+    best = best.set_index(keys, drop=False)
+    names = {"best_score": "score", "gain": "difference", "n_sources": "n_clusters"}
+    names |= {"gain_low": "low", "gain_high": "high"}
+    best = best.loc[[row for row in rows if row in best.index]].reset_index(drop=True)
+    return best.rename(columns=names)[COLUMNS]
+
+
+def _best(row: Mapping[Any, Any]) -> str:
+    if row["n_tied"] > 1:
+        return f"{row['n_tied']} layers tie"
+    return "output" if row["best_is_output"] else str(row["best_layer"])
+
+
+def shown(table: pd.DataFrame) -> pd.DataFrame:
+    """The first table as people read it, in `SHOWN_COLUMNS`; scores times 100."""
+    rows = []
+    for row in table.astype({"best_layer": str}).to_dict("records"):
+        revision, best = row["revision"], row["best_layer"]
+        rows.append(
+            (
+                row["model"] if revision == "main" else f"{row['model']} ({revision})",
+                representation_label(row["representation"]),
+                _of_all(best, row["last_layer"]),
+                _points(row["score"]),
+                _points(row["output_score"]),
+                _difference(row),
+                f"{row['compute_saved']:.0%}",
+            )
+        )
+    return pd.DataFrame(rows, columns=list(SHOWN_COLUMNS))
+
+
+def as_markdown(shown: pd.DataFrame) -> str:
+    """A table in Markdown."""
+    rows = [shown.columns, ["---"] * len(shown.columns), *shown.to_numpy()]
+    return "".join(
+        f"| {' | '.join(str(c).replace('|', '&#124;') for c in row)} |\n" for row in rows
+    )
+
+
+def as_latex(shown: pd.DataFrame) -> str:
+    """A table in LaTeX, for the package booktabs."""
+    text = shown.to_latex(index=False, escape=True)
+    return text.replace("−", "$-$").replace("×", r"$\times$")
+
+
+def _of_all(best: str, last: int) -> str:
+    """A layer, of how many."""
+    return f"{best} of {last}" if best.isdigit() else best
+
+
+def _difference(row: Mapping[Any, Any]) -> str:
+    if pd.isna(row["difference"]) or row["best_layer"] == "output":
+        return "–"
+    interval = f"{_points(row['low'])} to {_points(row['high'])}"
+    if pd.isna(row["low"]):
+        interval = f"no CI: {task_clusters(row['n_clusters'])}"
+    return f"{_points(row['difference'])} ({interval})"
+
+
+def _points(value: float) -> str:
+    return "–" if pd.isna(value) else f"{100 * value:.1f}".replace("-", "−")

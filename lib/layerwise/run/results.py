@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from layerwise.config.kinds import all_kinds
-from layerwise.config.studies import select, several
+from layerwise.config.studies import all_kinds, select, several
 from layerwise.errors import LayerwiseError, check_name, listed
 from layerwise.io import tables
 from layerwise.names import PATHS, RESERVED, Order, decode, in_order, order_key, step_of

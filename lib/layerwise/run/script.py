@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerwise.errors import LayerwiseError, printable
-from layerwise.extras import require
 from layerwise.io.files import DISK_REMEDY, disk_fault, memory_fault, write_text
 from layerwise.names import decode
+from layerwise.project import require
 
 if TYPE_CHECKING:
     from layerwise.config.models import Model

@@ -12,11 +12,11 @@ from typing import Any
 import yaml
 
 from layerwise.config import Config
-from layerwise.config.reading import read_yaml
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.models.source import named
 from layerwise.project import ROOT, SCHEMA
 from layerwise.run.validate import validate
+from layerwise.section import read_yaml
 
 
 def write(

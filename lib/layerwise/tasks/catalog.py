@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, get_args
 import pandas as pd
 import yaml
 
-from layerwise.corpora.media import media
+from layerwise.corpora.prompts import media
 from layerwise.corpora.sources import own_cache
 from layerwise.errors import Code, LayerwiseError, closest, first_line
-from layerwise.extras import require
+from layerwise.project import require
 
 log = logging.getLogger(__name__)
 

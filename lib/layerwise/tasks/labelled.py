@@ -34,10 +34,10 @@ from layerwise.config.tasks import LabelledEntry
 from layerwise.corpora.prompts import media_of, read_corpus
 from layerwise.corpora.sources import label_column, read_rows
 from layerwise.errors import LayerwiseError, check_name
-from layerwise.tasks import measures, probes
+from layerwise.tasks import probes
+from layerwise.tasks.evaluate import Score
 from layerwise.tasks.labels import class_names, describe_labels, is_missing, read_tagged
 from layerwise.tasks.probes import Split
-from layerwise.tasks.results import Score
 from layerwise.tasks.task import Task, Unit, Vectors, keep_data, normalized
 from layerwise.vocabulary import WORDS
 
@@ -71,7 +71,7 @@ class Labels:
     names : tuple of str
         Names of the classes, by their number.
     measure : str
-        Name of the score, of `layerwise.tasks.measures`; by default the kind's first.
+        Name of the score, of `layerwise.tasks.probes`; by default the kind's first.
     n_shuffles : int
         Shuffles of the labels for the probes' control; 0 for none.
     with_values : bool
@@ -346,8 +346,8 @@ def pairs_score(data: Labels, similarities: Array) -> Score:
         )
     if np.ptp(similarities) == 0 or np.ptp(data.labels) == 0:
         return Score(None, n_runs=n, why="the similarities of all pairs are alike")
-    values = measures.pseudo_values("spearman", similarities, data.labels, data.groups)
-    rho = measures.score("spearman", similarities, data.labels)
+    values = probes.pseudo_values("spearman", similarities, data.labels, data.groups)
+    rho = probes.score("spearman", similarities, data.labels)
     if len(values) < FEWEST_GROUPS:
         return Score(rho, n_runs=n, values=values)
     half = t.isf(0.025, len(values) - 1) * sem(values)

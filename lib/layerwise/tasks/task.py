@@ -23,9 +23,9 @@ from layerwise.errors import DiskError, LayerwiseError
 if TYPE_CHECKING:
     from layerwise.activations.representation import Representation
     from layerwise.config.settings import ExtractSettings, ScoringSettings
-    from layerwise.corpora.media import Medium
+    from layerwise.corpora.prompts import Medium
     from layerwise.models.load import LoadedModel
-    from layerwise.tasks.results import Score
+    from layerwise.tasks.evaluate import Score
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ class Task(ABC):
 
         Parameters
         ----------
-        inputs : sequence of str, of `layerwise.corpora.media.Medium`, or of words
+        inputs : sequence of str, of `layerwise.corpora.prompts.Medium`, or of words
         prompts : sequence of str
             The prompt in front of each input; empty for none.
         into : array, shape (representations, layers, inputs, D), float32

@@ -1,6 +1,6 @@
 """Kinds of figures that only the papers' presets use."""
 
-from layerwise.figures.labels import HOW
+from layerwise.figures.select import HOW
 from papers.choice import FORMS
 from papers.figures import bimodality, differences, similarity, valley
 

@@ -9,12 +9,11 @@ import numpy as np
 import pandas as pd
 
 from layerwise import stats
-from layerwise.config.kinds import kind
-from layerwise.corpora.select import LABELS, properties
-from layerwise.figures import marks, panels, select, theme
-from layerwise.figures.labels import axis_label
+from layerwise.config.studies import kind
+from layerwise.corpora.sources import LABELS, properties
+from layerwise.figures import panels, select
 from layerwise.figures.panels import Look
-from layerwise.figures.select import Data
+from layerwise.figures.select import Data, axis_label
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -113,23 +112,23 @@ def plot_bimodality(table: pd.DataFrame, look: Look) -> Figure:
         ax.tick_params(labelleft=panel.left)
         if panel.row != "groups":
             _density(ax, subset, colour)
-            ax.set(xlabel=marks.DEPTH, ylabel=label if panel.left else "")
+            ax.set(xlabel=panels.DEPTH, ylabel=label if panel.left else "")
             continue
         at, filled = subset["what"].map(names.index), subset["p_adjusted"] < stats.ALPHA
-        marks.dots(ax, subset["value"], at, subset["low"], subset["high"], filled, color=colour)
+        panels.dots(ax, subset["value"], at, subset["low"], subset["high"], filled, color=colour)
         panels.named_rows(panel, [PROPERTIES[name] for name in names])
         ax.set_xlim(-1.05, 1.05)
-        ax.axvline(0, color=theme.GREY, linewidth=0.7, zorder=1)
+        ax.axvline(0, color=panels.GREY, linewidth=0.7, zorder=1)
         ax.set_xlabel(f"Cliff’s delta, layer {subset['layer'].iloc[0]}")
-    handles = [marks.entry("mean over prompts", linewidth=1)]
+    handles = [panels.entry("mean over prompts", linewidth=1)]
     if (table.loc[table["what"] == "dip", "p_adjusted"] < stats.ALPHA).any():
-        handles.append(marks.entry("more than one mode (adjusted p < .05)", **SPLIT))
+        handles.append(panels.entry("more than one mode (adjusted p < .05)", **SPLIT))
     if names:
-        handles.append(marks.entry("groups differ (adjusted p < .05)", **marks.dot()))
+        handles.append(panels.entry("groups differ (adjusted p < .05)", **panels.dot()))
     return grid.legend(handles).figure
 
 
-SPLIT = marks.dot(marker="v", markersize=4, zorder=5)
+SPLIT = panels.dot(marker="v", markersize=4, zorder=5)
 
 
 def _density(ax: Any, subset: pd.DataFrame, colour: str) -> None:
@@ -148,9 +147,9 @@ def _density(ax: Any, subset: pd.DataFrame, colour: str) -> None:
         cmap=LinearSegmentedColormap.from_list("fade", ["white", colour]),
     )
     dips = subset[subset["what"] == "dip"]
-    marks.line(ax, dips, "depth", "mean", linewidth=1)
+    panels.line(ax, dips, "depth", "mean", linewidth=1)
     split = dips.loc[dips["p_adjusted"] < stats.ALPHA, "depth"]
     top = ax.get_xaxis_transform()
-    marks.points(ax, split, [1.0] * len(split), transform=top, **SPLIT)
+    panels.points(ax, split, [1.0] * len(split), transform=top, **SPLIT)
     ax.grid(visible=False)
-    marks.depth_axis(ax)
+    panels.depth_axis(ax)

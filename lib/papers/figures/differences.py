@@ -10,13 +10,12 @@ import pandas as pd
 from layerwise import stats
 from layerwise.association.curves import ScoreCurves, score_curves
 from layerwise.association.scores import with_representation
-from layerwise.config.kinds import kind
+from layerwise.config.studies import kind
 from layerwise.errors import LayerwiseError
-from layerwise.figures import marks, panels, select
+from layerwise.figures import panels, select
 from layerwise.figures.kinds.by_depth import curves, plot_curves
-from layerwise.figures.labels import axis_label
 from layerwise.figures.panels import Look
-from layerwise.figures.select import Data
+from layerwise.figures.select import Data, axis_label
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -155,15 +154,15 @@ def plot_finetuning_effects(table: pd.DataFrame, look: Look) -> Figure:
     for panel in grid.panels:
         subset, colour = panel.table, grid.colour(panel)
         scale = 100 if (subset["metric"] == select.DIFFERENCE).all() else 1
-        marks.line(panel.ax, subset, "depth", scale=scale, color=colour)
+        panels.line(panel.ax, subset, "depth", scale=scale, color=colour)
         differs = subset[subset["p_adjusted"] < stats.ALPHA]
-        marks.dots(panel.ax, differs["depth"], scale * differs["value"], color=colour)
+        panels.dots(panel.ax, differs["depth"], scale * differs["value"], color=colour)
         if (subset["metric"] == CKA).all():
             panel.ax.set_ylim(min(0, subset["low"].min()), 1.05)
         else:
-            marks.zero(panel.ax)
-    grid.label(marks.DEPTH, _axis)
-    differing = marks.entry("differs from 0 (adjusted p < .05)", **marks.dot(markersize=4))
+            panels.zero(panel.ax)
+    grid.label(panels.DEPTH, _axis)
+    differing = panels.entry("differs from 0 (adjusted p < .05)", **panels.dot(markersize=4))
     return grid.legend([differing] if (table["p_adjusted"] < stats.ALPHA).any() else []).figure
 
 

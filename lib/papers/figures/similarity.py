@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from layerwise import stats
-from layerwise.config.kinds import kind
-from layerwise.figures import marks, panels, select
+from layerwise.config.studies import kind
+from layerwise.figures import panels, select
 from layerwise.figures.panels import Look
 from layerwise.figures.select import Data
 
@@ -55,8 +55,8 @@ def plot_layer_similarity(table: pd.DataFrame, look: Look) -> Figure:
     grid = panels.facets(t, look.only(row=("measure",), column=columns), height=2.2)
     for panel in grid.panels:
         wide = panel.table.pivot(index="layer", columns="other_layer", values="value")
-        image = marks.heat(panel.ax, wide.clip(lower=0), vmin=0, vmax=1)
-        places = marks.spread(len(wide.columns), marks.TICKS)
+        image = panels.heat(panel.ax, wide.clip(lower=0), vmin=0, vmax=1)
+        places = panels.spread(len(wide.columns), panels.TICKS)
         panel.ax.set_xticks([p + 0.5 for p in places], wide.columns[places])
         one, other = panel.table[["one", "other"]].iloc[0]
         panel.ax.set_ylabel("Layer" if one == other else f"Layer of {one}")

@@ -11,13 +11,11 @@ import pandas as pd
 
 from layerwise import stats
 from layerwise.association.scores import mean_scores
-from layerwise.config.kinds import kind
-from layerwise.config.studies import Study
+from layerwise.config.studies import Study, kind
 from layerwise.errors import LayerwiseError
-from layerwise.figures import marks, panels, select, theme
-from layerwise.figures.labels import SCORE_AXIS, axis_label, value_label, with_unit
+from layerwise.figures import panels, select
 from layerwise.figures.panels import Look
-from layerwise.figures.select import Data
+from layerwise.figures.select import SCORE_AXIS, Data, axis_label, value_label, with_unit
 from layerwise.names import UNITS, size_of
 from layerwise.vocabulary import RESIDUAL
 
@@ -109,15 +107,15 @@ def plot_attention_sink(table: pd.DataFrame, look: Look) -> Figure:
     grid = panels.facets(curves, look.only(column=("model",), dashes=("tokens",)), height=2.4)
     for panel in grid.panels:
         for style, curve in grid.curves(panel):
-            marks.line(panel.ax, curve, "depth", **style)
+            panels.line(panel.ax, curve, "depth", **style)
         deep = valleys[valleys["is_valley"] & (valleys["model"] == panel.column)]
         for layer in deep[["shoulder", "lowest"]].head(1).to_numpy().ravel():
             depth = layer / panel.table["layer"].max()
-            panel.ax.axvline(depth, color=theme.GREY, linewidth=0.7)
-    shoulder = {"color": theme.GREY, "linewidth": 0.7}
-    handles = [marks.entry("valley with all tokens, and its shoulder", **shoulder)]
+            panel.ax.axvline(depth, color=panels.GREY, linewidth=0.7)
+    shoulder = {"color": panels.GREY, "linewidth": 0.7}
+    handles = [panels.entry("valley with all tokens, and its shoulder", **shoulder)]
     label = axis_label(str(table["metric"].iloc[0]))
-    return grid.label(marks.DEPTH, label, share=False).legend(handles).figure
+    return grid.label(panels.DEPTH, label, share=False).legend(handles).figure
 
 
 def valley_and_peak(data: Data) -> pd.DataFrame:
@@ -180,15 +178,15 @@ def plot_valley_and_peak(table: pd.DataFrame, look: Look) -> Figure:
     for panel in grid.panels:
         scale = 100 if panel.row == "score" else 1
         for style, curve in grid.curves(panel):
-            marks.line(panel.ax, curve, "depth", scale=scale, **style | {"marker": ""})
+            panels.line(panel.ax, curve, "depth", scale=scale, **style | {"marker": ""})
             extreme = curve[curve["extreme"]]
-            dot = marks.best(style["color"], small=True)
-            marks.points(panel.ax, extreme["depth"], scale * extreme["value"], **dot)
-        marks.depth_axis(panel.ax)
+            dot = panels.best(style["color"], small=True)
+            panels.points(panel.ax, extreme["depth"], scale * extreme["value"], **dot)
+        panels.depth_axis(panel.ax)
     labels = {"score": SCORE_AXIS, "metric": axis_label(str(table["metric"].iloc[0]))}
-    grid.label(marks.DEPTH, labels, share=False)
+    grid.label(panels.DEPTH, labels, share=False)
     return grid.legend(
-        [marks.entry("best score, lowest metric", **marks.best())], marker=""
+        [panels.entry("best score, lowest metric", **panels.best())], marker=""
     ).figure
 
 
@@ -290,14 +288,14 @@ def plot_size_scaling(table: pd.DataFrame, look: Look) -> Figure:
         ax = panel.ax
         for style, subset in grid.curves(panel):
             if panel.row == "metric":
-                marks.line(ax, subset, "depth", **style | {"marker": ""})
+                panels.line(ax, subset, "depth", **style | {"marker": ""})
                 continue
             filled = subset["p_adjusted"] < stats.ALPHA
             ends = subset["value"], subset["low"], subset["high"]
-            marks.dots(ax, subset["parameters"], *ends, filled, vertical=True, **style)
+            panels.dots(ax, subset["parameters"], *ends, filled, vertical=True, **style)
         if panel.row == "metric":
-            marks.depth_axis(ax)
-            ax.set_xlabel(marks.DEPTH)
+            panels.depth_axis(ax)
+            ax.set_xlabel(panels.DEPTH)
             continue
         ax.set_xscale("log")
         ax.minorticks_off()
@@ -306,13 +304,13 @@ def plot_size_scaling(table: pd.DataFrame, look: Look) -> Figure:
         if panel.row == "place":
             ax.set_ylim(-5, 105)
         else:
-            marks.zero(ax)
+            panels.zero(ax)
     metric = str(t["metric"].iloc[0])
     depth, place = with_unit("Depth of the valley", metric), "Place of the valley (% of layers)"
     labels = {"metric": axis_label(metric), "depth": depth, "place": place}
     grid.label("Parameters", labels, share=False)
     return grid.legend(
-        [marks.entry("deeper than 0 (adjusted p < .05)", **marks.dot())], marker=""
+        [panels.entry("deeper than 0 (adjusted p < .05)", **panels.dot())], marker=""
     ).figure
 
 
@@ -422,19 +420,19 @@ def plot_training_dynamics(table: pd.DataFrame, look: Look) -> Figure:
             significant = panel.table["p_adjusted"] < stats.ALPHA
             changes = panel.table.assign(value=panel.table["value"].where(significant, 0.0))
             wide = select.by_checkpoint(changes).reindex(columns=names)
-            image = marks.heat(panel.ax, wide, vmin=-limit, vmax=limit, cmap=theme.DIVERGING)
-            marks.checkpoint_axis(panel.ax, names, offset=0.5)
+            image = panels.heat(panel.ax, wide, vmin=-limit, vmax=limit, cmap=panels.DIVERGING)
+            panels.checkpoint_axis(panel.ax, names, offset=0.5)
             continue
         for style, curve in grid.curves(panel):
             scale = 100 if panel.row == "score" else 1
-            marks.course(panel.ax, curve, names, scale=scale, markersize=2.5, **style)
+            panels.course(panel.ax, curve, names, scale=scale, markersize=2.5, **style)
         if panel.row == "valley":
-            marks.zero(panel.ax)
-        marks.checkpoint_axis(panel.ax, names)
+            panels.zero(panel.ax)
+        panels.checkpoint_axis(panel.ax, names)
     metric = str(t["metric"].iloc[0])
     shown = [what for what in ("valley", "sink") if what in set(table["what"])]
     valleys = with_unit(" and ".join(shown).capitalize(), metric)
     labels = {"change": "Layer", "valley": valleys, "score": SCORE_AXIS}
-    grid.label(marks.step_label(t["revision"]), labels)
+    grid.label(panels.step_label(t["revision"]), labels)
     grid.bar(image, with_unit("Change from the checkpoint before", metric), grid.row("change"))
     return grid.legend().figure

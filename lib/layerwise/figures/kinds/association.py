@@ -20,14 +20,12 @@ from layerwise.association.curves import (
 from layerwise.association.scores import HIGHEST, LOWEST, gains_by_task, with_representation
 from layerwise.association.selection import ORACLE
 from layerwise.association.table import ALL_MODELS, MATCH
-from layerwise.config.kinds import kind
 from layerwise.config.settings import OWN_TEXTS
-from layerwise.config.studies import Study, several
+from layerwise.config.studies import Study, kind, several
 from layerwise.errors import LayerwiseError
-from layerwise.figures import marks, panels, select, theme
-from layerwise.figures.labels import MEASURES, RULES, SCORE_AXIS, metric_label
+from layerwise.figures import panels, select
 from layerwise.figures.panels import Look
-from layerwise.figures.select import Data
+from layerwise.figures.select import MEASURES, RULES, SCORE_AXIS, Data, metric_label
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -203,9 +201,9 @@ def plot_metric_vs_score(table: pd.DataFrame, look: Look) -> Figure:
         subset, ax = panel.table.sort_values("depth"), panel.ax
         x, y = subset["value"], 100 * subset["score"]
         if not over_tasks:
-            ax.plot(x, y, color=theme.FAINT, linewidth=0.8, zorder=2)
+            ax.plot(x, y, color=panels.FAINT, linewidth=0.8, zorder=2)
         dots: dict[str, Any] = {"s": 18, "edgecolors": "white", "linewidths": 0.4, "zorder": 3}
-        ax.scatter(x, y, c=subset["depth"], cmap=theme.sequential(), vmin=0, vmax=1, **dots)
+        ax.scatter(x, y, c=subset["depth"], cmap=panels.sequential(), vmin=0, vmax=1, **dots)
         top = subset.iloc[int(y.argmax())]
         if not over_tasks:
             ax.plot(top["value"], y.max(), **RING)
@@ -216,22 +214,22 @@ def plot_metric_vs_score(table: pd.DataFrame, look: Look) -> Figure:
             1.02,
             _association(top),
             transform=ax.transAxes,
-            fontsize=theme.SMALL,
-            color=theme.GREY,
+            fontsize=panels.SMALL,
+            color=panels.GREY,
         )
         ax.set_title(ax.get_title(loc="left"), pad=25)
         ax.margins(0.08)
         ax.locator_params("x", nbins=4)
-        ax.set_xlabel(marks.metric_axis(subset))
+        ax.set_xlabel(panels.metric_axis(subset))
         axis = SCORE_AXIS.replace("Mean task", "Task") if over_tasks else SCORE_AXIS
         ax.set_ylabel(axis if panel.left else "")
     panels.depth_bar(grid)
-    handles = [marks.entry("best layer", **RING), marks.entry("model output", **OUTPUT_LINE)]
+    handles = [panels.entry("best layer", **RING), panels.entry("model output", **OUTPUT_LINE)]
     return grid.legend([] if over_tasks else handles).figure
 
 
-RING = marks.dot(markersize=7.5, color="none", markeredgecolor=theme.INK, zorder=4)
-OUTPUT_LINE: dict[str, Any] = {"color": theme.GREY, "lw": 0.8, "linestyle": "dashed", "zorder": 1}
+RING = panels.dot(markersize=7.5, color="none", markeredgecolor=panels.INK, zorder=4)
+OUTPUT_LINE: dict[str, Any] = {"color": panels.GREY, "lw": 0.8, "linestyle": "dashed", "zorder": 1}
 
 
 def _association(row: pd.Series) -> str:
@@ -309,9 +307,9 @@ def plot_association_strength(table: pd.DataFrame, look: Look) -> Figure:
                 beyond = rows["against_null"] == BEYOND_NULL
                 if measure == "slope" or (rows["model"] == ALL_MODELS).all():
                     beyond = (rows["low"] > 0) | (rows["high"] < 0) | (rows["p_adjusted"] <= 0.05)
-                marker = {"marker": marks.ROUGH} if rough else UNTOLD if untold else {}
+                marker = {"marker": panels.ROUGH} if rough else UNTOLD if untold else {}
                 ends = rows["low"], rows["high"]
-                marks.dots(ax, rows["value"], rows["height"], *ends, beyond, **style | marker)
+                panels.dots(ax, rows["value"], rows["height"], *ends, beyond, **style | marker)
                 for end in (1, -1) if measure != "dcor" else (1,):
                     ax.plot(end * rows["null95"], rows["height"], "|", ms=6, color=style["color"])
         # A wide interval must not squeeze the dots.
@@ -320,17 +318,17 @@ def plot_association_strength(table: pd.DataFrame, look: Look) -> Figure:
         reach = max(1.0 if measure != "slope" else 0.0, 1.5 * largest)
         ax.set_xlim(max(low, -reach), min(high, reach))
         if measure != "dcor":
-            ax.axvline(0, color=theme.GREY, linewidth=0.7, zorder=1)
+            ax.axvline(0, color=panels.GREY, linewidth=0.7, zorder=1)
         ax.set_xlabel(f"{MEASURES[measure]} of metric and score")
-    handles = [marks.entry("no more than unrelated curves", **OPEN)]
+    handles = [panels.entry("no more than unrelated curves", **OPEN)]
     if (table["against_null"] == TOO_FEW_LAYERS).any():
-        handles.append(marks.entry(TOO_FEW_LAYERS, **OPEN | UNTOLD))
+        handles.append(panels.entry(TOO_FEW_LAYERS, **OPEN | UNTOLD))
     if (table["measure"] != "slope").any():
-        handles.append(marks.entry("null 95%", **marks.dot(marker="|", color=theme.GREY)))
+        handles.append(panels.entry("null 95%", **panels.dot(marker="|", color=panels.GREY)))
     return grid.legend(handles, linestyle="none", markersize=5).figure
 
 
-OPEN = marks.dot(markersize=5, color="white", markeredgecolor=theme.INK)
+OPEN = panels.dot(markersize=5, color="white", markeredgecolor=panels.INK)
 UNTOLD: dict[str, Any] = {"marker": "^"}
 
 
@@ -402,9 +400,9 @@ def plot_layer_selection(table: pd.DataFrame, look: Look) -> Figure:
                 (100 * subset[["regret_low", "regret_high"]].clip(0, top / 100)).to_numpy().T
             )
             x, y = 100 * subset["regret"], subset["height"]
-            marks.dots(panel.ax, x, y, low, high, subset["unreliable"] == "", **style)
+            panels.dots(panel.ax, x, y, low, high, subset["unreliable"] == "", **style)
             beyond = y[100 * subset["regret_high"] > top]
-            marks.points(
+            panels.points(
                 panel.ax, [top] * len(beyond), beyond, **BEYOND | {"color": style["color"]}
             )
         counted = panel.table[panel.table["counts"] & ~panel.table["metric"].isin(bad)]
@@ -412,15 +410,15 @@ def plot_layer_selection(table: pd.DataFrame, look: Look) -> Figure:
         panel.ax.plot(100 * means, [rules.index(r) for r in means.index], **MEAN)
         panel.ax.set_xlim(0, top)
         panel.ax.set_xlabel("Score lost against the best layer (points)")
-    handles = [marks.entry("mean over models", **MEAN)]
+    handles = [panels.entry("mean over models", **MEAN)]
     if (100 * table["regret_high"] > top).any():
-        handles.append(marks.entry("interval goes on", **BEYOND))
-    handles += [marks.entry("unreliable metric", **OPEN)] if bad else []
+        handles.append(panels.entry("interval goes on", **BEYOND))
+    handles += [panels.entry("unreliable metric", **OPEN)] if bad else []
     return grid.legend(handles, linestyle="none", markersize=5).figure
 
 
-BEYOND = marks.dot(marker=">", markersize=4)
-MEAN = marks.dot(marker="|", markersize=11, markeredgewidth=2, clip_on=True)
+BEYOND = panels.dot(marker=">", markersize=4)
+MEAN = panels.dot(marker="|", markersize=11, markeredgewidth=2, clip_on=True)
 
 
 def task_selection(data: Data) -> pd.DataFrame:
@@ -475,7 +473,7 @@ def plot_task_selection(table: pd.DataFrame, look: Look) -> Figure:
     for panel in grid.panels:
         for style, rows in grid.curves(panel):
             gain, low, high = (100 * rows[column] for column in ("gain", "low", "high"))
-            marks.dots(panel.ax, gain, rows["height"], low, high, **style)
-        panel.ax.axvline(0, color=theme.GREY, linewidth=0.8)
+            panels.dots(panel.ax, gain, rows["height"], low, high, **style)
+        panel.ax.axvline(0, color=panels.GREY, linewidth=0.8)
     grid.label("Gain over the output (points)")
     return grid.legend(linestyle="none", markersize=5).figure

@@ -14,14 +14,12 @@ import pandas as pd
 from layerwise import stats
 from layerwise.association.curves import name_readouts
 from layerwise.association.scores import with_representation
-from layerwise.config.kinds import DIMENSIONS, kind
-from layerwise.config.studies import VARIANT
+from layerwise.config.studies import DIMENSIONS, VARIANT, kind
 from layerwise.errors import LayerwiseError
-from layerwise.figures import marks, panels, select, theme
-from layerwise.figures.labels import SCORE, with_unit
+from layerwise.figures import panels, select
 from layerwise.figures.panels import Look
-from layerwise.figures.select import Data
-from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
+from layerwise.figures.select import SCORE, Data, with_unit
+from layerwise.metrics.formulas import entropy_from_eigenvalues
 from layerwise.metrics.registry import at_chance, bounds_of
 from layerwise.vocabulary import BLOCK, LABELS, SUBLAYERS
 
@@ -201,20 +199,22 @@ def plot_curves(table: pd.DataFrame, look: Look) -> Figure:
             "best layer" + ", or best by the metric" * by_metric,
             words[1] + ", or last layer",
         )
-    handles = [marks.entry(words[0], **marks.best())] if table["best"].any() else []
-    handles.append(marks.entry(words[1], **marks.output()))
+    handles = [panels.entry(words[0], **panels.best())] if table["best"].any() else []
+    handles.append(panels.entry(words[1], **panels.output()))
     if scored and table["n_tasks"].max() > 1:
         ends = table["n_tasks"].dropna().astype(int).agg(["min", "max"])
         handles.append(
-            marks.entry(f"{' to '.join(map(str, sorted({*ends})))} tasks", color="none")
+            panels.entry(f"{' to '.join(map(str, sorted({*ends})))} tasks", color="none")
         )
     if "chance" in table and table["chance"].notna().any():
-        handles.append(marks.entry("chance", color=theme.GREY, linestyle="dotted"))
+        handles.append(panels.entry("chance", color=panels.GREY, linestyle="dotted"))
     if "at_chance" in table and table["at_chance"].any():
-        handles.append(marks.entry("near chance, selects no layer", color=theme.GREY, alpha=FAINT))
+        handles.append(
+            panels.entry("near chance, selects no layer", color=panels.GREY, alpha=FAINT)
+        )
     tasks = {*table.loc[table["y"] == SCORE, "task"]}
     task = tasks.pop() if len(tasks) == 1 else ""
-    return grid.legend(handles).label(marks.DEPTH, partial(_axis, task=task)).figure
+    return grid.legend(handles).label(panels.DEPTH, partial(_axis, task=task)).figure
 
 
 def with_leads(table: pd.DataFrame, look: Look) -> tuple[pd.DataFrame, Look]:
@@ -254,19 +254,19 @@ def _curve(ax: Axes, subset: pd.DataFrame, style: dict[str, Any], *, small: bool
         style = {**style, "alpha": FAINT}
     ends = () if y == SCORE else ("low", "high")
     shade = 0.08 if small else 0.16
-    marks.line(ax, subset, "depth", ends=ends, scale=scale, shade=shade, markersize=2.2, **style)
+    panels.line(ax, subset, "depth", ends=ends, scale=scale, shade=shade, markersize=2.2, **style)
     if y in DIFFERENCES:
-        marks.zero(ax)
+        panels.zero(ax)
         return
     last = subset.loc[subset["depth"] == 1, "value"]
     if y == SCORE:
         last = subset["output_score"].dropna().head(1)
     if "chance" in subset and subset["chance"].notna().any():
         level = scale * subset["chance"].max()
-        ax.axhline(level, color=theme.GREY, linestyle="dotted", lw=0.8)
-    ax.plot([1.0] * len(last), scale * last, **marks.output(ink, small=small))
+        ax.axhline(level, color=panels.GREY, linestyle="dotted", lw=0.8)
+    ax.plot([1.0] * len(last), scale * last, **panels.output(ink, small=small))
     best = subset[subset["best"]]
-    marks.points(ax, best["depth"], scale * best["value"], **marks.best(ink, small=small))
+    panels.points(ax, best["depth"], scale * best["value"], **panels.best(ink, small=small))
 
 
 def _axis(subset: pd.DataFrame, task: str) -> str:
@@ -274,7 +274,7 @@ def _axis(subset: pd.DataFrame, task: str) -> str:
     y = subset["y"].iloc[0]
     if y == SCORE and task:
         return f"{task} (× 100)"
-    return DIFFERENCES.get(y) or marks.metric_axis(subset)
+    return DIFFERENCES.get(y) or panels.metric_axis(subset)
 
 
 # The steps of a block along the residual stream, in the order in which it computes them.
@@ -336,12 +336,12 @@ def plot_sublayers(table: pd.DataFrame, look: Look) -> Figure:
     for panel in grid.panels:
         styles = {**INSIDE, **ADDED} if panel.row == "change" else INSIDE
         for sublayer, curve in panel.table.groupby("sublayer", sort=False):
-            marks.line(panel.ax, curve, "depth", **styles[str(sublayer)])
+            panels.line(panel.ax, curve, "depth", **styles[str(sublayer)])
         if panel.row == "change":
-            marks.zero(panel.ax)
+            panels.zero(panel.ax)
     metric = str(table["metric"].iloc[0])
-    grid.label(marks.DEPTH, {subset: with_unit(words, metric) for subset, words in PARTS.items()})
-    return grid.legend([marks.entry(SUBLAYERS[s], **INSIDE[s]) for s in names]).figure
+    grid.label(panels.DEPTH, {subset: with_unit(words, metric) for subset, words in PARTS.items()})
+    return grid.legend([panels.entry(SUBLAYERS[s], **INSIDE[s]) for s in names]).figure
 
 
 PARTS = {
@@ -349,14 +349,14 @@ PARTS = {
     "metric": "Inside the block",
     "change": "Added to the stream",
 }
-ADDED = {"mixer_residual": {"color": theme.PALETTE[1]}, BLOCK: {"color": theme.PALETTE[0]}}
+ADDED = {"mixer_residual": {"color": panels.PALETTE[1]}, BLOCK: {"color": panels.PALETTE[0]}}
 INSIDE: dict[str, dict[str, Any]] = {
-    "input_norm": {"color": theme.PALETTE[1], "linestyle": "dotted"},
-    "mixer": {"color": theme.PALETTE[1]},
-    "mixer_residual": {"color": theme.GREY, "linestyle": "dashed"},
-    "mlp_norm": {"color": theme.PALETTE[0], "linestyle": "dotted"},
-    "mlp": {"color": theme.PALETTE[0]},
-    BLOCK: {"color": theme.INK},
+    "input_norm": {"color": panels.PALETTE[1], "linestyle": "dotted"},
+    "mixer": {"color": panels.PALETTE[1]},
+    "mixer_residual": {"color": panels.GREY, "linestyle": "dashed"},
+    "mlp_norm": {"color": panels.PALETTE[0], "linestyle": "dotted"},
+    "mlp": {"color": panels.PALETTE[0]},
+    BLOCK: {"color": panels.INK},
 }
 
 
@@ -370,10 +370,10 @@ PROBE_COLUMNS = {
 }
 NOT_OF_PROBES = ["subset", "split", "why", "chance", "text_source"]
 PROBE_LINES: dict[str, tuple[str, dict[str, Any]]] = {
-    "chance": ("most frequent class", {"color": theme.GREY, "linestyle": "dotted"}),
-    "control": ("control", {"color": theme.GREY, "linestyle": "dashed"}),
-    "selectivity": ("selectivity: probe less control", {"color": theme.PALETTE[1]}),
-    "linear": ("linear probe", {"color": theme.PALETTE[0]}),
+    "chance": ("most frequent class", {"color": panels.GREY, "linestyle": "dotted"}),
+    "control": ("control", {"color": panels.GREY, "linestyle": "dashed"}),
+    "selectivity": ("selectivity: probe less control", {"color": panels.PALETTE[1]}),
+    "linear": ("linear probe", {"color": panels.PALETTE[0]}),
 }
 PROBED = {"Regression": "R² (× 100)"}
 
@@ -427,15 +427,15 @@ def plot_probes_by_depth(table: pd.DataFrame, look: Look) -> Figure:
         rows = panel.table
         for column, (_, style) in PROBE_LINES.items():
             ends = ("low", "high") if column == "linear" else ()
-            marks.line(panel.ax, rows, "depth", column, ends, scale=100, **style)
+            panels.line(panel.ax, rows, "depth", column, ends, scale=100, **style)
         above = rows[rows["p_adjusted"] < stats.ALPHA]
-        marks.dots(panel.ax, above["depth"], 100 * above["linear"], color=theme.PALETTE[0])
+        panels.dots(panel.ax, above["depth"], 100 * above["linear"], color=panels.PALETTE[0])
     grid.label(
-        marks.DEPTH, lambda t: PROBED.get(t["task_type"].iloc[0], "Accuracy (%)"), share=False
+        panels.DEPTH, lambda t: PROBED.get(t["task_type"].iloc[0], "Accuracy (%)"), share=False
     )
-    filled = marks.dot(color=theme.PALETTE[0], markersize=4)
-    handles = [marks.entry(name, **style) for name, style in PROBE_LINES.values()]
-    handles.append(marks.entry("above its control (adjusted p < .05)", **filled))
+    filled = panels.dot(color=panels.PALETTE[0], markersize=4)
+    handles = [panels.entry(name, **style) for name, style in PROBE_LINES.values()]
+    handles.append(panels.entry("above its control (adjusted p < .05)", **filled))
     return grid.legend(handles).figure
 
 
@@ -476,5 +476,5 @@ def plot_power_law(table: pd.DataFrame, look: Look) -> Figure:
     grid = panels.facets(table, look.only(colour=("alpha",)), height=2.4)
     for panel in grid.panels:
         for style, curve in grid.curves(panel):
-            marks.line(panel.ax, curve, "beta", "share", **style | {"marker": ""})
+            panels.line(panel.ax, curve, "beta", "share", **style | {"marker": ""})
     return grid.label("Exponent β of the spectrum", "Entropy / log n").legend(marker="").figure

@@ -8,11 +8,10 @@ import numpy as np
 import pandas as pd
 
 from layerwise.association.scores import best_layers
-from layerwise.config.kinds import POOLED, kind
-from layerwise.figures import marks, panels, select, theme
-from layerwise.figures.labels import SCORE_AXIS
+from layerwise.config.studies import POOLED, kind
+from layerwise.figures import panels, select
 from layerwise.figures.panels import Look
-from layerwise.figures.select import Data
+from layerwise.figures.select import SCORE_AXIS, Data
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,15 +46,15 @@ def plot_checkpoint_heatmap(table: pd.DataFrame, look: Look) -> Figure:
     grid = panels.facets(table, look, height=2.1)
     by_label: dict[str, list[panels.Panel]] = {}
     for panel in grid.panels:
-        by_label.setdefault(marks.metric_axis(panel.table), []).append(panel)
+        by_label.setdefault(panels.metric_axis(panel.table), []).append(panel)
     for label, alike in by_label.items():
         values = pd.concat([panel.table["value"] for panel in alike])
         for panel in alike:
             wide = select.by_checkpoint(panel.table)
-            image = marks.heat(panel.ax, wide, vmin=values.min(), vmax=values.max())
-            marks.checkpoint_axis(panel.ax, list(wide.columns), offset=0.5)
+            image = panels.heat(panel.ax, wide, vmin=values.min(), vmax=values.max())
+            panels.checkpoint_axis(panel.ax, list(wide.columns), offset=0.5)
         grid.bar(image, label, alike)
-    return grid.label(marks.step_label(table["revision"]), "Layer").figure
+    return grid.label(panels.step_label(table["revision"]), "Layer").figure
 
 
 def scores_over_checkpoints(data: Data) -> pd.DataFrame:
@@ -104,37 +103,37 @@ def plot_scores_over_checkpoints(table: pd.DataFrame, look: Look) -> Figure:
     grid = panels.facets(t, look.only(row=("what",), column=look.roles["column"]))
     low, high = 100 * t["value"].min(), 100 * t["value"].max()
     small = grid.table.groupby("column")["revision"].nunique().max() > CLOSE
-    disc = marks.output(small=small)
+    disc = panels.output(small=small)
     square = disc | {"marker": "s"}
     for panel in grid.panels:
         first = panel.table.drop_duplicates("revision").reset_index(drop=True)
         names = list(first["revision"])
         if panel.row == "score":
             wide = 100 * select.by_checkpoint(panel.table)
-            image = marks.heat(panel.ax, wide, vmin=low, vmax=high)
-            marks.checkpoint_axis(panel.ax, names, offset=0.5)
+            image = panels.heat(panel.ax, wide, vmin=low, vmax=high)
+            panels.checkpoint_axis(panel.ax, names, offset=0.5)
             for of_output, subset in first.groupby(first["output_is_best"].astype(bool)):
                 places = wide.index.get_indexer(pd.Index(subset["best_layer"])) + 0.5
                 panel.ax.plot(subset.index + 0.5, places, **(square if of_output else disc))
             continue
         style: dict[str, Any] = {"scale": 100, "color": grid.colour(panel), "markersize": 3}
         ends, marker = ("gain_low", "gain_high"), "" if small else "o"
-        marks.course(panel.ax, first, names, "gain", ends, marker=marker, **style)
-        marks.course(panel.ax, first, names, "gain_new_task", (), linestyle="dashed", **style)
-        marks.zero(panel.ax)
-        marks.checkpoint_axis(panel.ax, names)
+        panels.course(panel.ax, first, names, "gain", ends, marker=marker, **style)
+        panels.course(panel.ax, first, names, "gain_new_task", (), linestyle="dashed", **style)
+        panels.zero(panel.ax)
+        panels.checkpoint_axis(panel.ax, names)
     labels = {"score": "Layer", "lead": "Best layer less output (points)"}
-    grid.label(marks.step_label(t["revision"]), labels)
+    grid.label(panels.step_label(t["revision"]), labels)
     grid.bar(image, SCORE_AXIS, grid.row("score"))
     is_best = table["output_is_best"].astype(bool)
     handles = [
-        marks.entry("gain on the tasks that selected the layer", marker="o", markersize=3),
-        marks.entry("gain on held-out tasks", linestyle="dashed"),
+        panels.entry("gain on the tasks that selected the layer", marker="o", markersize=3),
+        panels.entry("gain on held-out tasks", linestyle="dashed"),
     ]
     if is_best.any():
-        handles.insert(0, marks.entry("model output is best", **square))
+        handles.insert(0, panels.entry("model output is best", **square))
     if not is_best.all():
-        handles.insert(0, marks.entry("best layer", **disc))
+        handles.insert(0, panels.entry("best layer", **disc))
     return grid.legend(handles).figure
 
 
@@ -173,15 +172,15 @@ def plot_task_heatmap(table: pd.DataFrame, look: Look) -> Figure:
     for panel in grid.panels:
         subset = panel.table
         wide = subset.pivot(index="task", columns="depth", values="above_output").reindex(names)
-        image = marks.heat(
-            panel.ax, 100 * wide, vmin=-limit, vmax=limit, cmap=theme.DIVERGING, up=False
+        image = panels.heat(
+            panel.ax, 100 * wide, vmin=-limit, vmax=limit, cmap=panels.DIVERGING, up=False
         )
         best = subset[subset["best"]]
         columns = wide.columns.get_indexer(pd.Index(best["depth"])) + 0.5
-        marks.dots(panel.ax, columns, wide.index.get_indexer(pd.Index(best["task"])) + 0.5)
+        panels.dots(panel.ax, columns, wide.index.get_indexer(pd.Index(best["task"])) + 0.5)
         ends = np.linspace(0, len(wide.columns) - 1, 5)
         panel.ax.set_xticks(ends + 0.5, ["0", "25", "50", "75", "100"])
         panel.ax.tick_params(axis="y", rotation=0, labelleft=panel.left)
     grid.bar(image, "Points above the model output", extend="both")
-    grid.label(marks.DEPTH)
-    return grid.legend([marks.entry("best layer", marker="o", linestyle="none")]).figure
+    grid.label(panels.DEPTH)
+    return grid.legend([panels.entry("best layer", marker="o", linestyle="none")]).figure

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from layerwise.config.kinds import kind
+from layerwise.config.studies import kind
 from layerwise.errors import LayerwiseError
-from layerwise.figures import marks, panels, theme
+from layerwise.figures import panels
 from layerwise.figures.panels import Look
 from layerwise.figures.select import Data
 
@@ -74,14 +74,14 @@ def plot_along_sequence(table: pd.DataFrame, look: Look) -> Figure:
         layers = np.sort(panel.table["layer"].unique())
         shown = layers[np.unique(np.linspace(0, len(layers) - 1, LINES).round().astype(int))]
         for _, subset in panel.table[panel.table["layer"].isin(shown)].groupby("layer"):
-            style["color"] = theme.sequential()(subset["depth"].iloc[0])
-            marks.line(panel.ax, subset, "position", "value", quartiles, **style)
+            style["color"] = panels.sequential()(subset["depth"].iloc[0])
+            panels.line(panel.ax, subset, "position", "value", quartiles, **style)
         if (panel.table["metric"] == "token_norm").all():
             panel.ax.set_yscale("log")
             panel.ax.yaxis.set_major_formatter("{x:g}")
             panel.ax.yaxis.set_minor_formatter("")
         panel.ax.set_xscale("log", base=2)
         panel.ax.xaxis.set_major_formatter("{x:g}")
-    grid.label("Tokens", marks.metric_axis)
+    grid.label("Tokens", panels.metric_axis)
     panels.depth_bar(grid)
     return grid.legend().figure

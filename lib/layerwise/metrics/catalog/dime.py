@@ -8,13 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from layerwise.metrics import errors
-from layerwise.metrics.formulas import Array, UndefinedMetricError
-from layerwise.metrics.formulas.entropy import (
+from layerwise.metrics.formulas import (
     BY_PRODUCTS,
+    Array,
+    UndefinedMetricError,
     entropy_by_products,
     entropy_from_eigenvalues,
+    unit_pair,
 )
-from layerwise.metrics.formulas.spectra import unit_pair
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import NORMALIZATIONS, OnParts, Overall, metric
 from layerwise.section import Positive, Section

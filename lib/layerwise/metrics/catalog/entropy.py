@@ -7,9 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.metrics.formulas import UndefinedMetricError
-from layerwise.metrics.formulas.entropy import entropy, entropy_from_eigenvalues
-from layerwise.metrics.formulas.spectra import gram
+from layerwise.metrics.formulas import (
+    UndefinedMetricError,
+    entropy,
+    entropy_from_eigenvalues,
+    gram,
+)
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import NORMALIZATIONS, Overall, PerPrompt, metric
 

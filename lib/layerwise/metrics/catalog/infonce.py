@@ -12,8 +12,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from layerwise.metrics import errors
-from layerwise.metrics.formulas import Array
-from layerwise.metrics.formulas.spectra import unit_pair
+from layerwise.metrics.formulas import Array, unit_pair
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import OnParts, Overall, PerPrompt, metric
 from layerwise.section import Section

@@ -16,10 +16,13 @@ from layerwise.metrics.formulas import (
     Mask,
     UndefinedMetricError,
     as_numpy,
+    centred,
     check_matrix,
+    entropy_from_eigenvalues,
+    gram,
+    row_blocks,
+    significant,
 )
-from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
-from layerwise.metrics.formulas.spectra import centred, gram, row_blocks, significant
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import NORMALIZATIONS, OnParts, Overall, metric
 from layerwise.section import Section

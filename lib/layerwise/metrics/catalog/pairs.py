@@ -9,11 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from layerwise.errors import LayerwiseError
-from layerwise.metrics.formulas import Array, UndefinedMetricError, check_matrix
-from layerwise.metrics.formulas.spectra import (
+from layerwise.metrics.formulas import (
     EPSILON,
     ROUNDING,
+    Array,
+    UndefinedMetricError,
     centred,
+    check_matrix,
     cross_gram,
     row_blocks,
     unit_rows,

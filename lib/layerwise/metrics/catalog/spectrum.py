@@ -10,9 +10,15 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import field_validator
 
-from layerwise.metrics.formulas import Array, UndefinedMetricError, check_matrix
-from layerwise.metrics.formulas.entropy import effective_ranks, entropy_from_eigenvalues
-from layerwise.metrics.formulas.spectra import covariance_spectrum, embedding_spectrum
+from layerwise.metrics.formulas import (
+    Array,
+    UndefinedMetricError,
+    check_matrix,
+    covariance_spectrum,
+    effective_ranks,
+    embedding_spectrum,
+    entropy_from_eigenvalues,
+)
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, PerPrompt, metric
 from layerwise.section import Positive, Section
