@@ -87,7 +87,7 @@ lint: $(READY)
 # Every generated file: the config's schema, docs/claims.md, numbers and tables of the pages, and the
 # golden values that changed; make regenerate ARGS="figure metrics" writes only these golden values.
 regenerate: $(READY)
-	python -m layerwise.config.schema > config.schema.json.new && mv config.schema.json.new config.schema.json
+	python -m tools.schema > config.schema.json.new && mv config.schema.json.new config.schema.json
 	python -m papers claims --csv docs/claims.csv > docs/claims.md.new && mv docs/claims.md.new docs/claims.md
 	python docs/render.py
 	python -m tests.golden.regenerate $(ARGS)

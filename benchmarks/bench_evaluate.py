@@ -41,9 +41,10 @@ from layerwise.activations.representation import Representation
 from layerwise.config.models import FolderSource, Model
 from layerwise.config.settings import ExtractSettings, ScoringSettings
 from layerwise.tasks import evaluate
-from layerwise.tasks.catalog import PAPER, size_of
+from layerwise.tasks.catalog import PAPER
 from layerwise.tasks.mteb_task import MtebTask
 from layerwise.tasks.task import Vectors, one_thread
+from tools.forecast import task_size
 
 WIDTH, N_LAYERS, PARAMETERS = 1024, 25, 410e6
 READOUTS = ("residual", "final_norm")
@@ -165,14 +166,14 @@ def measured(task: MtebTask) -> tuple[float, float]:
 
 def embedding_seconds(name: str, tflops: float) -> float:
     """Seconds of a GPU, as planned."""
-    size = size_of(name)
+    size = task_size(name)
     assert size is not None
     return 2 * PARAMETERS * size.tokens / (tflops * 1e12)
 
 
 def scoring_seconds(name: str) -> float:
     """Processor seconds, as planned."""
-    size = size_of(name)
+    size = task_size(name)
     assert size is not None
     return N_LAYERS * len(READOUTS) * size.seconds
 
@@ -184,7 +185,7 @@ def held_of_plan(embedding: Mapping[str, float], cores: int) -> float:
     """
     embedded = done = 0.0
     for name in PAPER:
-        size = size_of(name)
+        size = task_size(name)
         assert size is not None
         n_bytes = 4 * WIDTH * N_LAYERS * len(READOUTS) * size.texts
         n_units = 1 + int(n_bytes / UNIT_BYTES) if "Clustering" in name else 1

@@ -21,8 +21,9 @@ from pathlib import Path
 
 import layerwise.run.script  # isort: skip  # noqa: F401  (before numpy: it sets threads)
 
-from layerwise.tasks.catalog import PAPER, size_of
+from layerwise.tasks.catalog import PAPER
 from layerwise.tasks.mteb_task import MtebTask
+from tools.forecast import task_size
 
 SHAPES = {"pythia-70m": (512, 6, 8, 70e6), "pythia-410m": (1024, 24, 16, 410e6)}
 START = "import layerwise.tasks.mteb_task, layerwise.models.opening, layerwise.tasks.evaluate"
@@ -62,7 +63,7 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path, required=True)
     parser.add_argument("--tflops", type=float, default=30)
     options = parser.parse_args()
-    sizes = [size for name in PAPER if (size := size_of(name))]
+    sizes = [size for name in PAPER if (size := task_size(name))]
     n_texts, n_tokens = (sum(values) for values in list(zip(*sizes, strict=True))[:2])
     start = seconds_of_start()
     begun = time.process_time()

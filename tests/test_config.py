@@ -15,14 +15,15 @@ from conftest import ROOT
 from helpers.refused import refused
 from huggingface_hub import constants
 
-from layerwise.config import Config, read_config, schema
+from layerwise.config import Config, read_config
 from layerwise.config.models import FolderSource, HubSource, Model
 from layerwise.errors import ConfigError
 from layerwise.metrics.registry import sections
 from layerwise.project import SCHEMA
 from layerwise.run.plan import Plan, settings
-from layerwise.run.resources import TOKENS, Requests
 from layerwise.section import parse
+from tools import schema
+from tools.forecast import TOKENS, Forecast
 
 QUICKSTART = yaml.safe_load((ROOT / "config.yaml").read_text())
 
@@ -269,7 +270,7 @@ def test_the_schema_describes_every_key() -> None:
 
 
 def test_the_schema_in_the_repository_is_current() -> None:
-    # python -m layerwise.config.schema > config.schema.json
+    # python -m tools.schema > config.schema.json
     assert json.loads((ROOT / SCHEMA).read_text(encoding="utf-8")) == schema.schema()
 
 
@@ -374,7 +375,7 @@ def test_errors_name_keys_that_there_are() -> None:
 def test_the_plan_counts_token_states() -> None:
     def size(**settings: Any) -> float:
         given = change("extract", {**QUICKSTART["extract"], **settings})
-        return Requests(Plan(Config.of(given))).activations_gb("minilm-l6", "wikipedia")
+        return Forecast(Plan(Config.of(given))).activations_gb("minilm-l6", "wikipedia")
 
     n, hidden = Config.of(QUICKSTART).corpora["wikipedia"].sample.n, 384
     expected = 2 * n * TOKENS * 2 * hidden / 1e9

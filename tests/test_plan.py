@@ -14,14 +14,15 @@ import transformers as hf
 from helpers.refused import refused
 from typer.testing import CliRunner
 
-from layerwise.cli import app, runs
+from layerwise.cli import app
 from layerwise.config import Config
 from layerwise.io import tables
 from layerwise.run.plan import Plan, digest
-from layerwise.run.resources import Requests
 from layerwise.run.results import Results
 from layerwise.tasks import catalog, evaluate
 from layerwise.tasks.mteb_task import MtebTask
+from tools import commands
+from tools.forecast import Forecast, task_size
 
 CORPUS = {"source": {"file": "news.txt"}, "sample": {"n": 100}, "views": {"n": 2}}
 
@@ -38,7 +39,7 @@ def plan(models: dict[str, Any], **sections: Any) -> Plan:
 def test_requests_follow_the_size_of_the_model() -> None:
     large = {"source": {"hub": "x/jamba-52b"}, "dtype": "bfloat16", "device_map": "auto"}
     small = {"source": {"hub": "x/pythia-14m"}}
-    asked = Requests(plan({"large": large, "small": small}, tasks=["ArxivClusteringS2S"]))
+    asked = Forecast(plan({"large": large, "small": small}, tasks=["ArxivClusteringS2S"]))
     assert (asked.gpus("large"), asked.gpus("small")) == (2, 1)
     assert asked.memory_mb("large") > 100_000 > 6000 > asked.memory_mb("small")
     table = asked.table(30)
@@ -47,14 +48,14 @@ def test_requests_follow_the_size_of_the_model() -> None:
     tokens = 3 * (100 * 3 * 256) + asked.task_tokens("ArxivClusteringS2S")
     assert table.loc["small", "GPU hours"] == pytest.approx(2 * 14e6 * tokens / 30e12 / 3600)
     more = {"small": small | {"revisions": ["step1", "step2"]}}
-    last = Requests(plan(more, studies={"s": {"kind": "metrics_by_depth"}})).table(30)
+    last = Forecast(plan(more, studies={"s": {"kind": "metrics_by_depth"}})).table(30)
     assert last.loc["small", ["checkpoints", "of"]].tolist() == [1, 2]
     assert 15 <= asked.priority("small") < asked.priority("large") <= 16
 
 
 def test_a_job_scores_with_the_processes_of_the_config_or_all_that_a_profile_gives() -> None:
     model = {"m": {"source": {"hub": "x/pythia-14m"}}}
-    asked = Requests(plan(model, extract={"threads": 6}, scoring={"threads": 2}))
+    asked = Forecast(plan(model, extract={"threads": 6}, scoring={"threads": 2}))
     assert asked.scoring_threads == 6
     assert [asked.scorers(threads) for threads in (1, 6, 7)] == [1, 2, 7]
 
@@ -63,13 +64,13 @@ def test_each_checkpoint_is_downloaded_and_computed(monkeypatch: pytest.MonkeyPa
     """And the GPU that the command names is the one that the hours are of."""
     source, steps = {"hub": "x/pythia-14m"}, ["step1", "step2", "main"]
     one, three = (plan({"m": {"source": source, "revisions": r}}) for r in (steps[:1], steps))
-    rows = [Requests(planned).table(30).loc["m"] for planned in (one, three)]
+    rows = [Forecast(planned).table(30).loc["m"] for planned in (one, three)]
     for column in ("checkpoints", "GPU hours", "GB to download"):
         assert rows[1][column] == pytest.approx(3 * rows[0][column]), column
     assert rows[0]["GB to download"] == pytest.approx(2 * 14e6 / 1e9)
     asked: list[float] = []
-    monkeypatch.setattr(runs, "_snakemake", lambda *_: one)
-    monkeypatch.setattr(Requests, "table", lambda _, tflops: asked.append(tflops) or [])
+    monkeypatch.setattr(commands, "run_snakemake", lambda *_: one)
+    monkeypatch.setattr(Forecast, "table", lambda _, tflops: asked.append(tflops) or [])
     for options in (["--tflops", "60"], []):
         assert CliRunner().invoke(app, ["plan", *options]).exit_code == 0
     assert asked == [60, 30]
@@ -100,7 +101,7 @@ def test_the_size_of_a_run_by_hand(keeps: bool, tmp_path: Path) -> None:
     extract = {"tokens": ["all", "drop_first"], "protocols": ["paper"], "keep_activations": keeps}
     metrics = {"metrics": ["prompt_entropy"]}
     sections = {"corpora": corpora, "studies": studies, "extract": extract, "metrics": metrics}
-    asked = Requests(plan(models, results=str(tmp_path / "r"), **sections))
+    asked = Forecast(plan(models, results=str(tmp_path / "r"), **sections))
     table = asked.table(30)
     local, hub, both = (table.loc[name] for name in ("local-410m", "hub-50b", "all"))
     assert (local["checkpoints"], hub["checkpoints"], both["checkpoints"]) == (1, 2, 3)
@@ -124,12 +125,12 @@ def test_memory_of_a_job_by_hand(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"num_hidden_layers": 24, "hidden_size": 1024}')
     model = {"m-410m": {"source": {"folder": str(tmp_path)}, "dtype": "float16"}}
     given = {"results": str(tmp_path / "r"), "extract": {"threads": 4}, "scoring": {"threads": 2}}
-    asked = Requests(plan(model, **given))
+    asked = Forecast(plan(model, **given))
     one = 5000 + int(1.25 * 0.82 * 1e3)  # libraries, and weights that are there twice in part
     assert [asked.memory_mb("m-410m", attempt) for attempt in (1, 2)] == [one, 2 * one]
     assert asked.scoring_mb("m-410m", threads=4) == one + 3000
     assert asked.scoring_mb("m-410m", 2, threads=9) == 2 * (one + 10_000)
-    on_cpu = Requests(plan(model, **given | {"extract": {"device": "cpu"}}))
+    on_cpu = Forecast(plan(model, **given | {"extract": {"device": "cpu"}}))
     assert on_cpu.gpus("m-410m") == 0
 
 
@@ -138,7 +139,7 @@ def test_what_is_there_is_not_due(tmp_path: Path) -> None:
     folder, keys = tmp_path / "r/scores/m-410m/main", both.score_keys("m-410m", "main")
     row = pa.table({"task": ["x"]})
     tables.write(folder / "STS12.parquet", row, kind=evaluate.KIND, key=keys["STS12"])
-    asked = Requests(both)
+    asked = Forecast(both)
     assert asked.due("m-410m", "main") == ["STS17"]
     tokens = 3 * (100 * 3 * 256) + asked.task_tokens("STS17")
     hours = 2 * 410e6 * tokens / 30e12 / 3600
@@ -149,7 +150,7 @@ def test_what_is_there_is_not_due(tmp_path: Path) -> None:
     key = both.key("metrics", model="m-410m", revision="main", corpus="c")
     path = tmp_path / "r/metrics/m-410m/main/c.parquet"
     tables.write(path, row, kind=evaluate.KIND, key=key)
-    assert Requests(both).table(30).empty
+    assert Forecast(both).table(30).empty
 
 
 def test_metrics_and_scores_of_other_weights_are_not_joined_and_copies_count_once(
@@ -205,7 +206,7 @@ def test_copies_have_the_last_weights_of_a_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", catalog.PAPER)
 def test_sizes_count_what_mteb_evaluates(name: str) -> None:
     """No more than the splits and subsets hold, and no training split."""
-    size, task = catalog.size_of(name), catalog.get_task(name)
+    size, task = task_size(name), catalog.get_task(name)
     statistics = task.metadata.descriptive_stats
     assert size is not None and size.texts > 90
     n = sum(statistics[split]["num_samples"] for split in task.eval_splits)
@@ -225,7 +226,7 @@ def test_sizes_are_what_a_run_embeds() -> None:
     for name in sorted({path.name for path in folder.iterdir()} & set(catalog.PAPER)):
         (unit,) = MtebTask(name, str(folder / name)).units(10**9)
         n_tokens = sum(map(len, tokenizer([text for _, text in unit.keys])["input_ids"]))
-        size = catalog.size_of(name)
+        size = task_size(name)
         assert size is not None
         assert size.texts == pytest.approx(len(unit.keys), rel=0.11), name
         assert size.tokens == pytest.approx(n_tokens, rel=0.2), name
@@ -236,7 +237,7 @@ def test_sizes_are_what_a_run_embeds() -> None:
 def test_a_model_of_two_towers_has_a_size(tmp_path: Path) -> None:
     tower = {"num_hidden_layers": 3, "hidden_size": 32}
     (tmp_path / "config.json").write_text(json.dumps({"text_config": tower, "vision_config": {}}))
-    asked = Requests(plan({"clip": {"source": {"folder": str(tmp_path)}}}))
+    asked = Forecast(plan({"clip": {"source": {"folder": str(tmp_path)}}}))
     assert asked.activations_gb("clip", "c") == pytest.approx(4 * 32 * 300 * 4 / 1e9)
 
 
@@ -244,7 +245,7 @@ def test_a_model_of_two_towers_has_a_size(tmp_path: Path) -> None:
 def test_a_damaged_model_is_planned_and_left_to_its_job(text: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes(text.encode("latin-1"))
     damaged = plan({"m-1b": {"source": {"folder": str(tmp_path)}}})
-    assert Requests(damaged).activations_gb("m-1b", "c") > 0
+    assert Forecast(damaged).activations_gb("m-1b", "c") > 0
 
 
 def test_ten_thousand_checkpoints_are_planned_in_linear_time(

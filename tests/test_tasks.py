@@ -37,6 +37,7 @@ from layerwise.tasks.evaluate import TaskScores, score_tasks
 from layerwise.tasks.mteb_task import MtebTask, _ranked, _relevant, k_means
 from layerwise.tasks.task import ModelPrompts, Vectors, prompts_of, set_up
 from quickstart import tasks as quickstart
+from tools import forecast
 
 MODELS = {"m": {"source": {"hub": "me/tiny"}}}
 
@@ -388,10 +389,10 @@ def test_the_size_of_a_task_is_counted_by_hand(monkeypatch: pytest.MonkeyPatch) 
         "STS12": {"test": {"hf_subset_descriptive_stats": {"default": pairs, "other": subset}}},
         "STS13": {},
     }
-    monkeypatch.setattr(catalog, "_statistics", named.get)
-    catalog.size_of.cache_clear()
-    sizes = {name: catalog.size_of(name) for name in named}
-    catalog.size_of.cache_clear()
+    monkeypatch.setattr(forecast, "_statistics", named.get)
+    forecast.task_size.cache_clear()
+    sizes = {name: forecast.task_size(name) for name in named}
+    forecast.task_size.cache_clear()
     assert sizes["STS13"] is None
     # Tokens: a character is 1 / 4.5 of one, and each text has two more.
     assert sizes["STS12"] == pytest.approx((45, (20 * 9 + 25 * 18) / 4.5 + 90))

@@ -22,8 +22,8 @@ from typing import Any, Literal
 MEDIA: list[Any] = []
 """Subclasses of `layerwise.corpora.prompts.Medium`: what prompts may be beside text."""
 
-COMMANDS: dict[str, Callable[..., Any]] = {}
-"""Functions that become commands of ``layerwise``, by name."""
+COMMANDS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {}
+"""Functions that become commands of ``layerwise``, and their settings for typer, by name."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,11 @@ def media() -> list[Any]:
     return MEDIA
 
 
-def command(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def command(name: str, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a function as a command; typer reads its annotations and docstring."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        COMMANDS[name] = function
+        COMMANDS[name] = function, settings
         return function
 
     return register

@@ -21,7 +21,6 @@ from layerwise.analysis import labels_of, measure, prompts_of, score_labels
 from layerwise.config.settings import TextPart
 from layerwise.config.studies import several
 from layerwise.errors import check_name
-from layerwise.models.opening import open_model
 from layerwise.run.results import Results, open  # noqa: A004
 from layerwise.section import parse
 from layerwise.vocabulary import FINAL_NORM, SINK_RATIO
@@ -269,6 +268,7 @@ def embed(
     from layerwise.activations.embedding import embed_into, representations_of
     from layerwise.io import hdf5
     from layerwise.io.files import provenance
+    from layerwise.models.opening import open_model
     from layerwise.progress import Progress
 
     prompts = prompts_of(texts, column)
@@ -381,7 +381,7 @@ def extract(
     from layerwise.config.settings import ExtractSettings
     from layerwise.io import hdf5
     from layerwise.metrics.registry import all_metrics
-    from layerwise.section import parse
+    from layerwise.models.opening import open_model
 
     all_metrics()  # their files declare further arrays
     given = parse(ExtractSettings, settings, "extract")

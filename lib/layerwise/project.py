@@ -70,7 +70,7 @@ ROOT = _INSTALLED if _INSTALLED.is_dir() else _HERE.parents[1]
 
 SNAKEFILE = ROOT / "workflow" / "Snakefile"
 SCHEMA = "config.schema.json"
-"""Every key of a config, for editors; made by ``python -m layerwise.config.schema``."""
+"""Every key of a config, for editors; made by ``python -m tools.schema``."""
 
 
 def rules_of(recipe: str) -> Path:

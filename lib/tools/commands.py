@@ -1,4 +1,4 @@
-"""The commands `doctor`, `verify`, `publish` and `export-scores` of `layerwise`."""
+"""The commands `plan`, `doctor`, `verify`, `publish` and `export-scores` of `layerwise`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,33 @@ from typer import Argument, Option
 
 from layerwise.addons import command
 from layerwise.cli.options import DEVICE, DTYPE, REVISION, THREADS, output_file, say
+from layerwise.cli.runs import CONFIG, EXTRA, run_snakemake
 
 # All else is imported when it is needed: `layerwise --help` shall be there at once.
+
+
+@command("plan", context_settings=EXTRA)
+def plan(
+    context: typer.Context,
+    config: CONFIG = Path("config.yaml"),
+    tflops: Annotated[
+        float, Option(min=0.001, help="10¹² operations per second that a GPU reaches.")
+    ] = 30,
+) -> None:
+    """List the jobs of a run and what they take, without running it.
+
+    GPU memory and hours, downloads and activations are estimates from the names of models and the
+    lengths of texts, of what is due. Further options are those of `run`.
+    """
+    from tools.forecast import Forecast
+
+    planned = run_snakemake(config, *context.args, "--dry-run", "--quiet", "host", "rules")
+    table = Forecast(planned).table(tflops)
+    if len(table):
+        say(table.to_string(index_names=False, float_format="{:,.1f}".format))
+    if planned.measured and not planned.config.extract.keep_activations:
+        n = sum(map(len, planned.measured.values()))
+        say(f"Activations are not kept: one more metric takes {n:,} extractions again.")
 
 
 @command("doctor")

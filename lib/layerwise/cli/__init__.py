@@ -302,8 +302,8 @@ def export(
 
 app.add_typer(runs.app)
 addons.load("commands")
-for name, function in addons.COMMANDS.items():
-    app.command(name)(function)
+for name, (function, settings) in addons.COMMANDS.items():
+    app.command(name, **settings)(function)
 
 
 def main() -> None:

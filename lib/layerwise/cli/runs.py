@@ -1,4 +1,4 @@
-"""Commands on runs of the workflow, such as `new`, `run` and `plan`."""
+"""Commands on runs of the workflow, such as `new` and `run`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run(
     """
     progress = [] if verbose else ["--logger", "layerwise"]
     arguments = [*progress, "--cores", str(cores), *context.args]
-    results = Path(_snakemake(config, *arguments, resubmit=resubmit).config.results)
+    results = Path(run_snakemake(config, *arguments, resubmit=resubmit).config.results)
     if context.args:
         return
     from layerwise.io import tables
@@ -55,30 +55,6 @@ def run(
     addons.load("stages")
     pages = ["report.html", *(page for s in addons.STAGES.values() for page in s.outputs)]
     say(f"Figures and tables: {', '.join(f'{results}/{page}' for page in pages)}.")
-
-
-@app.command(context_settings=EXTRA)
-def plan(
-    context: typer.Context,
-    config: CONFIG = Path("config.yaml"),
-    tflops: Annotated[
-        float, Option(min=0.001, help="10¹² operations per second that a GPU reaches.")
-    ] = 30,
-) -> None:
-    """List the jobs of a run and what they take, without running it.
-
-    GPU memory and hours, downloads and activations are estimates from the names of models and the
-    lengths of texts, of what is due. Further options are those of `run`.
-    """
-    from layerwise.run.resources import Requests
-
-    planned = _snakemake(config, *context.args, "--dry-run", "--quiet", "host", "rules")
-    table = Requests(planned).table(tflops)
-    if len(table):
-        say(table.to_string(index_names=False, float_format="{:,.1f}".format))
-    if planned.measured and not planned.config.extract.keep_activations:
-        n = sum(map(len, planned.measured.values()))
-        say(f"Activations are not kept: one more metric takes {n:,} extractions again.")
 
 
 @app.command()
@@ -116,7 +92,7 @@ def plot(
     say(f"{target} is written.")
 
 
-def _snakemake(config: Path, *arguments: str, resubmit: bool = False) -> Plan:
+def run_snakemake(config: Path, *arguments: str, resubmit: bool = False) -> Plan:
     """Run Snakemake on a config and return its plan; end with Snakemake's status if it fails.
 
     Keys that the arguments change by -C count in the plan, too. What a killed run locked is
@@ -198,6 +174,6 @@ def new(
     path = starter.write(folder, models or [], preset=preset, texts=texts, tasks=task or ())
     say(
         f"Wrote {path}.",
-        f"List its jobs: layerwise plan --config {path}",
+        f"List its jobs: layerwise run --config {path} --dry-run",
         f"Run it: layerwise run --config {path}",
     )

@@ -29,7 +29,6 @@ from layerwise.errors import LayerwiseError, first_line, printable
 from layerwise.io.files import is_file, provenance, replacing, sha256_file, write_text
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa
 
 REMEDY = "delete it and run snakemake again."
@@ -106,8 +105,6 @@ def read(
         If there is none, or one is missing, no parquet, cut off, altered, of another kind or
         version, or lacks a column.
     """
-    import pandas as pd
-
     files = [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
     if not files:
         raise LayerwiseError(

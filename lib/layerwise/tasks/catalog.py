@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections.abc import Mapping
-from functools import cache
 from importlib.resources import files
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import pandas as pd
 import yaml
@@ -236,60 +233,3 @@ def first_gap(data: Any, where: str = "") -> str:
         if missing.any():
             return f"{where}row {missing.index[int(missing.argmax())] + 1}, column {column!r}"
     return ""
-
-
-# Sizes before the data are there, counted in mteb's own statistics as an evaluation reads the data
-
-
-# Of a token of English; a text has about two tokens more, of its ends and broken words.
-CHARACTERS = 4.5
-MORE_TOKENS = 2
-
-
-class Size(NamedTuple):
-    """Distinct texts of a task, and their tokens."""
-
-    texts: float
-    tokens: float
-
-
-@cache
-def size_of(name: str) -> Size | None:
-    """The size of a task; None where there are no statistics of texts under its name."""
-    statistics = _statistics(name)
-    if not statistics:
-        return None
-    task = get_task(name)
-    texts = characters = 0.0
-    for split in task.eval_splits:
-        for subset in _subsets(statistics.get(split, {}), task.hf_subsets):
-            for column in subset.values():
-                if isinstance(column, dict) and (unique := column.get("unique_texts")):
-                    texts += unique
-                    characters += unique * column["average_text_length"]
-    if task.metadata.type == "Classification":
-        for subset in _subsets(statistics.get(task.train_split, {}), task.hf_subsets):
-            labels = subset["label_statistics"]["labels"].values()
-            counts = [label["count"] for label in labels]
-            shares = [min(task.samples_per_label / count, 1) for count in counts]
-            missed = [(1 - share) ** task.n_experiments for share in shares]
-            drawn = sum(count * (1 - miss) for count, miss in zip(counts, missed, strict=True))
-            texts += drawn
-            characters += drawn * subset["text_statistics"]["average_text_length"]
-    return Size(texts, characters / CHARACTERS + MORE_TOKENS * texts) if texts else None
-
-
-@cache
-def _statistics(task: str) -> Any:
-    """The statistics of a task's texts that come with mteb; nothing for another task."""
-    spec = find_spec("mteb")
-    for folder in spec.submodule_search_locations or () if spec else ():
-        for file in Path(folder, "descriptive_stats").glob(f"*/{task}.json"):
-            return json.loads(file.read_text(encoding="utf-8"))
-    return {}
-
-
-def _subsets(split: dict[str, Any], names: list[str]) -> list[dict[str, Any]]:
-    """The statistics of some subsets of a split; of the whole where it is not divided."""
-    divided = split.get("hf_subset_descriptive_stats")
-    return [divided[name] for name in names if name in divided] if divided else [split]

@@ -1,5 +1,5 @@
 """Prints the JSON Schema of the config, the file ``config.schema.json`` that editors read:
-``python -m layerwise.config.schema > config.schema.json``.
+``python -m tools.schema > config.schema.json``.
 """
 
 from __future__ import annotations
