@@ -18,7 +18,7 @@ import pandas as pd
 import yaml
 
 from layerwise.config import Config
-from layerwise.config.kinds import all_kinds
+from layerwise.config.studies import all_kinds
 from layerwise.metrics.registry import all_metrics, sections
 from layerwise.run.plan import Plan
 

@@ -32,6 +32,7 @@ from layerwise.metrics.table import compute_layer
 from layerwise.tasks.evaluate import Score
 from layerwise.tasks.labelled import Labels, layer_score, pairs_score
 from layerwise.tasks.probes import FOLDS, OF_KIND
+from papers import shapes
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +78,7 @@ def ratio_of_five(rng: Rng) -> bool:
 
 
 def valley_in_flat_curves(rng: Rng) -> bool:
-    return stats.valley(walks(rng, 40, 13)).depth.p < 0.05
+    return shapes.valley(walks(rng, 40, 13)).depth.p < 0.05
 
 
 def metrics_paired_with_models(rng: Rng) -> bool:

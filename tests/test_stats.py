@@ -9,6 +9,7 @@ import scipy.stats
 from scipy import signal
 
 from layerwise import stats
+from papers import shapes
 
 
 @pytest.fixture
@@ -132,33 +133,33 @@ def test_pairing_counts_both_signs_and_the_pairing_at_hand():
 def test_valley(rng):
     depth = np.linspace(0, 1, 13)
     curves = 4 * (depth - 0.5) ** 2 + rng.normal(0, 0.3, size=(60, 13))
-    found = stats.valley(curves)
+    found = shapes.valley(curves)
     assert abs(found.layer - 6) <= 1 and (found.left, found.right) == (0, 12)
     assert found.depth.low < 1.1 and found.depth.p < 1e-6
-    flat = [stats.valley(rng.normal(size=(40, 9)), seed=s).depth for s in range(150)]
+    flat = [shapes.valley(rng.normal(size=(40, 9)), seed=s).depth for s in range(150)]
     assert np.mean([f.p < 0.05 and f.estimate > 0 for f in flat]) <= 0.09
 
 
 def test_deepest_valley_has_the_highest_prominence(rng):
     for curve in np.cumsum(rng.normal(size=(300, 13)), axis=1):
-        depths = stats.prominences(curve)
+        depths = shapes.prominences(curve)
         peaks = signal.find_peaks(-curve)[0]
         np.testing.assert_allclose(depths[peaks], signal.peak_prominences(-curve, peaks)[0])
         if depths.any():
-            assert stats._deepest(curve)[0] == int(depths.argmax())
+            assert shapes._deepest(curve)[0] == int(depths.argmax())
 
 
 def test_two_groups(rng):
     values = np.concatenate([rng.normal(0, 1, 60), rng.normal(8, 0.5, 40)])
-    upper = stats.two_groups(values)
+    upper = shapes.two_groups(values)
     assert upper.tolist() == [False] * 60 + [True] * 40
-    assert stats.dip_test(values)[1] < 0.01 < stats.dip_test(values[:60])[1]
-    assert np.isnan(stats.dip_test([1, 1, 1, 1])).all()
-    found = stats.group_effect(values, upper)
+    assert shapes.dip_test(values)[1] < 0.01 < shapes.dip_test(values[:60])[1]
+    assert np.isnan(shapes.dip_test([1, 1, 1, 1])).all()
+    found = shapes.group_effect(values, upper)
     assert found.estimate == 1 and found.p < 1e-10
     u = scipy.stats.mannwhitneyu(values[::2], values[1::2]).statistic
-    some = stats.group_effect(values, np.arange(100) % 2 == 0)
+    some = shapes.group_effect(values, np.arange(100) % 2 == 0)
     assert (
         some.estimate == pytest.approx(2 * u / 2500 - 1) and some.low < some.estimate < some.high
     )
-    assert np.isnan(stats.group_effect(values, np.arange(100) == 0).p)
+    assert np.isnan(shapes.group_effect(values, np.arange(100) == 0).p)

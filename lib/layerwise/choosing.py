@@ -382,7 +382,7 @@ class Choice:
         A row per layer: layer, score, low, high, difference (from the output), difference_low,
         difference_high, n, compute_saved (share of the model's blocks after the layer; all count
         the same). The 95% intervals of scores and of differences hold for all layers together,
-        which corrects for selecting one (`layerwise.choosing.compare`).
+        which corrects for selecting one (`compare`).
     rows : str
         The labelled rows that were read: their number, kind, and classes with their rows.
     tokens : str

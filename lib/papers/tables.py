@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from layerwise import data, stats
+from layerwise import data
 from layerwise.association.curves import ScoreCurves, metric_curves, score_curves
 from layerwise.config.settings import OWN_TEXTS
 from layerwise.io.tables import read_table
+from papers import shapes
 from papers.published import published_metrics, published_scores
 
 PYTHIA, MAMBA, BERT = "Pythia-410m", "mamba-370m", "bert-base"
@@ -101,7 +102,7 @@ class Release:
     def valley(self, model: str, corpus: str = "wikitext") -> float:
         """Depth of the valley of prompt entropy, without a state after the final norm."""
         entropy = self.stream(model, "prompt_entropy", corpus).to_numpy()
-        return float(stats.prominences(entropy).max())
+        return float(shapes.prominences(entropy).max())
 
     def lowest_layer(self, model: str, corpus: str = "wikitext") -> tuple[int, int]:
         """Layer of least prompt entropy before the last, and the last layer."""

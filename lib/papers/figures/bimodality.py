@@ -14,6 +14,7 @@ from layerwise.corpora.sources import LABELS, properties
 from layerwise.figures import panels, select
 from layerwise.figures.panels import Look
 from layerwise.figures.select import Data, axis_label
+from papers import shapes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,7 +44,7 @@ def bimodality(data: Data) -> pd.DataFrame:
     dips, densities = [], []
     for subset in layers.values():
         about = subset.iloc[0][[*LAYER, "depth"]].to_dict()
-        dip, p = stats.dip_test(subset["value"])
+        dip, p = shapes.dip_test(subset["value"])
         more = {"n": len(subset), "mean": subset["value"].mean()}
         dips.append(about | {"what": "dip", "value": dip, "p": p} | more)
         counts = {"bin": edges[:-1], "value": np.histogram(subset["value"], edges)[0]}
@@ -73,12 +74,12 @@ LAYER = [*PANEL, "layer"]
 
 def _effects(subset: pd.DataFrame, have: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Cliff's delta of each property between the two groups of one layer's prompts."""
-    upper = stats.two_groups(subset["value"].to_numpy(dtype=float))
+    upper = shapes.two_groups(subset["value"].to_numpy(dtype=float))
     for name in (n for n in PROPERTIES if n in have):
         there = have[name].notna().to_numpy()
         values = have[name].to_numpy(dtype=float)[there]
         if len(np.unique(values)) > 1:
-            effect = stats.group_effect(values, upper[there])
+            effect = shapes.group_effect(values, upper[there])
             if np.isfinite(effect.estimate):
                 yield {"what": name, **select.ends(effect), "n": effect.n}
 

@@ -18,6 +18,7 @@ from layerwise.figures.panels import Look
 from layerwise.figures.select import SCORE_AXIS, Data, axis_label, value_label, with_unit
 from layerwise.names import UNITS, size_of
 from layerwise.vocabulary import RESIDUAL
+from papers import shapes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,7 +32,7 @@ def place_ci(curves: np.ndarray, n_resamples: int = 500) -> tuple[float, float]:
     if n < stats.FEWEST:
         return np.nan, np.nan
     weights = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), n_resamples) / n
-    places = [np.argmax(stats.prominences(curve)) for curve in weights @ curves]
+    places = [np.argmax(shapes.prominences(curve)) for curve in weights @ curves]
     low, high = np.quantile(places, [0.025, 0.975])
     return float(low), float(high)
 
@@ -72,7 +73,7 @@ def attention_sink(data: Data) -> pd.DataFrame:
 
 def _valley(of_all: pd.DataFrame, of_tokens: pd.DataFrame) -> dict[str, Any]:
     """The valley of all tokens, and how deep it is with a token selection; by prompt and layer."""
-    valley, mean = stats.valley(of_all), of_all.mean()
+    valley, mean = shapes.valley(of_all), of_all.mean()
     shoulder = mean.iloc[[valley.left, valley.right]].idxmin()
     lowest = of_all.columns[valley.layer]
     is_valley = valley.depth.low > 0 and valley.depth.estimate > SHALLOW * mean.max()
@@ -208,7 +209,7 @@ def size_scaling(data: Data) -> pd.DataFrame:
         *curve, model = key
         one = dict(zip(by, key, strict=True)) | {"parameters": sizes[model]}
         rows.append(select.mean_by_layer(wide, **one, what="metric"))
-        dip, last = stats.valley(wide), len(wide.columns) - 1
+        dip, last = shapes.valley(wide), len(wide.columns) - 1
         low, high = place_ci(wide.to_numpy())
         row = {**one, "what": "valley", "n": len(wide), **select.ends(dip.depth)}
         row |= {"layer": wide.columns[dip.layer], "place": dip.layer / last}
@@ -375,7 +376,7 @@ def _over_checkpoints(
     for name, of_prompts in values.items():
         layers, about = of_prompts.columns, {"revision": name, "n": len(of_prompts)}
         if len(layers) > 2:
-            valley = stats.valley(of_prompts)
+            valley = shapes.valley(of_prompts)
             row = {"what": "valley", **about, "layer": layers[valley.layer]}
             rows.append(row | select.ends(valley.depth))
         if name in without_first:
