@@ -242,6 +242,7 @@ def test_names_are_text_in_tables_that_are_read_back(tmp_path: Path) -> None:
             "last_layer": 4,
             **dict.fromkeys(("score", "output_score", "difference", "low", "high"), 0.5),
             "n_clusters": 5,
+            "compute_saved": 0.25,
         }
     )
     table.to_csv(tmp_path / "best.csv", index=False)

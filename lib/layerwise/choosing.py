@@ -526,7 +526,7 @@ def choose(
     --------
     >>> import layerwise as lw
     >>> choice = lw.choose(model, texts, labels, tokenizer)
-    >>> list(table.columns[:4])
+    >>> list(choice.table.columns[:4])
     ['layer', 'score', 'low', 'high']
 
     Raises

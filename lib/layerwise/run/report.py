@@ -57,7 +57,7 @@ def render(plan: Plan, key: str) -> str:
         Stored in the page's head.
     """
     results = Path(plan.config.results)
-    style = files("layerwise.data").joinpath("css").read_text(encoding="utf-8")
+    style = files("layerwise.data").joinpath("report.css").read_text(encoding="utf-8")
     parts = [(name, body) for name, body in _parts(plan, results) if body]
     figures = [_figure(plan, results, study) for study in plan.studies]
     names = [*(name for name, _ in parts), *(name for name, _ in figures)]
