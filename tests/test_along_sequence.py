@@ -13,7 +13,7 @@ from helpers.kept_states import states_of
 from layerwise import metrics as flat
 from layerwise.activations.store import Activations, grid
 from layerwise.config.settings import MetricsSettings
-from layerwise.metrics import table
+from layerwise.metrics.table import ALONG_COLUMNS, compute_along
 
 N = 9
 
@@ -36,9 +36,9 @@ def test_the_table_is_that_of_passes_of_the_shorter_prompts(family: str, tmp_pat
     path = tiny.extracted(loaded, tmp_path / "a.h5", texts, arrays=tiny.PREFIXES, tokens=tokens)
     with Activations(path) as file:
         settings = MetricsSettings(alphas=(1.0, 2.0), normalizations=("logN",))
-        table = table.compute_along(file, settings)
+        table = compute_along(file, settings)
         assert file.prefixes("drop_sinks", 1) == {}
-    assert list(table.columns) == list(table.ALONG_COLUMNS)
+    assert list(table.columns) == list(ALONG_COLUMNS)
     table = table[table["layer"] == 2]
     entropies = table[table["metric"] == "prefix_entropy"]
     wide = entropies.pivot_table("value", ["tokens", "position", "alpha"], "normalization")

@@ -17,7 +17,6 @@ from layerwise.activations.store import Activations
 from layerwise.config.corpora import Perturb
 from layerwise.config.models import Model, PackageSource
 from layerwise.config.settings import MetricsSettings
-from layerwise.metrics import table
 from layerwise.metrics import table as metrics_table
 from layerwise.models.load import load
 
@@ -198,7 +197,7 @@ def metric_tables(name: str) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
         # The others would take a minute.
         file.sublayers = ("block", "mlp") if name == "llama" else ("block",)
         file.tokens = file.tokens if name == "llama" else ("all",)
-        return *metrics_table.compute(file, settings), table.compute_along(file, settings)
+        return *metrics_table.compute(file, settings), metrics_table.compute_along(file, settings)
 
 
 # These read the directions of pooled vectors. The protocol reference pools a prompt of two tokens,
