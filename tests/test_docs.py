@@ -203,7 +203,7 @@ def test_metrics_page_has_every_metric() -> None:
 PICTURES = [*sorted(ROOT.glob("docs/figures/*.png")), ROOT / "docs" / "explorer.png"]
 # Texts that the code makes from numbers and the names of a config.
 MADE = re.compile(
-    r"α = [\d.∞]+|n < \d+: rough interval|layer of the \w+ value|step\d+|main"
+    r"α = [\d.∞]+|n < \d+: rough interval|layer of the \w+ value|\d+ tasks|step\d+|main"
     r"|[a-z]+\d*-[\w-]+|Pythia-\d+[mb]|without massive"
 )
 
