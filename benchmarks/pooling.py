@@ -15,13 +15,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+import yaml
 from torch import Tensor
 
 from layerwise.activations import forward
 from layerwise.activations.representation import Packed, pool, select_tokens
+from layerwise.config import Config
 from layerwise.config.settings import ScoringSettings
 from layerwise.models.load import LoadedModel
 from layerwise.run import script
+from layerwise.run.plan import Plan
 from layerwise.tasks.task import Vectors, one_thread
 from layerwise.vocabulary import BLOCK
 
@@ -90,7 +93,7 @@ def scores(loaded: LoadedModel, task: Any) -> list[dict[str, Any]]:
         {
             "layer": layer,
             "pooling": list(WAYS)[way],
-            "score": 100 * np.mean([score.main_score for score in task.scores(own, settings)]),
+            "score": 100 * np.mean([score.main_score for score in task.combine(own, settings)]),
         }
         for (way, layer), own in parts.items()
     ]
@@ -98,15 +101,16 @@ def scores(loaded: LoadedModel, task: Any) -> list[dict[str, Any]]:
 
 def main(arguments: argparse.Namespace) -> None:
     """Score the models of the config on its tasks and write a row per layer."""
-    config = arguments.config
+    config = Config.of(yaml.safe_load(arguments.config.read_text(encoding="utf-8")))
+    plan = Plan(config)
     tables = []
     for model in arguments.models:
         revision = config.models[model].revisions[-1]
         rows: list[dict[str, Any]] = []
         extraction = config.extraction(model)
-        with script.open_model(arguments.plan, model, revision, extraction) as loaded:
+        with script.open_model(plan, model, revision, extraction) as loaded:
             for name in config.tasks:
-                found = scores(loaded, script.task_of(arguments.plan, name))
+                found = scores(loaded, script.task_of(plan, name))
                 rows += [{"model": model, "task": name, **row} for row in found]
         table = pd.DataFrame(rows).pivot_table("score", ["model", "layer"], "pooling")
         tables.append(table[list(WAYS)])
@@ -114,7 +118,8 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    options = script.parser(__doc__)
+    options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    options.add_argument("--config", type=Path, default=Path("config.yaml"))
     options.add_argument("models", nargs="+", help="models of the config")
     options.add_argument("--output", type=Path, required=True, help="table to write")
-    script.run(main, options)
+    main(options.parse_args())
