@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,7 @@ import yaml
 
 from layerwise.config import Config
 from layerwise.config.studies import all_kinds
+from layerwise.errors import Code
 from layerwise.metrics.registry import all_metrics, sections
 from layerwise.run.plan import Plan
 
@@ -210,6 +211,7 @@ def kinds() -> Iterator[tuple[str, str]]:
     for kind in all_kinds().values():
         end = "" if kind.about.endswith("?") else "."
         yield f"kind.{kind.name}", f"{kind.about[0].upper()}{kind.about[1:]}{end}"
+    yield "error.codes", ", ".join(f"`{code}`" for code in get_args(Code))
 
 
 # Tables
