@@ -7,7 +7,7 @@ lines:
 
 - ratios to the bare pass: an extraction of one kind (protocol `paper`, all tokens), of two (with
   and without the first token), of four (both protocols), and the floor of each: Gram matrices and
-  eigenvalues alone
+  eigenvalues alone; and of one kind that keeps two arrays more
 - seconds a token from few prompts to many, with the memory's high-water mark
 - pads as a share of all tokens computed; bytes of the file, and of the token states it replaces
 - with --profile, where the time of one extraction goes
@@ -40,6 +40,7 @@ from layerwise.activations import eigen, forward
 from layerwise.activations.extract import extract
 from layerwise.config.models import Model
 from layerwise.config.settings import ExtractSettings
+from layerwise.metrics.registry import all_metrics
 from layerwise.models.load import LoadedModel, load
 from layerwise.section import parse
 
@@ -47,6 +48,7 @@ PLANS = {
     "one_kind": ExtractSettings(),
     "two_kinds": ExtractSettings(tokens=("all", "drop_first")),
     "four_kinds": ExtractSettings(tokens=("all", "drop_first"), protocols=("paper", "reference")),
+    "one_kind_and_arrays": ExtractSettings(arrays=("dimension", "prefix_spectrum")),
 }
 
 # The protocol `reference` has a matrix for each selection of tokens.
@@ -198,6 +200,7 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    all_metrics()  # whose files declare arrays
     if arguments.cpu_clock:
         global clock
         clock = time.process_time
