@@ -195,7 +195,7 @@ def test_the_wheel_holds_the_workflow(tmp_path: Path) -> None:
     assert "layerwise/_project/workflow/Snakefile" in names
     assert "layerwise/_project/scripts/draw_figure.py" in names
     assert "layerwise/data/published/scores.parquet" in names
-    assert "layerwise/data/task_types.yaml" in names
+    assert "layerwise/data/paper_tasks.yaml" in names
     check = ROOT / "scripts" / "check_wheel.py"
     subprocess.run([sys.executable, check, wheel], check=True)
 
