@@ -509,6 +509,26 @@ def test_pads_do_not_count_even_if_they_are_nan() -> None:
 # The file
 
 
+def test_arrays_added_to_a_file_are_those_of_one_pass(llama: LoadedModel, tmp_path: Path) -> None:
+    views, needed = [TEXTS, TEXTS[::-1]], ("dimension", "largest_activation", "prefix_spectrum")
+    settings = {"sublayers": ("mlp",), "token_states": True, "arrays": needed}
+    whole = extracted(llama, tmp_path / "whole.h5", views, **settings)
+    base = extracted(llama, tmp_path / "base.h5", views, **{**settings, "arrays": needed[:1]})
+    added = extracted(
+        llama, tmp_path / "added.h5", views, **{**settings, "arrays": needed[1:]}, base=base
+    )
+    with h5py.File(whole) as expected, h5py.File(added) as file:
+        stored: list[dict[str, bytes]] = [{}, {}]
+        for number, each in enumerate((expected, file)):
+            for group in ("/", "sublayers/mlp"):
+                for name, item in each[group].items():
+                    if isinstance(item, h5py.Dataset):
+                        stored[number][group + name] = item[()].tobytes()
+            stored[number]["attributes"] = repr(sorted(each.attrs.items())).encode()
+        assert stored[0].keys() > {f"/{name}" for name in needed}
+        assert stored[0] == stored[1]
+
+
 def test_xarray_and_h5py_show_names(llama: LoadedModel, tmp_path: Path) -> None:
     xarray = pytest.importorskip("xarray")
     path = extracted(llama, tmp_path / "a.h5")

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import h5py
 import pandas as pd
 import pytest
 import torch
@@ -528,6 +529,28 @@ def test_a_change_runs_no_more_jobs_than_it_needs(done: Project) -> None:
     done.write()
     shutil.rmtree(done.folder / "results/activations")
     assert {"extract", "metrics"} <= done.jobs().keys()
+
+
+def test_an_array_more_is_extracted_alone(done: Project) -> None:
+    place = "first/main/mine"
+    path = done.folder / f"results/activations/{place}.h5"
+    with h5py.File(path, "r+") as file:
+        file["pooled"][...] = 1  # what another pass would replace
+    wanted = ["prompt_entropy", "curvature", "infonce", "largest_dimension"]
+    done.config = changed(done.config, {"metrics": {"metrics": wanted}})
+    done.write()
+    table = done.folder / f"results/metrics/{place}.parquet"
+    before = tables.read(table, "metrics")
+    done.snakemake(f"results/metrics/{place}.parquet")
+    with Activations(path) as file:
+        assert (file.pooled("paper", "all", 1) == 1).all()
+    after = tables.read(table, "metrics")
+    assert set(after["metric"]) == set(wanted)
+    stays = after[after["metric"] != "largest_dimension"]
+    pd.testing.assert_frame_equal(stays.reset_index(drop=True), before)
+    done.snakemake("-R", "extract", "--", f"results/activations/{place}.h5")
+    with Activations(path) as file:
+        assert not (file.pooled("paper", "all", 1) == 1).any()
 
 
 def test_a_corpus_without_views_has_no_job_for_them(tmp_path: Path) -> None:

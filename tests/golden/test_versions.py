@@ -21,6 +21,8 @@ RECORD = HERE / "versions.json"
 DEFAULTS = HERE / "defaults.json"
 # Stages whose values are kept under another name.
 NAMES = {"images": "corpus"}
+# Stages that decide the values of others.
+DECIDED_BY = {"evaluate": "score", "extract": "pass"}
 
 
 OF_DEFAULTS = (
@@ -50,7 +52,7 @@ def version_of(name: str) -> int:
     """The version of a stage, or of the stage of a metric."""
     addons.load("stages")
     stage = name.partition(".")[0]
-    return STAGES["score" if stage == "evaluate" else stage].version
+    return STAGES[DECIDED_BY.get(stage, stage)].version
 
 
 def defaults() -> dict[str, Any]:

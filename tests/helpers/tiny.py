@@ -434,7 +434,12 @@ DIMENSIONS = ("dimension", "dimension_share")
 
 
 def extracted(
-    model: LoadedModel, target: Path, *views: Sequence[Any], perturb: Any = None, **settings: Any
+    model: LoadedModel,
+    target: Path,
+    *views: Sequence[Any],
+    perturb: Any = None,
+    base: Path | None = None,
+    **settings: Any,
 ) -> Path:
     """Extract views of prompts, which are called p0, p1, …, to a file; returns its path."""
     extract(
@@ -446,5 +451,6 @@ def extracted(
         target=target,
         attributes={},
         perturb=perturb,
+        base=base,
     )
     return target

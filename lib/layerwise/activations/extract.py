@@ -51,6 +51,7 @@ def extract(
     target: Path,
     attributes: Mapping[str, Any],
     perturb: Perturb | None = None,
+    base: Path | None = None,
 ) -> None:
     """Write the activations file of one model at one revision on one corpus.
 
@@ -67,6 +68,9 @@ def extract(
         Further provenance (the corpus' hash, the seed, …).
     perturb : Perturb, optional
         Changes of the prompts' tokens; excludes views.
+    base : Path, optional
+        A file of the same pass without the arrays of `settings`: they are added to a copy of it,
+        and nothing else is computed.
 
     Raises
     ------
@@ -76,7 +80,9 @@ def extract(
     """
     forward.check_readout(loaded, settings.readout)
     loaded.check_tokens(settings.tokens)
-    reduction = Reduction(loaded, settings, prompts)
+    if base is not None:  # the arrays of views, and token states, are there
+        views, settings = views[:1], settings.model_copy(update={"token_states": False})
+    reduction = Reduction(loaded, settings, prompts, () if base else store.BASE)
     sublayers = _sublayers(loaded, settings.sublayers)
     coming: Iterator[tuple[Sequence[Any], list[int]]] = loaded.prompts_ahead(views)
     ids, n_cut = next(coming)
@@ -102,8 +108,8 @@ def extract(
         "hidden": range(loaded.anatomy.hidden),
         "rank": range(rank),
     }
-    kept = reduction.needs.arrays
-    if any("top" in store.ARRAYS[name].dims for name in kept):
+    arrays = reduction.needs.arrays
+    if any("top" in store.ARRAYS[name].dims for name in arrays):
         labels["top"] = range(store.LARGEST)
     if reduction.needs.prefix_tokens:
         sizes = np.array(store.prefix_sizes(rank), dtype=int)
@@ -126,20 +132,20 @@ def extract(
     total_cut = 0
     written: Future[None] | None = None
     with (
-        store.create(target, labels, provenance(**record), sublayers, kept) as file,
+        store.create(target, labels, provenance(**record), sublayers, arrays, base) as file,
         Progress(n * len(views), f"{loaded.name} {loaded.revision}", loaded.reader.takes) as bar,
         ThreadPoolExecutor(1, thread_name_prefix="write") as writer,
     ):
         if token_states is not None:
             token_states.add_to(file)
-        for view in range(len(views)):
+        for view in range(len(views) if arrays else 0):
             if view > 0:
                 ids, n_cut = next(coming)
             total_cut += sum(cut > 0 for cut in n_cut)
             watched = attention if view == 0 else None
             with watched or nullcontext():
                 for rows in forward.windows(n, size):
-                    window = Window(labels, sublayers, rows, view, token_states, kept)
+                    window = Window(labels, sublayers, rows, view, token_states, arrays)
                     forward.run(
                         loaded,
                         [ids[row] for row in rows],
@@ -195,7 +201,11 @@ class Reduction:
     """
 
     def __init__(
-        self, loaded: LoadedModel, settings: ExtractSettings, prompts: Sequence[str]
+        self,
+        loaded: LoadedModel,
+        settings: ExtractSettings,
+        prompts: Sequence[str],
+        base: Sequence[str] = store.BASE,
     ) -> None:
         self.loaded, self.prompts = loaded, prompts
         self.main_readout = settings.readout
@@ -214,7 +224,7 @@ class Reduction:
         self.needs = Needs(
             protocols=settings.protocols,
             tokens=settings.tokens,
-            arrays=_arrays(loaded, settings.arrays),
+            arrays=[*base, *_arrays(loaded, settings.arrays)],
             sink_ratio=settings.sink_ratio,
         )
         self.behind: deque[Future[None]] = deque()
@@ -224,7 +234,8 @@ class Reduction:
 
         The last layer comes twice: as 'block' and, if a readout asks for it, as 'output'.
         """
-        needs = replace(self.needs, pooled_only=view > 0)
+        pooled = [name for name in self.needs.arrays if "view" in store.ARRAYS[name].dims]
+        needs = replace(self.needs, arrays=pooled) if view > 0 else self.needs
         if sublayer not in (BLOCK, OUTPUT):
             kept = [name for name in needs.arrays if name != "prefix_spectrum"]
             return {"residual": replace(needs, arrays=kept)}

@@ -26,6 +26,7 @@ from layerwise.activations import eigen
 from layerwise.activations.representation import Packed, select_tokens
 from layerwise.activations.store import (
     ARRAYS,
+    BASE,
     Labels,
     TokenStates,
     array_names,
@@ -46,18 +47,16 @@ class Needs:
     ----------
     protocols : of 'paper', 'reference'
     tokens : of `layerwise.vocabulary.TOKENS`
-    arrays : further arrays to keep, see `layerwise.activations.store.array`
+    arrays : arrays to keep, of `layerwise.activations.store.ARRAYS`
     sink_ratio : for the selection ``drop_sinks``
-    shared : keep the arrays that all protocols share: norms and `arrays`
-    pooled_only : keep nothing but the pooled embeddings
+    shared : keep those of the arrays that all protocols share, such as norms
     """
 
     protocols: Sequence[str] = ("paper", "reference")
     tokens: Sequence[str] = ("all", "drop_first")
-    arrays: Sequence[str] = ()
+    arrays: Sequence[str] = BASE
     sink_ratio: float = SINK_RATIO
     shared: bool = True
-    pooled_only: bool = False
 
     @property
     def prefix_tokens(self) -> tuple[str, ...]:
@@ -160,14 +159,13 @@ class Reduced:
         selected = {t: select_tokens(packed, t, needs.sink_ratio) for t in needs.tokens}
         means = torch.stack([selection.mean for selection in selected.values()])
         lengths = torch.stack([selection.lengths for selection in selected.values()])
-        self.arrays = {
+        base = {
             "n_tokens": lengths.expand(shape),
             "pooled": means.expand(*shape, hidden),
         }
-        if needs.pooled_only:
-            return
         if needs.shared:
-            self.arrays["norm"] = torch.where(packed.mask, packed.norms, torch.nan)
+            base["norm"] = torch.where(packed.mask, packed.norms, torch.nan)
+        self.arrays = {name: values for name, values in base.items() if name in needs.arrays}
         for name in needs.arrays if needs.shared else ():
             spec = ARRAYS[name]
             if spec.compute is not None:
@@ -177,15 +175,17 @@ class Reduced:
                 if spec.dims[-1] == "rank":
                     values = values.where(torch.stack([s.mask for s in of]), spec.empty)
                 self.arrays[name] = values if by_tokens else values[0]
-        zeros = packed.states.new_zeros
-        self.arrays["curvature"] = zeros(shape, dtype=torch.float64)
-        self.arrays["spectrum"] = zeros((*shape, width))
         grams = Grams(selected)
-        for p, protocol in enumerate(needs.protocols):
-            add = self._add_reference if protocol == "reference" else self._add_paper
-            # In alphabetical order ``all`` comes first, whose decomposition ``drop_first`` shares.
-            for tokens in sorted(needs.tokens):
-                add(grams, tokens, (p, needs.tokens.index(tokens)))
+        if "spectrum" in needs.arrays:
+            zeros = packed.states.new_zeros
+            self.arrays["curvature"] = zeros(shape, dtype=torch.float64)
+            self.arrays["spectrum"] = zeros((*shape, width))
+            for p, protocol in enumerate(needs.protocols):
+                add = self._add_reference if protocol == "reference" else self._add_paper
+                # In alphabetical order ``all`` comes first: ``drop_first`` shares its
+                # decomposition.
+                for tokens in sorted(needs.tokens):
+                    add(grams, tokens, (p, needs.tokens.index(tokens)))
         if needs.prefix_tokens:
             self._add_prefixes(grams, packed)
 
@@ -372,7 +372,7 @@ class Window:
         0 for the prompts themselves.
     token_states : TokenStates, optional
         Token states to keep of the prompts themselves.
-    kept : sequence of str
+    arrays : sequence of str
         As for `layerwise.activations.store.create`.
     """
 
@@ -383,7 +383,7 @@ class Window:
         prompts: range,
         view: int,
         token_states: TokenStates | None = None,
-        kept: Sequence[str] = (),
+        arrays: Sequence[str] = BASE,
     ) -> None:
         self.prompts, self.view = prompts, view
         self.token_states = token_states if view == 0 else None
@@ -394,7 +394,7 @@ class Window:
             self.states = np.full(shape, np.nan, self.token_states.dtype)
         self.arrays: dict[tuple[str, str], Array] = {}
         sizes = {dim: len(values) for dim, values in {**labels, "prompt": prompts}.items()}
-        for sublayer, name in array_names(labels, sublayers, kept):
+        for sublayer, name in array_names(labels, sublayers, arrays):
             spec = ARRAYS[name]
             if view and "view" not in spec.dims:
                 continue

@@ -251,10 +251,10 @@ Labels = Mapping[str, Sequence[Any]]
 
 
 def array_names(
-    labels: Labels, sublayers: Sequence[str], kept: Sequence[str] = ()
+    labels: Labels, sublayers: Sequence[str], arrays: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """Sublayer and name of each array of a file: those of `BASE`, and those kept beside them."""
-    for sublayer, name in itertools.product((BLOCK, *sublayers), (*BASE, *kept)):
+    """Sublayer and name of each of some arrays that a file with these labels can hold."""
+    for sublayer, name in itertools.product((BLOCK, *sublayers), arrays):
         dims = ARRAYS[name].dims
         if labels.keys() >= set(dims) and (sublayer == BLOCK or "prefix" not in dims):
             yield sublayer, name
@@ -266,7 +266,8 @@ def create(
     labels: Labels,
     attributes: Mapping[str, Any],
     sublayers: Sequence[str] = (),
-    kept: Sequence[str] = (),
+    arrays: Sequence[str] = BASE,
+    base: Path | None = None,
 ) -> Iterator[h5py.File]:
     """Create the file with all its arrays, to be filled window by window.
 
@@ -274,13 +275,16 @@ def create(
     ----------
     sublayers : sequence of str
         Sub-layers in addition to 'block'.
-    kept : sequence of str
-        Arrays in addition to `BASE`.
+    arrays : sequence of str
+        The arrays to fill.
+    base : Path, optional
+        A file of the same labels, whose other arrays the new one has as well.
     """
-    with hdf5.create(path, SCHEMA, VERSION, attributes) as file:
+    with hdf5.create(path, SCHEMA, VERSION, attributes, base) as file:
         for scale, values in labels.items():
-            add_scale(file, scale, values)
-        for sublayer, name in array_names(labels, sublayers, kept):
+            if scale not in file:
+                add_scale(file, scale, values)
+        for sublayer, name in array_names(labels, sublayers, arrays):
             group = file if sublayer == BLOCK else file.require_group(f"{GROUP}/{sublayer}")
             for scale in ARRAYS[name].dims:
                 # Hard links to the scales, for readers that open only this group.

@@ -10,6 +10,7 @@ Files are not locked, since network file systems often refuse it: each has one w
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,9 +32,18 @@ DAMAGE = (OSError, KeyError, ValueError, RuntimeError, TypeError)
 
 @contextmanager
 def create(
-    path: Path, schema: str, version: int, attributes: Mapping[str, Any]
+    path: Path,
+    schema: str,
+    version: int,
+    attributes: Mapping[str, Any],
+    base: Path | None = None,
 ) -> Iterator[h5py.File]:
     """Write an HDF5 file next to `path` and move it there when the block ends.
+
+    Parameters
+    ----------
+    base : Path, optional
+        A file to begin with a copy of.
 
     Raises
     ------
@@ -41,14 +51,15 @@ def create(
         If the folder cannot be written.
     """
     try:
-        with (
-            replacing(path) as partial,
-            h5py.File(partial, "w", libver=("v110", "v110"), **UNLOCKED) as file,
-        ):
-            described = {"schema": schema, "schema_version": version, **attributes}
-            for key, value in described.items():
-                set_attribute(file, key, value)
-            yield file
+        with replacing(path) as partial:
+            if base is not None:
+                shutil.copyfile(base, partial)
+            mode = "w" if base is None else "r+"
+            with h5py.File(partial, mode, libver=("v110", "v110"), **UNLOCKED) as file:
+                described = {"schema": schema, "schema_version": version, **attributes}
+                for key, value in described.items():
+                    set_attribute(file, key, value)
+                yield file
     except RuntimeError as error:  # as HDF5 says it if a file cannot be closed
         fault = disk_fault(error)
         if not fault:

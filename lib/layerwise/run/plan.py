@@ -26,6 +26,7 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple, TypeVar
 
 from layerwise import addons
+from layerwise.activations.store import ARRAYS
 from layerwise.config import Config
 from layerwise.config.corpora import GeneratedTexts, TaskTexts, data_of
 from layerwise.config.models import is_converted
@@ -34,6 +35,7 @@ from layerwise.config.studies import Study
 from layerwise.config.tasks import CustomEntry, LabelledEntry, MtebEntry
 from layerwise.io.files import cached_sha256, folder_sha256
 from layerwise.metrics.registry import (
+    QUANTITIES,
     all_metrics,
     arrays_for,
     directions,
@@ -331,11 +333,14 @@ class Plan:
     @cache
     def metric_keys(self, model: str, revision: str, corpus: str) -> dict[str, str]:
         """The keys of single metrics, and of the quantities along the sequence."""
-        extracted = self.key("extract", model=model, revision=revision, corpus=corpus)
+        extracted = self.key("pass", model=model, revision=revision, corpus=corpus)
+        arrays = {*extraction_of(self.config, model, corpus).arrays}
         version = STAGES["metrics"].version
-        return {
-            name: digest("metrics", version, extracted, *by) for name, by in self._metrics.items()
-        }
+        keys = {}
+        for name, by in self._metrics.items():
+            reads = arrays_for(QUANTITIES if name == SEQUENCE else [name]) & arrays
+            keys[name] = digest("metrics", version, extracted, sorted(reads), *by)
+        return keys
 
     @cached_property
     def _metrics(self) -> dict[str, list[Any]]:
@@ -522,10 +527,13 @@ def _model(plan: Plan, model: str, revision: str) -> Any:
     return [described, revision, plan.model_identity(model, revision)]
 
 
-def _extraction(plan: Plan, model: str, revision: str, corpus: str) -> Any:  # noqa: ARG001
+def _pass(plan: Plan, model: str, revision: str, corpus: str) -> Any:  # noqa: ARG001
+    """What decides the values of every array: costly ones change the pass."""
     perturb = plan.config.corpora[corpus].perturb
-    extraction = settings_of_values(extraction_of(plan.config, model, corpus))
-    return [extraction, None if perturb is None else settings(perturb)]
+    extraction = extraction_of(plan.config, model, corpus)
+    costly = tuple(name for name in extraction.arrays if ARRAYS[name].costly)
+    described = settings_of_values(extraction.model_copy(update={"arrays": costly}))
+    return [described, None if perturb is None else settings(perturb)]
 
 
 def _task(plan: Plan, task: str) -> Any:
@@ -635,8 +643,14 @@ STAGES = {
         ("converted/{model}/{revision}/layerwise.json",),
     ),
     "model": Stage(1, POINT, _model),
+    "pass": Stage(4, POINT + CORPUS, _pass, ("model", "views")),
     "extract": Stage(
-        4, POINT + CORPUS, _extraction, ("model", "views"), "extract", (PATHS["activations"],)
+        1,
+        POINT + CORPUS,
+        lambda plan, model, corpus, **_: extraction_of(plan.config, model, corpus).arrays,
+        ("pass",),
+        "extract",
+        (PATHS["activations"],),
     ),
     "metrics": Stage(
         6,
