@@ -32,7 +32,7 @@ from layerwise.association.table import associate
 from layerwise.config import Config
 from layerwise.config.settings import AssociationSettings
 from layerwise.io import tables
-from layerwise.names import Order, in_order, order_key, step_of
+from layerwise.names import Order, in_order, order_key, size_of, step_of
 from layerwise.run.plan import Plan
 from layerwise.run.results import Results
 from layerwise.tasks.catalog import PAPER
@@ -324,6 +324,8 @@ def test_models_of_one_family_are_ordered_by_size() -> None:
     sizes = ["Pythia-70m", "Pythia-160m", "Pythia-410m", "Pythia-1b", "Pythia-6.9b"]
     assert in_order(names, None) == [*sizes, "bert-base"]
     assert in_order(names, ["bert-base", "Pythia-1b"])[:3] == ["bert-base", "Pythia-1b", sizes[0]]
+    named = ("Pythia-6.9b", "7B-of-7b", "OLMo-7B-300B", "v2")
+    assert [size_of(name) for name in named] == [6.9e9, 7e9, None, None]
 
 
 def test_the_output_is_the_last_layer_after_the_final_norm() -> None:

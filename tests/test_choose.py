@@ -205,6 +205,7 @@ def test_a_rare_class_is_in_the_sample(tmp_path: Path) -> None:
     for seed in range(5):
         data, n = choosing.read_labels(choosing.task_of(tmp_path / "l.parquet", seed=seed), 100)
         counts = np.bincount(data.labels)
+        assert data.seed == seed, "of the splits"
         assert n == 3000 and counts.sum() == 100 and counts[2] == 5 and 5 <= counts[0] < 25
     with refused("too_few"):
         choosing.read_labels(choosing.task_of(tmp_path / "l.parquet"), 12)

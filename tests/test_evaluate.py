@@ -377,6 +377,10 @@ def test_texts_of_several_tasks_are_embedded_once(
     together = run(quickstart(folders, *names), keys=dict.fromkeys(names, "2"))
     assert embedded == [96]
     pd.testing.assert_frame_equal(together, pd.concat(alone, ignore_index=True))
+    # Of tasks that are read in other ways, none has the vectors of another.
+    monkeypatch.setattr(MtebTask, "reader", property(lambda task: task.name))
+    run(quickstart(folders, *names), keys=dict.fromkeys(names, "3"))
+    assert len(embedded) == 1 + len(names) and sum(embedded[1:]) > 96
 
 
 def test_vectors_that_wait_stay_within_the_limit(

@@ -223,6 +223,17 @@ def test_another_pooling_is_the_users_word(
     assert "pooled by max; its own pooling is cls" in caplog.text
 
 
+def test_an_export_cuts_where_the_user_says(bases: dict[str, Path], tmp_path: Path) -> None:
+    saved, texts = tmp_path / "saved", [" ".join(TEXTS)]
+    CASES["length of each call"](bases, saved)
+    loaded = load("m", tiny.entry(saved, max_length=5), "main", device="cpu")
+    export(loaded, Recipe(loaded.anatomy.n_layers - 1), tmp_path / "exported", texts)
+    exported = SentenceTransformer(str(tmp_path / "exported"), device="cpu")
+    cut = SentenceTransformer(str(saved), device="cpu")
+    cut[0].processing_kwargs["text"]["max_length"] = 5
+    np.testing.assert_allclose(exported.encode(texts), cut.encode(texts), atol=1e-5)
+
+
 def test_modules_that_need_more_than_states_are_named(
     base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -139,6 +139,10 @@ def test_timeline_follows_steps(made: Made) -> None:
     assert {m["name"]: m["at"] for m in explored.models} == {"a": [0, 0, 1, 1], "b": [-1, 0, 0, 1]}
     explored = gather({"": {"metrics": tables}}, Order(("b", "a")), Path("p.html"))
     assert [m["name"] for m in explored.models] == ["b", "a"], "as the config has them"
+    # Without steps, checkpoints count from 0.
+    named = [(metrics_of("c", r), Path(f"c{r}")) for r in ("early", "late")]
+    explored = gather({"": {"metrics": [*tables[:2], *named]}}, Order(), Path("p.html"))
+    assert {m["name"]: m["at"] for m in explored.models} == {"a": [-1, 0, 1], "c": [0, 1, 1]}
 
 
 def test_published_models_keep_apart_from_own(tmp_path: Path) -> None:
