@@ -150,7 +150,9 @@ def test_a_corpus_is_read_by_its_own_settings(
     assert settings.dtype == ("bfloat16" if model == "007" else "float32")
     assert (perturb.repetition if perturb else None) == (None if corpus == "c" else 0.5)
     assert seen["corpus"] == corpus and seen["views"] == [["a text"]] and seen["prompts"] == ["1"]
-    assert seen["attributes"] == {"key": "k", "corpus_sha256": "hash", "n_views": 0}
+    about = {"key": "k", "pass": plan().key("pass", **names)}
+    assert seen["attributes"] == {**about, "corpus_sha256": "hash", "n_views": 0}
+    assert seen["base"] is None
 
 
 def test_texts_are_written_by_the_last_checkpoint(
