@@ -70,10 +70,12 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     for name in ("take", "finish"):
         monkeypatch.setattr(extraction.Batch, name, in_modes(getattr(extraction.Batch, name)))
 
+    to_host_of_eigen = eigen.to_host
+
     def to_host(tensors: list[torch.Tensor]) -> Callable[[], list[np.ndarray]]:
         counts["batches"] += 1
         counts["bytes"] += sum(tensor.nbytes for tensor in tensors)
-        return eigen.in_one_copy(tensors)
+        return to_host_of_eigen(tensors)
 
     monkeypatch.setattr(eigen, "to_host", to_host)
     return counts
@@ -118,7 +120,7 @@ def test_a_pass_waits_for_nothing_and_is_copied_once_a_batch(
             np.testing.assert_allclose(values, expected, rtol=1e-9, atol=1e-12, err_msg=name)
 
 
-def test_one_copy_of_many_types_and_shapes() -> None:
+def test_copies_of_many_types_and_shapes() -> None:
     tensors = [
         torch.arange(3, dtype=torch.int64),
         torch.rand(2, 3).T,
@@ -127,7 +129,7 @@ def test_one_copy_of_many_types_and_shapes() -> None:
         torch.rand(4, dtype=torch.float64).expand(2, 4),
         torch.rand(5, dtype=torch.float16),
     ]
-    for tensor, copy in zip(tensors, eigen.in_one_copy(tensors)(), strict=True):
+    for tensor, copy in zip(tensors, eigen.to_host(tensors)(), strict=True):
         assert np.array_equal(copy, tensor.numpy()) and copy.dtype == tensor.numpy().dtype
 
 
@@ -163,10 +165,12 @@ def test_embedding_waits_once_a_batch(
     take = in_mode(embedding._Batch.take)
     monkeypatch.setattr(embedding._Batch, "take", take)
 
+    to_host_of_eigen = eigen.to_host
+
     def to_host(tensors: list[torch.Tensor]) -> Callable[[], list[np.ndarray]]:
         counts["copies"] += 1
         assert len(tensors) == 2 * N_LAYERS
-        return eigen.in_one_copy(tensors)
+        return to_host_of_eigen(tensors)
 
     monkeypatch.setattr(eigen, "to_host", to_host)
     ways = [Representation(tokens) for tokens in ("all", "drop_first")]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import torch
@@ -20,7 +20,7 @@ from layerwise.models import hooks
 from layerwise.models.architectures import Layout
 from layerwise.models.load import LoadedModel
 from layerwise.models.opening import open_model
-from layerwise.models.states import States
+from layerwise.models.texts import Reader
 
 KEY = ("model", "weights", "dtype")
 COLUMNS = (
@@ -69,10 +69,9 @@ def verify(what: Any, *, name: str = "", weights: str = "real", **options: Any) 
 @torch.inference_mode()
 def measured(loaded: LoadedModel) -> dict[str, Any]:
     """What is found in an open model, with a pass over a few short inputs."""
-    if isinstance(loaded.reader, States):
-        raise loaded.reader.needs_model("verify")
-    anatomy, network = loaded.anatomy, loaded.model
-    inputs = hooks.on(loaded.device, loaded.reader.example())
+    loaded.require_model("verify")
+    anatomy, network, reader = loaded.anatomy, loaded.model, cast("Reader", loaded.reader)
+    inputs = hooks.on(loaded.device, reader.example())
     layers: list[Tensor] = []
     hooks.run(network, anatomy, inputs, lambda _, __, states: layers.append(states.clone()))
     options = hooks.pass_options(network, hooks.token_count(inputs))

@@ -112,10 +112,8 @@ def _has_kernels(device: torch.device) -> bool:
 
 def on_cores(stack: Tensor, without_first: bool = False) -> list[Tensor]:
     """Eigenvalues of a stack by the cores, wherever it lies; as `eigenvalues_on_card`."""
-    work = with_and_without_first if without_first else np.linalg.eigvalsh
-    n = stack.shape[-1]
-    values = _spread(work, stack.cpu()).to(stack.device)
-    return [values[:, :n], values[:, n:]] if without_first else [values]
+    matrices = [stack.cpu()[:, first:, first:] for first in range(1 + without_first)]
+    return [_spread(np.linalg.eigvalsh, each).to(stack.device) for each in matrices]
 
 
 def behind(work: Callable[[], None], device: torch.device) -> Future[None]:
@@ -150,49 +148,21 @@ def behind(work: Callable[[], None], device: torch.device) -> Future[None]:
 
 
 def to_host(tensors: Sequence[Tensor]) -> Callable[[], list[Array]]:
-    """Start to copy tensors to the host's memory, those of a GPU by `in_one_copy`.
+    """Start to copy tensors to the host's memory, those of a GPU to pinned memory.
 
     Returns
     -------
     callable
         Waits for the copies, and gives them.
     """
-    if all(tensor.device.type == "cpu" for tensor in tensors):
-        return lambda: [tensor.numpy() for tensor in tensors]
-    by_device: dict[torch.device, list[int]] = {}
-    for number, tensor in enumerate(tensors):
-        by_device.setdefault(tensor.device, []).append(number)
-    started = [(rows, in_one_copy([tensors[row] for row in rows])) for rows in by_device.values()]
+    copies = [tensor.to("cpu", non_blocking=True) for tensor in tensors]
+    devices = {tensor.device for tensor in tensors if tensor.is_cuda}
+    copied = [torch.cuda.current_stream(device).record_event() for device in devices]
 
     def arrays() -> list[Array]:
-        copies: dict[int, Array] = {}
-        for rows, finish in started:
-            copies.update(zip(rows, finish(), strict=True))
-        return [copies[number] for number in range(len(tensors))]
-
-    return arrays
-
-
-def in_one_copy(tensors: Sequence[Tensor]) -> Callable[[], list[Array]]:
-    """Start to copy tensors of one device together, on its current stream: each copy alone would
-    wait. As `to_host`."""
-    # The widest types first, so that each array begins at a multiple of its item's size.
-    order = sorted(range(len(tensors)), key=lambda number: -tensors[number].element_size())
-    packed = torch.cat([tensors[n].reshape(-1).contiguous().view(torch.uint8) for n in order])
-    host = torch.empty(packed.shape, dtype=torch.uint8, pin_memory=packed.is_cuda)
-    host.copy_(packed, non_blocking=True)
-    copied = torch.cuda.current_stream(packed.device).record_event() if packed.is_cuda else None
-
-    def arrays() -> list[Array]:
-        if copied is not None:
-            copied.synchronize()
-        copies: list[Array] = [np.empty(0)] * len(tensors)
-        start = 0
-        for number in order:
-            values = host[start : start + tensors[number].nbytes].view(tensors[number].dtype)
-            copies[number] = values.view(tensors[number].shape).numpy()
-            start += tensors[number].nbytes
-        return copies
+        for event in copied:
+            event.synchronize()
+        return [copy.numpy() for copy in copies]
 
     return arrays
 
@@ -239,74 +209,6 @@ def _blas() -> ThreadpoolController:
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="eigen")
-
-
-def with_and_without_first(matrices: Array) -> Array:
-    """Eigenvalues of symmetric matrices with and without their first row and column, on the CPU.
-
-    LAPACK reduces a matrix to a tridiagonal one, and never mixes the first row into the others. So
-    the tridiagonal matrix without its first row and column has the eigenvalues of the matrix
-    without them, and one reduction serves both. We call LAPACK by scipy's C interface: its Python
-    interface lets no other thread run.
-
-    Parameters
-    ----------
-    matrices : array, shape (B, R, R), float64
-
-    Returns
-    -------
-    array, shape (B, 2 R - 1)
-        R eigenvalues of each matrix, ascending, then the R - 1 without its first row and column.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        If they do not converge.
-    """
-    reduce, solve = _routine("dsytrd", 10), _routine("dsterf", 4)
-    count, n, _ = matrices.shape
-    # Room for work: n times LAPACK's block size, at most 64.
-    sizes = np.array([n, n - 1, 64 * n], np.intc)
-    whole, smaller, room = _addresses(sizes)
-    reduced = np.array(matrices, order="C")
-    values, off = (np.empty((count, 2 * n - 1)) for _ in range(2))
-    failed = np.zeros((count, 3), np.intc)
-    scratch = np.empty((2, 64 * n))
-    scales, work = _addresses(scratch)
-    for a, d, e, info in zip(*map(_addresses, (reduced, values, off, failed)), strict=True):
-        reduce(b"L", whole, a, whole, d, e, scales, work, room, info)
-    values[:, n:], off[:, n:] = values[:, 1:n], off[:, 1:n]
-    for k, size in enumerate((whole, smaller)):
-        parts = values[:, k * n :], off[:, k * n :], failed[:, k + 1 :]
-        for d, e, info in zip(*map(_addresses, parts), strict=True):
-            solve(size, d, e, info)
-    if failed.any():
-        raise np.linalg.LinAlgError("Eigenvalues did not converge")
-    return values
-
-
-def _addresses(array: Array) -> list[int]:
-    """Addresses of an array's rows."""
-    return [array.ctypes.data + k * array.strides[0] for k in range(len(array))]
-
-
-@cache
-def _routine(name: str, n_arguments: int) -> Any:
-    """A routine of LAPACK, which takes addresses and lets other threads run."""
-    from scipy.linalg import cython_lapack
-
-    capsule = cython_lapack.__pyx_capi__[name]
-    name_of = _of_python("PyCapsule_GetName", ctypes.c_char_p, ctypes.py_object)
-    address_of = _of_python(
-        "PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p
-    )
-    kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * n_arguments)
-    return kind(address_of(capsule, name_of(capsule)))
-
-
-def _of_python(name: str, *kinds: Any) -> Any:
-    """A function of Python's C interface, from the types of its result and arguments."""
-    return ctypes.PYFUNCTYPE(*kinds)((name, ctypes.pythonapi))
 
 
 def token_products(states: Tensor) -> list[Tensor]:

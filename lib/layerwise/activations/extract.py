@@ -27,7 +27,6 @@ from layerwise.errors import LayerwiseError, check_name
 from layerwise.io import hdf5
 from layerwise.io.files import provenance
 from layerwise.models.load import LoadedModel
-from layerwise.models.states import States
 from layerwise.progress import Progress
 from layerwise.vocabulary import BLOCK, OUTPUT, Protocol
 
@@ -405,8 +404,7 @@ def _sublayers(loaded: LoadedModel, asked: Sequence[str]) -> tuple[str, ...]:
     """Of the sublayers that are asked for, those that the model has."""
     if not asked:
         return ()
-    if isinstance(loaded.reader, States):
-        raise loaded.reader.needs_model("extract.sublayers")
+    loaded.require_model("extract.sublayers")
     has = loaded.anatomy.sublayers
     absent = [name for name in asked if name not in has]
     if absent:

@@ -24,8 +24,9 @@ from layerwise.errors import LayerwiseError, closest
 from layerwise.io.files import memory_fault
 from layerwise.models import hooks
 from layerwise.models.load import DTYPES, LoadedModel, Prompt
+from layerwise.models.states import States
 from layerwise.models.texts import LazyPrompt
-from layerwise.vocabulary import OUTPUT
+from layerwise.vocabulary import BLOCK, OUTPUT
 
 log = logging.getLogger(__name__)
 
@@ -246,6 +247,11 @@ def _forward(
         packed = packed if streams is None else replace(packed, streams=streams)
         taker.take(layer, sublayer, packed)
 
+    if isinstance(loaded.reader, States):
+        for layer, given in enumerate(inputs["states"]):
+            hand_over(layer, BLOCK, given)
+        taker.finish()
+        return
     # The caller's autocast would change the type that the model computes in.
     with torch.autocast(loaded.device.type, enabled=False):
         states = hooks.run(

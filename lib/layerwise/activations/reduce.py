@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -66,67 +66,37 @@ class Needs:
         return tuple(t for t in self.tokens if t in ("all", "drop_first"))
 
 
-@dataclass(frozen=True)
-class Target:
-    """Place of the eigenvalues of a stack of matrices.
-
-    Attributes
-    ----------
-    array : Tensor, shape (B, at least R)
-        A view of one of `Reduced.arrays`: to fill it fills that.
-    counts : Tensor, shape (B,)
-        Number of eigenvalues of each matrix that are not of pads.
-    signed : bool
-        True if eigenvalues may be negative.
-    """
-
-    array: Tensor
-    counts: Tensor
-    signed: bool = False
-
-    def fill(self, values: Tensor) -> None:
-        """Write the eigenvalues to their place."""
-        eigen.record(self.counts)
-        ordered = by_magnitude(values) if self.signed else descending(values)
-        ranks = torch.arange(values.shape[1], device=values.device)
-        # Rounding may have left something where pads stand.
-        ordered = ordered.masked_fill(ranks >= self.counts[:, None], 0)
-        self.array[:, : values.shape[1]] = ordered
-
-
-@dataclass(frozen=True)
-class PendingSpectra:
+class PendingSpectra(NamedTuple):
     """Spectra that are still to be computed.
 
     Attributes
     ----------
     matrices : Tensor, shape (B, R, R)
-    targets : one or two of Target
-        Of the matrices, and of the matrices without their first row and column.
+    targets : one or two pairs of Tensor
+        Of the matrices, and of the matrices without their first row and column: a view of one of
+        `Reduced.arrays`, shape (B, at least R), and the number of eigenvalues of each matrix that
+        are not of pads, shape (B,).
+    signed : bool
+        True if eigenvalues may be negative.
     """
 
     matrices: Tensor
-    targets: list[Target]
+    targets: list[tuple[Tensor, Tensor]]
+    signed: bool = False
 
 
-@dataclass(frozen=True)
-class PendingCurvature:
-    """Curvature that is still to be computed.
+class PendingCurvature(NamedTuple):
+    """Curvature that is still to be computed; see `layerwise.activations.eigen.curvature`.
 
     Attributes
     ----------
-    products : list of Tensor
-        See `layerwise.activations.eigen.token_products`.
-    lengths : Tensor, shape (B,)
     target : Tensor, shape (B,)
-        Where the curvature goes.
-    rounding : Tensor, optional
-        As for `layerwise.activations.eigen.curvature`.
+        Where it goes.
     """
 
+    target: Tensor
     products: list[Tensor]
     lengths: Tensor
-    target: Tensor
     rounding: Tensor | None = None
 
 
@@ -199,26 +169,22 @@ class Reduced:
     def _add_paper(self, grams: Grams, tokens: str, at: tuple[int, int]) -> None:
         """Add curvature and spectrum as the paper has them, of the states."""
         states, lengths = grams.selected[tokens].states, grams.selected[tokens].lengths
-        target = Target(self.arrays["spectrum"][at], lengths)
-        if states.shape[1] > states.shape[2]:  # more tokens than features
-            products = eigen.token_products(states)
-            # The matrix of features has the same non-zero spectrum for less.
-            self.pending_spectra.append(
-                PendingSpectra(eigen.gram(states.transpose(1, 2)), [target])
-            )
+        target = self.arrays["spectrum"][at], lengths
+        of_features = states.shape[1] > states.shape[2]
+        if of_features:  # whose matrix has the same non-zero spectrum for less
+            products, matrices = eigen.token_products(states), eigen.gram(states.transpose(1, 2))
         else:
-            gram = grams.of(tokens)
-            products = eigen.diagonals(gram)
-            if tokens == "drop_first" and self.spectra_of_all is not None:
-                # One decomposition serves both.
-                self.spectra_of_all.targets.append(target)
-            else:
-                self.pending_spectra.append(PendingSpectra(gram, [target]))
-            if tokens == "all":
-                self.spectra_of_all = self.pending_spectra[-1]
-        self.pending_curvature.append(
-            PendingCurvature(products, lengths, self.arrays["curvature"][at])
-        )
+            matrices = grams.of(tokens)
+            products = eigen.diagonals(matrices)
+        if tokens == "drop_first" and self.spectra_of_all is not None:
+            # One decomposition serves both.
+            self.spectra_of_all.targets.append(target)
+        else:
+            self.pending_spectra.append(PendingSpectra(matrices, [target]))
+        if tokens == "all" and not of_features:
+            self.spectra_of_all = self.pending_spectra[-1]
+        curvature = self.arrays["curvature"][at]
+        self.pending_curvature.append(PendingCurvature(curvature, products, lengths))
 
     def _add_reference(self, grams: Grams, tokens: str, at: tuple[int, int]) -> None:
         """Add curvature and spectrum of centred unit rows, as in the released code.
@@ -226,15 +192,14 @@ class Reduced:
         Its matrix is that of features for prompts with more tokens than features. Entries below 0
         are set to 0, so that there may be negative eigenvalues.
         """
-        selection, spectrum = grams.selected[tokens], self.arrays["spectrum"][at]
+        selection = grams.selected[tokens]
         n_tokens, hidden = selection.states.shape[1:]
         rows, scale, rounding = unit_gram(grams.of(tokens), selection)
         # Copies, since the matrix is clamped in place.
         products = [diagonal.clone() for diagonal in eigen.diagonals(rows)]
         curvature = self.arrays["curvature"][at]
-        self.pending_curvature.append(
-            PendingCurvature(products, selection.lengths, curvature, rounding)
-        )
+        pending = PendingCurvature(curvature, products, selection.lengths, rounding)
+        self.pending_curvature.append(pending)
         matrices = rows.clamp_(min=0)
         if n_tokens > hidden:
             unit = (selection.states - selection.mean[:, None]).double() * scale[:, :, None]
@@ -242,8 +207,8 @@ class Reduced:
             # Of shorter prompts, all that is not zero is in this corner.
             corner = rows[:, :hidden, :hidden]
             matrices = torch.where(selection.lengths[:, None, None] > hidden, features, corner)
-        target = Target(spectrum, selection.lengths.clamp(max=hidden), signed=True)
-        self.pending_spectra.append(PendingSpectra(matrices, [target]))
+        target = self.arrays["spectrum"][at], selection.lengths.clamp(max=hidden)
+        self.pending_spectra.append(PendingSpectra(matrices, [target], signed=True))
 
     def _add_prefixes(self, grams: Grams, packed: Packed) -> None:
         """Add the spectra of prefixes: of the corners of the prompts' Gram matrices."""
@@ -259,8 +224,8 @@ class Reduced:
                 n = t - (tokens == "drop_first")
                 array = spectra[self.needs.prefix_tokens.index(tokens), :, start : start + n]
                 # 0 where a prompt has fewer than t tokens.
-                targets.append(Target(array, torch.where(lengths >= t, n, 0)))
-            n = targets[0].array.shape[1]
+                targets.append((array, torch.where(lengths >= t, n, 0)))
+            n = targets[0][0].shape[1]
             self.pending_spectra.append(PendingSpectra(grams.of(choices[0])[:, :n, :n], targets))
 
 
@@ -286,32 +251,19 @@ def complete(layers: Sequence[Reduced]) -> None:
     all_eigenvalues = eigen.eigenvalues(
         [s.matrices for s in pending], without_first=[len(s.targets) > 1 for s in pending]
     )
-    for spectra, eigenvalues in zip(pending, all_eigenvalues, strict=True):
-        for target, values in zip(spectra.targets, eigenvalues, strict=True):
-            target.fill(values)
-    alike: dict[Any, list[PendingCurvature]] = {}
-    for curvature in itertools.chain.from_iterable(layer.pending_curvature for layer in layers):
-        squares = curvature.products[0]
-        kind = squares.shape[1], squares.device, curvature.rounding is None
-        alike.setdefault(kind, []).append(curvature)
-    for group in alike.values():
-        _fill_curvature(group)
+    for (_, targets, signed), of_targets in zip(pending, all_eigenvalues, strict=True):
+        for (array, counts), values in zip(targets, of_targets, strict=True):
+            eigen.record(counts)
+            ordered = by_magnitude(values) if signed else descending(values)
+            ranks = torch.arange(values.shape[1], device=values.device)
+            # Rounding may have left something where pads stand.
+            array[:, : values.shape[1]] = ordered.masked_fill(ranks >= counts[:, None], 0)
     for layer in layers:
+        for target, products, lengths, rounding in layer.pending_curvature:
+            for tensor in (*products, lengths, *([] if rounding is None else [rounding])):
+                eigen.record(tensor)
+            target.copy_(eigen.curvature(products, lengths, rounding))
         layer.pending_spectra, layer.pending_curvature = [], []
-
-
-def _fill_curvature(group: Sequence[PendingCurvature]) -> None:
-    """Compute the curvature of prompts of one width by one formula, and write it to its place."""
-    roundings = [pending.rounding for pending in group if pending.rounding is not None]
-    read = [tensor for pending in group for tensor in (pending.lengths, *pending.products)]
-    for tensor in (*read, *roundings):
-        eigen.record(tensor)
-    products = [torch.cat(column) for column in zip(*(p.products for p in group), strict=True)]
-    lengths = torch.cat([pending.lengths for pending in group])
-    values = eigen.curvature(products, lengths, torch.cat(roundings) if roundings else None)
-    sizes = [len(pending.lengths) for pending in group]
-    for pending, of_batch in zip(group, values.split(sizes), strict=True):  # type: ignore[no-untyped-call]
-        pending.target.copy_(of_batch)
 
 
 def descending(eigenvalues: Tensor) -> Tensor:

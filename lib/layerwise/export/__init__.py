@@ -34,7 +34,6 @@ from layerwise.errors import LayerwiseError, check_name
 from layerwise.io.files import disk_fault, memory_fault, replacing_folder
 from layerwise.models.architectures import dissect
 from layerwise.models.load import LoadedModel
-from layerwise.models.states import States
 from layerwise.project import require
 from layerwise.tasks.task import normalized
 from layerwise.vocabulary import (
@@ -206,8 +205,7 @@ def made_up_texts(n: int = 64) -> list[str]:
 
 def check(loaded: LoadedModel, recipe: Recipe) -> None:
     """Refuse a recipe that a model cannot follow."""
-    if isinstance(loaded.reader, States):
-        raise loaded.reader.needs_model("export")
+    loaded.require_model("export")
     if loaded.reader.takes != "text":
         raise LayerwiseError(
             f"{loaded.name} takes {loaded.reader.takes}s; export saves models of texts only.",

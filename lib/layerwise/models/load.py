@@ -23,15 +23,15 @@ from layerwise.models.architectures import Anatomy, attend_both_ways, settle, un
 from layerwise.models.hooks import on
 from layerwise.models.probe import causal, find_layers
 from layerwise.models.source import ADAPTER, Location, adapter_alone, locate, quiet, why
-from layerwise.models.states import Given, States
+from layerwise.models.states import States
 from layerwise.models.texts import LazyPrompt, Reader, Texts, reader_of
 
 log = logging.getLogger(__name__)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
-Prompt = LazyPrompt | Given | Sequence[int]
-"""A prompt as a model takes it: a file of a medium, given states, or token ids."""
+Prompt = LazyPrompt | Sequence[Any]
+"""A prompt as a model takes it: a file of a medium, token ids, or given states of tokens."""
 
 # Converts the next texts to tokens while the model runs.
 AHEAD = ThreadPoolExecutor(1, thread_name_prefix="prompts")
@@ -120,7 +120,20 @@ class LoadedModel:
 
     def can_give(self, inputs: Iterable[str]) -> bool:
         """True if the inputs of a metric are available; a user's own states lack some."""
-        return not isinstance(self.reader, States) or self.reader.lacks.isdisjoint(inputs)
+        return self.reader.lacks.isdisjoint(inputs)
+
+    def require_model(self, what: str) -> None:
+        """Refuse what cannot be had from given states.
+
+        Raises
+        ------
+        LayerwiseError
+        """
+        if isinstance(self.reader, States):
+            raise LayerwiseError(
+                f"{self.name} holds states alone; {what} needs the model itself.",
+                code="unsupported",
+            )
 
     @property
     def texts(self) -> Texts:
@@ -131,8 +144,7 @@ class LoadedModel:
         LayerwiseError
             If the model takes something else, or there are states alone.
         """
-        if isinstance(self.reader, States):
-            raise self.reader.needs_model("what asks for a tokenizer")
+        self.require_model("what asks for a tokenizer")
         if not isinstance(self.reader, Texts):
             raise self._other_kind("text")
         return self.reader
@@ -193,8 +205,6 @@ class LoadedModel:
             If a text model has no patches, a model has no class token, or there is one vector a
             text.
         """
-        if isinstance(self.reader, States):
-            self.reader.check_tokens(choices)
         if "drop_sinks" in choices and self.embedder.reads_layers:
             raise LayerwiseError(
                 f"tokens: the WeightedLayerPooling of {self.name} averages the states of a token "
@@ -202,8 +212,9 @@ class LoadedModel:
                 code="unsupported",
             )
         has = {"patches": self.anatomy.prefix is not None, "class": self.anatomy.has_class}
+        has_tokens = "tokens" not in self.reader.lacks
         for name in choices:
-            if not has.get(name, True):
+            if not has.get(name, has_tokens or name == "all"):
                 raise LayerwiseError(
                     f"tokens: {self.name} (architecture {self.anatomy.kind!r}) takes "
                     f"{self.reader.takes}s and has no {name!r} tokens; set others in its entry "

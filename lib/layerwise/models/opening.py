@@ -95,22 +95,22 @@ def depth_of(model: str, revision: str) -> int | None:
 
 
 def _given(states: States, name: str, entry: Model, revision: str) -> LoadedModel:
-    """Prepare states, which play a model."""
-    for setting in ("ablate", "max_length"):
-        if getattr(entry, setting):
-            raise states.needs_model(setting)
-    network, anatomy = states.network()
-    return LoadedModel(
+    """Prepare states, which take the place of a model."""
+    loaded = LoadedModel(
         name or states.name,
         revision,
-        network,
+        nn.Identity(),
         states,
-        anatomy,
+        states.anatomy(),
         dtype="float32",
         weights=states.sha256(),
         claim=devices.Claim(states.device),
         entry=entry,
     )
+    for setting in ("ablate", "max_length"):
+        if getattr(entry, setting):
+            loaded.require_model(setting)
+    return loaded
 
 
 def _live(network: Any, model: Any, reader: Any, name: str, entry: Model) -> LoadedModel:

@@ -1,7 +1,7 @@
 """Hidden states that another program computed, in place of a model.
 
-A `States` object plays a model: a pass hands over the given states, as if blocks had made them.
-All that reads states works; what needs a tokenizer, weights or another text is refused.
+A pass hands over the given states, as if blocks had made them. All that reads states works; what
+needs a tokenizer, weights or another text is refused.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from layerwise.errors import LayerwiseError, first_line
 from layerwise.models.architectures import Anatomy
@@ -27,6 +27,8 @@ from layerwise.models.source import STATES
 log = logging.getLogger(__name__)
 
 KIND: Final = "states"
+# The states of each token of a text, shape (layers, D).
+Prompt = tuple[npt.NDArray[Any], ...]
 
 
 class States:
@@ -140,13 +142,12 @@ class States:
         tokens = [states[:, start:stop] for start, stop in pairwise(bounds)]
         return cls(tokens, texts, name=path.name)
 
-    def network(self) -> tuple[nn.Module, Anatomy]:
-        """A network whose blocks pass the given states on, and its anatomy."""
-        network = _Replay(self.n_layers)
-        blocks = tuple(network.blocks)
-        return network, Anatomy(KIND, "blocks", blocks, network.end, self.hidden)
+    def anatomy(self) -> Anatomy:
+        """An anatomy with as many blocks, of which none is run."""
+        blocks = tuple(nn.Identity() for _ in range(self.n_layers - 1))
+        return Anatomy(KIND, "", blocks, nn.Identity(), self.hidden)
 
-    def prompts(self, texts: Sequence[str]) -> tuple[list[Given], list[int]]:
+    def prompts(self, texts: Sequence[str]) -> tuple[list[Prompt], list[int]]:
         """The states of each text, and the number of tokens cut off each: none.
 
         Raises
@@ -162,34 +163,22 @@ class States:
                 "or, if these are views, set views: {n: 0} for the corpus.",
                 code="missing",
             )
-        return [Given(self.tokens[self.rows[text]]) for text in texts], [0] * len(texts)
+        states = (self.tokens[self.rows[text]].swapaxes(0, 1) for text in texts)
+        return [tuple(of_tokens) for of_tokens in states], [0] * len(texts)
 
-    def inputs(self, prompts: Sequence[Given]) -> dict[str, Tensor]:
+    def inputs(self, prompts: Sequence[Prompt]) -> dict[str, Tensor]:
         """The states of a batch, shape (layers, B, T, D), padded on the right."""
-        shape = (self.n_layers, len(prompts), max(map(len, prompts)), self.hidden)
-        batch = torch.zeros(shape)
-        for number, prompt in enumerate(prompts):
-            batch[:, number, : len(prompt)] = torch.from_numpy(prompt.states.astype(np.float32))
-        return {"states": batch}
+        rows = [torch.from_numpy(np.stack(prompt).astype(np.float32)) for prompt in prompts]
+        return {"states": pad_sequence(rows, batch_first=True).permute(2, 0, 1, 3).contiguous()}
 
     def facts(self) -> dict[str, Any]:
         """Settings of the inputs, for the file's record."""
         return {"max_length": self.max_length, "lacks": " ".join(sorted(self.lacks))}
 
     @property
-    def lacks(self) -> set[str]:
+    def lacks(self) -> frozenset[str]:
         """What metrics may need and these states cannot give."""
-        return {"first_token_attention"} | (set() if self.of_tokens else {"tokens"})
-
-    def check_tokens(self, choices: Iterable[str]) -> None:
-        """Refuse a selection of tokens where each text has one vector."""
-        others = [name for name in choices if name != "all"]
-        if others and not self.of_tokens:
-            raise LayerwiseError(
-                f"tokens: {self.name} has one vector a text, and {others[0]!r} needs the states "
-                "of its tokens; set tokens: [all], or give token states.",
-                code="unsupported",
-            )
+        return frozenset({"first_token_attention"} | (set() if self.of_tokens else {"tokens"}))
 
     def sha256(self) -> str:
         """SHA-256 of all values, as that of a model's weights."""
@@ -199,38 +188,8 @@ class States:
             digest.update(np.ascontiguousarray(one).data)
         return digest.hexdigest()
 
-    def needs_model(self, what: str) -> LayerwiseError:
-        """The error for what cannot be had from states."""
-        return LayerwiseError(
-            f"{self.name} holds states alone; {what} needs the model itself.", code="unsupported"
-        )
-
     def _bad(self, why: str) -> LayerwiseError:
         return LayerwiseError(f"states: {self.name}: {why}.", code="wrong_shape")
-
-
-class Given:
-    """A text as a prompt: its states, shape (layers, T, D)."""
-
-    def __init__(self, states: npt.NDArray[Any]) -> None:
-        self.states = states
-
-    def __len__(self) -> int:
-        return int(self.states.shape[1])
-
-
-class _Replay(nn.Module):
-    """Passes given states to modules as if each had made the next."""
-
-    def __init__(self, n_layers: int) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList(nn.Identity() for _ in range(n_layers - 1))
-        self.end, self.config = nn.Identity(), SimpleNamespace()
-
-    def forward(self, states: Tensor) -> None:
-        """Hand the states over, shape (layers, B, T, D)."""
-        for module, layer in zip((*self.blocks, self.end), states, strict=True):
-            module(layer)
 
 
 def _contents(path: Path) -> dict[str, Any]:

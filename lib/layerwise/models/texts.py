@@ -67,8 +67,11 @@ class Reader(ABC):
         Device of the model's inputs.
     max_length : int
         The longest prompt in tokens.
+    lacks : frozenset of str
+        What metrics may need and the reader cannot give.
     """
 
+    lacks: ClassVar[frozenset[str]] = frozenset()
     takes: ClassVar[str]
     processor_name: ClassVar[str]
     unused: ClassVar[tuple[str, ...]]
