@@ -251,7 +251,7 @@ def test_parts_cut_their_pairs_from_the_whole() -> None:
     views[0, ::9] = 0
     layer = layer_of(views)
     part = next(errors.parts(layer))
-    assert layer.by_pairs and len(part.pooled) == 24
+    assert len(part.pooled) == 24
     expected = covariance_spectrum(part.pooled)
     assert part.covariance_spectrum == pytest.approx(expected, rel=1e-8, abs=1e-9)
     assert part.pooled_spectrum == pytest.approx(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pandas as pd
 import torch
@@ -20,7 +20,6 @@ from layerwise.models import hooks
 from layerwise.models.architectures import Layout
 from layerwise.models.load import LoadedModel
 from layerwise.models.opening import open_model
-from layerwise.models.texts import Reader
 
 KEY = ("model", "weights", "dtype")
 COLUMNS = (
@@ -70,8 +69,7 @@ def verify(what: Any, *, name: str = "", weights: str = "real", **options: Any) 
 def measured(loaded: LoadedModel) -> dict[str, Any]:
     """What is found in an open model, with a pass over a few short inputs."""
     loaded.require_model("verify")
-    anatomy, network, reader = loaded.anatomy, loaded.model, cast("Reader", loaded.reader)
-    inputs = hooks.on(loaded.device, reader.example())
+    anatomy, network, inputs = loaded.anatomy, loaded.model, loaded.example()
     layers: list[Tensor] = []
     hooks.run(network, anatomy, inputs, lambda _, __, states: layers.append(states.clone()))
     options = hooks.pass_options(network, hooks.token_count(inputs))

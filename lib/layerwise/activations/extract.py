@@ -9,15 +9,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from layerwise.activations import eigen, forward, store
 from layerwise.activations.forward import FirstTokenAttention
-from layerwise.activations.reduce import Array, Needs, Reduced, Window, complete
+from layerwise.activations.reduce import Needs, Reduced, complete
 from layerwise.activations.representation import Packed
 from layerwise.config.corpora import Perturb
 from layerwise.config.settings import ExtractSettings
@@ -28,9 +31,11 @@ from layerwise.io import hdf5
 from layerwise.io.files import provenance
 from layerwise.models.load import LoadedModel
 from layerwise.progress import Progress
-from layerwise.vocabulary import BLOCK, OUTPUT, Protocol
+from layerwise.vocabulary import BLOCK, OUTPUT
 
 log = logging.getLogger(__name__)
+
+Array = npt.NDArray[Any]
 
 # Matrices that wait for their eigenvalues: many at once keep all cores busy to the end.
 WAITING_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}
@@ -84,7 +89,7 @@ def extract(
     reduction = Reduction(loaded, settings, prompts, () if base else store.BASE)
     sublayers = _sublayers(loaded, settings.sublayers)
     coming: Iterator[tuple[Sequence[Any], list[int]]] = loaded.prompts_ahead(views)
-    ids, n_cut = next(coming)
+    ids, cuts = next(coming)
     if perturb is not None:
         vocabulary, special = vocabulary_of(loaded.texts.tokenizer, loaded.texts.n_embeddings)
         ids = [
@@ -93,9 +98,6 @@ def extract(
         ]
         attributes = {**attributes, "perturb": perturb.model_dump_json()}
     n = len(prompts)
-    attention = None
-    if "first_token_attention" in reduction.needs.arrays:
-        attention = FirstTokenAttention(loaded, n)
     token_states = _token_states(loaded, settings, ids)
     rank = max(map(len, ids), default=0)
     labels: dict[str, Sequence[Any]] = {
@@ -108,6 +110,11 @@ def extract(
         "rank": range(rank),
     }
     arrays = reduction.needs.arrays
+    attention = None
+    if "first_token_attention" in arrays:
+        watching = FirstTokenAttention(loaded)
+        if n_heads := watching.n_heads():
+            attention, labels["head"] = watching, range(n_heads)
     if any("top" in store.ARRAYS[name].dims for name in arrays):
         labels["top"] = range(store.LARGEST)
     if reduction.needs.prefix_tokens:
@@ -129,7 +136,6 @@ def extract(
     }
     size = _window_size(labels, 1 + len(sublayers), token_states, loaded.device.type)
     total_cut = 0
-    written: Future[None] | None = None
     with (
         store.create(target, labels, provenance(**record), sublayers, arrays, base) as file,
         Progress(n * len(views), f"{loaded.name} {loaded.revision}", loaded.reader.takes) as bar,
@@ -137,9 +143,9 @@ def extract(
     ):
         if token_states is not None:
             token_states.add_to(file)
-        for view in range(len(views) if arrays else 0):
-            if view > 0:
-                ids, n_cut = next(coming)
+        written: Future[Any] = writer.submit(int)
+        all_ids = chain([(ids, cuts)], coming) if arrays else ()
+        for view, (view_ids, n_cut) in enumerate(all_ids):
             total_cut += sum(cut > 0 for cut in n_cut)
             watched = attention if view == 0 else None
             with watched or nullcontext():
@@ -147,7 +153,7 @@ def extract(
                     window = Window(labels, sublayers, rows, view, token_states, arrays)
                     forward.run(
                         loaded,
-                        [ids[row] for row in rows],
+                        [view_ids[row] for row in rows],
                         partial(Batch, reduction, window, watched),
                         sublayers=sublayers,
                         output=reduction.with_output,
@@ -155,17 +161,11 @@ def extract(
                     )
                     reduction.wait()
                     # One window is written while the next is filled; no third is in memory.
-                    if written is not None:
-                        written.result()
+                    written.result()
                     written = writer.submit(window.write, file)
                     del window
                     bar.update(len(rows))
-        if written is not None:
-            written.result()
-        if attention is not None and (values := attention.values()) is not None:
-            store.add_scale(file, "head", np.arange(values.shape[-1]))
-            spec = store.ARRAYS["first_token_attention"]
-            hdf5.write(spec.add_to(file, "first_token_attention"), ..., values)
+        written.result()
     if total_cut:
         text = "%d of %d texts are longer than %s takes (%d tokens) and were cut"
         log.warning(text, total_cut, n * len(views), loaded.name, loaded.max_length)
@@ -239,21 +239,17 @@ class Reduction:
             kept = [name for name in needs.arrays if name != "prefix_spectrum"]
             return {"residual": replace(needs, arrays=kept)}
         is_last = layer == self.loaded.anatomy.n_layers - 1
-
-        def read_as(readout: str) -> str:
-            """The readout, or the stream where a layer has no output: all but the last."""
-            return "residual" if readout == OUTPUT and not is_last else readout
-
-        main = read_as(self.main_readout)
-        # It is read even if no protocol uses it: what protocols share comes from its states.
-        protocols_of: dict[str, list[Protocol]] = {main: []}
-        for protocol, readout in self.readout_of.items():
-            protocols_of.setdefault(read_as(readout), []).append(protocol)
-        return {
-            readout: replace(needs, protocols=protocols, shared=readout == main)
-            for readout, protocols in protocols_of.items()
+        protocols_of: dict[str, list[Any]] = {}
+        # The main one is read even if no protocol uses it: what protocols share is of its states.
+        for protocol, readout in ((None, self.main_readout), *self.readout_of.items()):
+            # All layers but the last have no output, but the stream in its place.
+            read_as = "residual" if readout == OUTPUT and not is_last else readout
             # 'output' hands over its own readout, 'block' all others.
-            if (readout == OUTPUT) == (sublayer == OUTPUT)
+            if (read_as == OUTPUT) == (sublayer == OUTPUT):
+                protocols_of.setdefault(read_as, []).append(protocol)
+        return {
+            readout: replace(needs, protocols=[*filter(None, some)], shared=None in some)
+            for readout, some in protocols_of.items()
         }
 
     def submit(self, work: Callable[[], None]) -> None:
@@ -305,7 +301,7 @@ class Batch:
             reduced = Reduced(states, needs)
             if sublayer in (BLOCK, OUTPUT) and needs.shared:
                 if self.attention and (attended := self.attention.take(packed)) is not None:
-                    reduced.arrays["attention"] = attended
+                    reduced.arrays["first_token_attention"] = attended
                 if states_of is not None and layer in states_of.layers:
                     # A copy, since the model may go on in the same memory.
                     dtype = torch.float16 if states_of.dtype == "f2" else torch.float32
@@ -333,9 +329,6 @@ class Batch:
         copies = iter(eigen.to_host(tensors)())
         for layer, sublayer, reduced in waiting:
             arrays = {name: next(copies) for name in reduced.arrays}
-            if "attention" in arrays and self.attention:
-                prompts = [self.window.prompts[row] for row in self.rows]
-                self.attention.put(layer, prompts, arrays.pop("attention"))
             if "states" in arrays:
                 self._put_states(layer, arrays.pop("states"), arrays["norm"])
             protocols = [all_protocols.index(protocol) for protocol in reduced.needs.protocols]
@@ -416,3 +409,101 @@ def _sublayers(loaded: LoadedModel, asked: Sequence[str]) -> tuple[str, ...]:
             ", ".join(has),
         )
     return tuple(name for name in has if name in asked)
+
+
+class Window:
+    """Results of successive prompts of one view in memory, until they are written.
+
+    It uses the file only to write, so a window can be filled while another is written.
+
+    Parameters
+    ----------
+    labels, sublayers
+        As for `layerwise.activations.store.create`.
+    prompts : range
+        Numbers of the prompts.
+    view : int
+        0 for the prompts themselves.
+    token_states : TokenStates, optional
+        Token states to keep of the prompts themselves.
+    arrays : sequence of str
+        As for `layerwise.activations.store.create`.
+    """
+
+    def __init__(
+        self,
+        labels: store.Labels,
+        sublayers: Sequence[str],
+        prompts: range,
+        view: int,
+        token_states: store.TokenStates | None = None,
+        arrays: Sequence[str] = store.BASE,
+    ) -> None:
+        self.prompts, self.view = prompts, view
+        self.token_states = token_states if view == 0 else None
+        if self.token_states is not None:
+            first, last = self.token_states.offsets[[prompts.start, prompts.stop]].tolist()
+            self.tokens = slice(first, last)
+            shape = (len(self.token_states.layers), last - first, len(labels["hidden"]))
+            self.states = np.full(shape, np.nan, self.token_states.dtype)
+        self.arrays: dict[tuple[str, str], Array] = {}
+        sizes = {dim: len(values) for dim, values in {**labels, "prompt": prompts}.items()}
+        for sublayer, name in store.array_names(labels, sublayers, arrays):
+            spec = store.ARRAYS[name]
+            if view and "view" not in spec.dims:
+                continue
+            dims = [dim for dim in spec.dims if dim != "view"]
+            array = np.full([sizes[dim] for dim in dims], spec.empty, spec.dtype)
+            if sublayer != BLOCK and array.dtype.kind == "f":
+                # A sublayer is of a block: the embedding output has none.
+                np.moveaxis(array, dims.index("layer"), 0)[0] = np.nan
+            self.arrays[sublayer, name] = array
+
+    def put(
+        self,
+        sublayer: str,
+        layer: int,
+        rows: Sequence[int],
+        protocols: Sequence[int],
+        arrays: Mapping[str, Array],
+    ) -> None:
+        """Take in a batch's results at a layer.
+
+        Parameters
+        ----------
+        rows : sequence of int
+            The batch's prompts, by their number in the window.
+        protocols : sequence of int
+            For arrays with a protocol axis: the file's number of each protocol on it.
+        arrays : mapping of arrays
+            The last axis of spectra and norms may be shorter than the file's.
+        """
+        chosen: dict[str, Any] = {"layer": layer, "prompt": rows}
+        for name, values in arrays.items():
+            window = self.arrays[sublayer, name]
+            dims = [dim for dim in store.ARRAYS[name].dims if dim != "view"]
+            index = [chosen.get(dim, slice(None)) for dim in dims]
+            if dims[-1] != "prompt":
+                index[-1] = slice(values.shape[-1])
+            if dims[0] != "protocol":
+                window[tuple(index)] = values
+                continue
+            # One by one: a list index apart from those of layer and prompt moves numpy's axes.
+            for protocol, of_protocol in zip(protocols, values, strict=True):
+                window[protocol][tuple(index[1:])] = of_protocol
+
+    def put_states(self, layer: int, row: int, states: Array) -> None:
+        """Take in the states of a prompt's tokens at a layer, shape (T, D), if they are kept."""
+        if self.token_states is not None and layer in self.token_states.layers:
+            start = int(self.token_states.offsets[self.prompts[row]]) - self.tokens.start
+            of_layer = self.states[self.token_states.layers.index(layer)]
+            of_layer[start : start + len(states)] = states
+
+    def write(self, file: h5py.File) -> None:
+        """Write the results to their place in the file."""
+        if self.token_states is not None:
+            hdf5.write(file["token_states"], (slice(None), self.tokens), self.states)
+        chosen = {"prompt": slice(self.prompts.start, self.prompts.stop), "view": self.view}
+        for (sublayer, name), array in self.arrays.items():
+            index = tuple(chosen.get(dim, slice(None)) for dim in store.ARRAYS[name].dims)
+            hdf5.write(store.group_of(file, sublayer)[name], index, array)

@@ -14,8 +14,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -29,8 +27,6 @@ from layerwise.models.texts import LazyPrompt
 from layerwise.vocabulary import BLOCK, OUTPUT
 
 log = logging.getLogger(__name__)
-
-Array = npt.NDArray[Any]
 
 BUDGET = {"cpu": 1024, "cuda": 65536}
 
@@ -275,14 +271,11 @@ class FirstTokenAttention:
     Parameters
     ----------
     loaded : LoadedModel
-    n : int
-        Number of prompts.
     """
 
-    def __init__(self, loaded: LoadedModel, n: int) -> None:
-        self.loaded, self.n = loaded, n
+    def __init__(self, loaded: LoadedModel) -> None:
+        self.loaded = loaded
         self._first: list[Tensor] = []
-        self._means: dict[tuple[int, int], Array] = {}
         self._undo = ExitStack()
 
     def __enter__(self) -> FirstTokenAttention:
@@ -325,24 +318,20 @@ class FirstTokenAttention:
         # A single token attends to itself alone.
         return total / torch.where(packed.lengths > 1, packed.lengths, torch.nan)[:, None]
 
-    def put(self, layer: int, prompts: Sequence[int], means: Array) -> None:
-        """Keep the means of a layer's prompts."""
-        for prompt, of_heads in zip(prompts, means, strict=True):
-            self._means[layer, prompt] = of_heads
+    @torch.inference_mode()
+    def n_heads(self) -> int:
+        """The most heads of a block, from a short pass; 0 if no block has attention."""
+        loaded, counts = self.loaded, [0]
 
-    def values(self) -> Array | None:
-        """All means, shape (L + 1, N, H), float32; None if no block has attention.
+        def count(*_: Any) -> None:
+            counts.extend(weights.shape[1] for weights in self._first)
+            self._first.clear()
 
-        NaN for the embedding output, blocks without attention and prompts of one token.
-        """
-        if not self._means:
+        with self:
+            hooks.run(loaded.model, loaded.anatomy, loaded.example(), count)
+        if not any(counts):
             log.warning(
                 "%s has no attention weights; its file has no attention to the first token",
-                self.loaded.name,
+                loaded.name,
             )
-            return None
-        heads = max(map(len, self._means.values()))
-        values = np.full((self.loaded.anatomy.n_layers, self.n, heads), np.nan, np.float32)
-        for (layer, prompt), means in self._means.items():
-            values[layer, prompt, : len(means)] = means
-        return values
+        return max(counts)

@@ -12,31 +12,17 @@ are float64, since one huge token (a sink) would otherwise drown the others' eig
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import h5py
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from layerwise.activations import eigen
 from layerwise.activations.representation import Packed, select_tokens
-from layerwise.activations.store import (
-    ARRAYS,
-    BASE,
-    Labels,
-    TokenStates,
-    array_names,
-    group_of,
-    prefix_sizes,
-)
-from layerwise.io import hdf5
-from layerwise.vocabulary import BLOCK, SINK_RATIO
-
-Array = npt.NDArray[Any]
+from layerwise.activations.store import ARRAYS, BASE, prefix_sizes
+from layerwise.vocabulary import SINK_RATIO
 
 
 @dataclass(frozen=True)
@@ -112,7 +98,7 @@ class Reduced:
         (P, C, B); ``norm`` (B, T), float32, NaN for pads; ``dimension`` and ``dimension_share``
         (C, B, `Needs.dimensions`); and, after `complete`, ``curvature`` (P, C, B), float64, and in
         float32 ``spectrum`` (P, C, B, T) and ``prefix_spectrum`` (C, B, S), prefix by prefix.
-        `extract` adds ``attention`` and ``states``.
+        `extract` adds ``first_token_attention`` and ``states``.
     pending_spectra : list of PendingSpectra
     pending_curvature : list of PendingCurvature
     spectra_of_all : PendingSpectra, optional
@@ -307,101 +293,3 @@ def unit_gram(gram: Tensor, packed: Packed) -> tuple[Tensor, Tensor, Tensor]:
     scale = torch.where(packed.mask & (variance > floor), variance, torch.inf).rsqrt()
     rounding = floor * scale.square()
     return centred.mul_(scale[:, :, None]).mul_(scale[:, None, :]), scale, rounding
-
-
-class Window:
-    """Results of successive prompts of one view in memory, until they are written.
-
-    It uses the file only to write, so a window can be filled while another is written.
-
-    Parameters
-    ----------
-    labels, sublayers
-        As for `layerwise.activations.store.create`.
-    prompts : range
-        Numbers of the prompts.
-    view : int
-        0 for the prompts themselves.
-    token_states : TokenStates, optional
-        Token states to keep of the prompts themselves.
-    arrays : sequence of str
-        As for `layerwise.activations.store.create`.
-    """
-
-    def __init__(
-        self,
-        labels: Labels,
-        sublayers: Sequence[str],
-        prompts: range,
-        view: int,
-        token_states: TokenStates | None = None,
-        arrays: Sequence[str] = BASE,
-    ) -> None:
-        self.prompts, self.view = prompts, view
-        self.token_states = token_states if view == 0 else None
-        if self.token_states is not None:
-            first, last = self.token_states.offsets[[prompts.start, prompts.stop]].tolist()
-            self.tokens = slice(first, last)
-            shape = (len(self.token_states.layers), last - first, len(labels["hidden"]))
-            self.states = np.full(shape, np.nan, self.token_states.dtype)
-        self.arrays: dict[tuple[str, str], Array] = {}
-        sizes = {dim: len(values) for dim, values in {**labels, "prompt": prompts}.items()}
-        for sublayer, name in array_names(labels, sublayers, arrays):
-            spec = ARRAYS[name]
-            if view and "view" not in spec.dims:
-                continue
-            dims = [dim for dim in spec.dims if dim != "view"]
-            array = np.full([sizes[dim] for dim in dims], spec.empty, spec.dtype)
-            if sublayer != BLOCK and array.dtype.kind == "f":
-                # A sublayer is of a block: the embedding output has none.
-                np.moveaxis(array, dims.index("layer"), 0)[0] = np.nan
-            self.arrays[sublayer, name] = array
-
-    def put(
-        self,
-        sublayer: str,
-        layer: int,
-        rows: Sequence[int],
-        protocols: Sequence[int],
-        arrays: Mapping[str, Array],
-    ) -> None:
-        """Take in a batch's results at a layer.
-
-        Parameters
-        ----------
-        rows : sequence of int
-            The batch's prompts, by their number in the window.
-        protocols : sequence of int
-            For arrays with a protocol axis: the file's number of each protocol on it.
-        arrays : mapping of arrays
-            The last axis of spectra and norms may be shorter than the file's.
-        """
-        chosen: dict[str, Any] = {"layer": layer, "prompt": rows}
-        for name, values in arrays.items():
-            window = self.arrays[sublayer, name]
-            dims = [dim for dim in ARRAYS[name].dims if dim != "view"]
-            index = [chosen.get(dim, slice(None)) for dim in dims]
-            if dims[-1] != "prompt":
-                index[-1] = slice(values.shape[-1])
-            if dims[0] != "protocol":
-                window[tuple(index)] = values
-                continue
-            # One by one: a list index apart from those of layer and prompt moves numpy's axes.
-            for protocol, of_protocol in zip(protocols, values, strict=True):
-                window[protocol][tuple(index[1:])] = of_protocol
-
-    def put_states(self, layer: int, row: int, states: Array) -> None:
-        """Take in the states of a prompt's tokens at a layer, shape (T, D), if they are kept."""
-        if self.token_states is not None and layer in self.token_states.layers:
-            start = int(self.token_states.offsets[self.prompts[row]]) - self.tokens.start
-            of_layer = self.states[self.token_states.layers.index(layer)]
-            of_layer[start : start + len(states)] = states
-
-    def write(self, file: h5py.File) -> None:
-        """Write the results to their place in the file."""
-        if self.token_states is not None:
-            hdf5.write(file["token_states"], (slice(None), self.tokens), self.states)
-        chosen = {"prompt": slice(self.prompts.start, self.prompts.stop), "view": self.view}
-        for (sublayer, name), array in self.arrays.items():
-            index = tuple(chosen.get(dim, slice(None)) for dim in ARRAYS[name].dims)
-            hdf5.write(group_of(file, sublayer)[name], index, array)

@@ -145,7 +145,6 @@ ARRAYS = {
         "eigenvalues of the token Gram matrix of the first t tokens, t by t",
         0,
     ),
-    # Filled at once, after the windows.
     "first_token_attention": ArraySpec(
         ("layer", "prompt", "head"),
         "f4",
@@ -256,7 +255,8 @@ def array_names(
     """Sublayer and name of each of some arrays that a file with these labels can hold."""
     for sublayer, name in itertools.product((BLOCK, *sublayers), arrays):
         dims = ARRAYS[name].dims
-        if labels.keys() >= set(dims) and (sublayer == BLOCK or "prefix" not in dims):
+        of_blocks = not {"prefix", "head"}.isdisjoint(dims)
+        if labels.keys() >= set(dims) and (sublayer == BLOCK or not of_blocks):
             yield sublayer, name
 
 

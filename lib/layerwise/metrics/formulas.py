@@ -161,20 +161,8 @@ def embedding_spectrum(X: npt.ArrayLike, *, centre: bool = False) -> Array:
     """
     X = check_matrix(X)
     K = cross_gram(X, X) if centre and len(X) > X.shape[1] else gram(centred(X) if centre else X)
-    return spectrum_of(K, float(np.vdot(X, X)))
-
-
-def spectrum_of(K: Array, energy: float) -> Array:
-    """Eigenvalues of a Gram matrix of embeddings, see `embedding_spectrum`.
-
-    Parameters
-    ----------
-    K : array, shape (R, R)
-    energy : float
-        Sum of the squares of the embeddings, before any mean was subtracted.
-    """
     values = significant(np.maximum(np.linalg.eigvalsh(K)[::-1], 0.0))
-    return np.where(values > SINGLE**2 * energy, values, 0.0)
+    return np.where(values > SINGLE**2 * float(np.vdot(X, X)), values, 0.0)
 
 
 def covariance_spectrum(X: npt.ArrayLike) -> Array:
@@ -185,17 +173,7 @@ def covariance_spectrum(X: npt.ArrayLike) -> Array:
     UndefinedMetricError
         If all rows are equal.
     """
-    return not_all_zero(embedding_spectrum(X, centre=True))
-
-
-def not_all_zero(eigenvalues: Array) -> Array:
-    """Eigenvalues of a covariance that is not zero.
-
-    Raises
-    ------
-    UndefinedMetricError
-        If all are zero.
-    """
+    eigenvalues = embedding_spectrum(X, centre=True)
     if not eigenvalues.any():
         raise UndefinedMetricError("All embeddings are equal: their covariance is zero.")
     return eigenvalues

@@ -26,8 +26,6 @@ from layerwise.metrics.formulas import (
     covariance_spectrum,
     double_centred,
     embedding_spectrum,
-    not_all_zero,
-    spectrum_of,
     unit_centred,
 )
 
@@ -140,11 +138,6 @@ class Layer:
         whole = self if self._whole is None else self._whole[0]
         return int(whole.has_tokens.sum())
 
-    @property
-    def by_pairs(self) -> bool:
-        """True if there are at most as many prompts as dimensions: Gram matrices are of pairs."""
-        return self.n_whole <= self.hidden
-
     @cached_property
     def counts(self) -> Counts:
         """Tokens that count, of each view of each prompt, shape (V + 1, N)."""
@@ -175,7 +168,7 @@ class Layer:
         return self._matrix(self._read("pooled", *self._at), self.has_tokens)
 
     def centred_gram(self, end: int | None = None) -> Array:
-        """Inner products of pairs of centred embeddings, shape (M, M); see `by_pairs`.
+        """Inner products of pairs of centred embeddings, shape (M, M).
 
         Parameters
         ----------
@@ -194,16 +187,12 @@ class Layer:
     @cached_property
     def pooled_spectrum(self) -> Array:
         """Eigenvalues of the Gram matrix of the pooled embeddings, those of rounding 0."""
-        if not self.by_pairs:
-            return embedding_spectrum(self.pooled)
-        return spectrum_of(self._gram, float(np.trace(self._gram)))
+        return embedding_spectrum(self.pooled)
 
     @cached_property
     def covariance_spectrum(self) -> Array:
         """Eigenvalues of N times the covariance of the pooled embeddings."""
-        if not self.by_pairs:
-            return covariance_spectrum(self.pooled)
-        return not_all_zero(spectrum_of(self.centred_gram(), float(np.trace(self._gram))))
+        return covariance_spectrum(self.pooled)
 
     def end(self, number: int) -> Array:
         """Pooled embeddings of the first (0) or the last (-1) layer, the prompts of `pooled`."""
@@ -282,10 +271,6 @@ class Layer:
             if sum(read.nbytes for read in self._arrays.values()) + array.nbytes <= KEPT_BYTES:
                 self._arrays[key] = array
         return np.asarray(array[(slice(None),) * axis + (self._rows,)])
-
-    @cached_property
-    def _gram(self) -> Array:
-        return self.of_pairs("gram", lambda layer: np.asarray(layer.pooled @ layer.pooled.T))
 
     def _unit_centred(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The embeddings of each view, shape (N, D) or (V, N, D), as `unit_centred` has them."""

@@ -405,19 +405,18 @@ def directions() -> dict[str, int]:
 
 
 class Quantity(NamedTuple):
-    """Declaration of a quantity: axis text, unit, input from the extraction."""
+    """Declaration of a quantity: axis text, unit."""
 
     label: str
     unit: str
-    needs: str
     normalizations: tuple[Normalization, ...] = ("raw",)
 
 
 QUANTITIES: Mapping[str, Quantity] = {
     "prefix_entropy": Quantity(
-        "Entropy of the first t tokens", "nats", "prefix_spectrum", ("raw", "logN", "maxEntropy")
+        "Entropy of the first t tokens", "nats", ("raw", "logN", "maxEntropy")
     ),
-    "token_norm": Quantity("Norm of the t-th token", "", "spectra"),
+    "token_norm": Quantity("Norm of the t-th token", ""),
 }
 
 # Columns and their types; ``alpha`` and ``stderr`` are null where there is none.

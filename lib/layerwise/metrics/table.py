@@ -227,22 +227,21 @@ def compute(
                     bar.update()
     for (name, reason), count in sorted(left_out.items()):
         log.warning("%s is left out in %d places: %s", name, count, reason)
-    about = {k: getattr(activations, k) for k in ("model", "revision", "corpus")}
-    about |= activations.labels
-    table = tidy(pd.DataFrame(values).assign(**about), COLUMNS)
+    table = tidy(values, activations, COLUMNS)
     numbers = table.groupby(["metric", "protocol", "tokens"])["n"].agg(["min", "max"])
     for (name, protocol, tokens), low, high in numbers.itertuples():
         if low < high:
             where = f"{name} ({protocol}, {tokens})"
             log.warning("%s is of %d to %d prompts: n differs by layer", where, low, high)
-    return table, tidy(pd.concat(prompts or [pd.DataFrame()]).assign(**about), PROMPT_COLUMNS)
+    return table, tidy(pd.concat(prompts or [pd.DataFrame()]), activations, PROMPT_COLUMNS)
 
 
-def tidy(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
-    """The frame with these columns in this order, each of its type, rows numbered anew; at the
-    end the stream, for a model that has several."""
-    if "stream" in frame:
-        columns = {**columns, "stream": "str"}
+def tidy(rows: Any, activations: Activations, columns: Mapping[str, str]) -> pd.DataFrame:
+    """A table of rows with these columns in this order, each of its type; at the end the stream,
+    for a model that has several."""
+    about = {name: getattr(activations, name) for name in ("model", "revision", "corpus")}
+    frame = pd.DataFrame(rows).assign(**about, **activations.labels)
+    columns = {**columns, **dict.fromkeys(activations.labels, "str")}
     return frame.reindex(columns=list(columns)).reset_index(drop=True).astype(dict(columns))
 
 
@@ -278,10 +277,6 @@ def compute_along(activations: Activations, settings: MetricsSettings) -> pd.Dat
     rows: list[dict[str, Any]] = []
     for layer in activations.layers:
         about = {
-            "model": activations.model,
-            "revision": activations.revision,
-            "corpus": activations.corpus,
-            **activations.labels,
             "sublayer": activations.sublayer,
             "layer": layer,
             "protocol": "paper",
@@ -296,7 +291,7 @@ def compute_along(activations: Activations, settings: MetricsSettings) -> pd.Dat
                 n_left_out = len(activations.prompts) - len(values)
                 row = {**about, **position, **_summary(values), "n_left_out": n_left_out}
                 rows.append(row)
-    return tidy(pd.DataFrame(rows), ALONG_COLUMNS)
+    return tidy(rows, activations, ALONG_COLUMNS)
 
 
 def _norms(activations: Activations, layer: int) -> Iterator[tuple[dict[str, Any], Array]]:

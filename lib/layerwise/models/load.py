@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -188,13 +188,17 @@ class LoadedModel:
         """Inputs of a batch, on the model's device."""
         return on(self.device, self.reader.inputs(prompts))
 
+    def example(self) -> dict[str, Tensor]:
+        """Inputs for a few prompts of one length, on the model's device."""
+        self.require_model("a pass")
+        return on(self.device, cast("Reader", self.reader).example())
+
     @cached_property
     def is_causal(self) -> bool:
         """True if no state depends on later tokens, tested with two short prompts."""
         if isinstance(self.reader, States):
             return False
-        inputs = on(self.device, self.reader.example())
-        return causal(self.model, self.anatomy, inputs, self.reader.time_axis)
+        return causal(self.model, self.anatomy, self.example(), self.reader.time_axis)
 
     def check_tokens(self, choices: Collection[str]) -> None:
         """Check that the model has the selected tokens.

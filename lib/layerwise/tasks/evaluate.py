@@ -362,7 +362,7 @@ def score_tasks(
                 for coming in itertools.islice(tasks, number, number + AHEAD):
                     run.record_ahead(coming, tasks[coming])
                 run.add(name, task)
-            run.collect(wait=True)
+            run.collect(math.inf)
         except BrokenProcessPool as error:
             raise LayerwiseError(
                 "A scoring process was killed, most likely because memory ran out; lower "
@@ -461,7 +461,7 @@ class _Run:
             try:
                 for unit in recorded.units:
                     if name not in self.failures:  # an earlier unit may have failed
-                        self._submit(unit, self._embed(recorded, unit))
+                        self._embed(recorded, unit)
             except NoScoreError as error:  # of `task.read`
                 no_score = [Score(None, why=str(error))]
                 self._hand_over(recorded, dict.fromkeys(recorded.cells, no_score))
@@ -487,16 +487,16 @@ class _Run:
         of_input = 4 * n_vectors * task.width(self.setup)  # 4 bytes a number
         return max(1, int(WAITING_BYTES / of_input) // 2)
 
-    def _embed(self, recorded: _Recorded, unit: Unit) -> _Embedded:
-        """Write the vectors of a unit to a file."""
-        loaded, task = self.setup.loaded, recorded.task
+    def _embed(self, recorded: _Recorded, unit: Unit) -> None:
+        """Write the vectors of a unit to a file, and have its layers scored."""
+        loaded, task, width = self.setup.loaded, recorded.task, recorded.task.width(self.setup)
         inputs = dict.fromkeys((recorded.prompts[t], text) for t, text in unit.keys)
         shape = len(recorded.representations), loaded.anatomy.n_layers, len(inputs)
         path = self.scratch / f"{self.n_files}.npy"
         self.n_files += 1
         # Before `last`: making room may drop the unit that vectors would be copied from.
-        self._make_room(4 * math.prod(shape) * task.width(self.setup))
-        into = allocate(path, (*shape, task.width(self.setup)))
+        self.collect(4 * math.prod(shape) * width)
+        into = allocate(path, (*shape, width))
         last = self.embedded[-1] if self.embedded else None
         shared = last.row_of if last and last.recorded.task.reader == task.reader else {}
         to_read = [pair for pair in inputs if pair not in shared]
@@ -516,36 +516,30 @@ class _Run:
                     bar.update(n)
                     self.collect()
         row_of = {pair: row for row, pair in enumerate([*to_read, *copied])}
-        return _Embedded(recorded, path, row_of)
-
-    def _make_room(self, n_bytes: int) -> None:
-        """Wait for the oldest units, and drop their vectors, until so many bytes fit."""
-        n_bytes += sum(embedded.path.stat().st_size for embedded in self.embedded)
-        while self.embedded and n_bytes > WAITING_BYTES:
-            self._take_scores(self.embedded[0])
-            oldest = self.embedded.pop(0)
-            n_bytes -= oldest.path.stat().st_size
-            oldest.path.unlink()
-
-    def _submit(self, unit: Unit, embedded: _Embedded) -> None:
-        """Have the layers of a unit scored."""
-        recorded, settings = embedded.recorded, self.setup.scoring
-        rows = {(t, text): embedded.row_of[recorded.prompts[t], text] for t, text in unit.keys}
-        work = partial(_score_cells, recorded.task, unit.selection, rows, embedded.path, settings)
+        rows = {(t, text): row_of[recorded.prompts[t], text] for t, text in unit.keys}
+        work = partial(_score_cells, task, unit.selection, rows, path, self.setup.scoring)
         shares = [recorded.cells[start :: self.threads] for start in range(self.threads)]
-        embedded.pending = [self.pool.submit(work, share) for share in shares]
-        self.embedded.append(embedded)
+        pending = [self.pool.submit(work, share) for share in shares]
+        self.embedded.append(_Embedded(recorded, path, row_of, pending))
         self.collect()
 
-    def collect(self, *, wait: bool = False) -> None:
-        """Take the scores that have come, or wait for all; the last unit's vectors stay."""
-        for embedded in list(self.embedded):
-            if not wait and not all(future.done() for future in embedded.pending):
-                break
-            self._take_scores(embedded)
-            if embedded is not self.embedded[-1]:
-                self.embedded.remove(embedded)
-                embedded.path.unlink()
+    def collect(self, n_bytes: float = 0) -> None:
+        """Take the scores that have come, of the oldest unit first, and drop its vectors.
+
+        Wait for scores until so many bytes fit beside the vectors that are left. Those of the last
+        unit stay if they do.
+        """
+        while self.embedded:
+            oldest, others = self.embedded[0], self.embedded[1:]
+            sizes = [embedded.path.stat().st_size for embedded in self.embedded]
+            is_full = n_bytes + sum(sizes) > WAITING_BYTES
+            if not (is_full or all(future.done() for future in oldest.pending)):
+                return
+            self._take_scores(oldest)
+            if not (is_full or others):
+                return
+            self.embedded = others
+            oldest.path.unlink()
 
     def _take_scores(self, embedded: _Embedded) -> None:
         """Wait for the scores of a unit, and hand over its task if that is complete."""
