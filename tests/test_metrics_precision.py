@@ -80,7 +80,7 @@ def test_selections_together_are_as_each_alone(tokens: tuple[str, ...], longest:
     """``all`` and ``drop_first`` share a decomposition while there are at most as many tokens as
     features, 64: rounding must be that of the smaller matrix, without the sink."""
     batch = packed([states_with_a_sink(n, n) for n in (longest, 1, 2, longest - 17)])
-    needs = Needs(tokens=tokens, arrays=tiny.PREFIXES)
+    needs = Needs(tokens=tokens, arrays=(*Needs().arrays, *tiny.PREFIXES))
     together = Reduced(batch, needs)
     alone = {name: Reduced(batch, replace(needs, tokens=(name,))) for name in tokens}
     complete([together, *alone.values()])
