@@ -354,22 +354,6 @@ def of_rows(right: np.ndarray) -> Score:
     return Score(p, p - margin, p + margin, n, values=right.astype(float))
 
 
-@pytest.mark.parametrize("seed", [0, 7])
-def test_the_command_passes_its_seed_on(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[Any] = []
-
-    def task_of(*given: Any) -> None:
-        seen.extend(given)
-        raise LayerwiseError("seen")
-
-    monkeypatch.setattr(choosing, "task_of", task_of)
-    (tmp_path / "l.csv").write_text("text,label\n")
-    CliRunner().invoke(app, ["choose", "m", "--labels", f"{tmp_path}/l.csv", "--seed", f"{seed}"])
-    assert seen[3] == seed
-
-
 def test_files_that_are_not_drawn_are_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

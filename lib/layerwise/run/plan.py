@@ -433,7 +433,7 @@ class Plan:
 # Keys
 
 # Settings that say how a job runs, not what it computes.
-MACHINE = {"device", "device_map", "batch_tokens", "threads", "waiting_gb", "keep_activations"}
+MACHINE = {"device", "device_map", "batch_tokens", "threads", "keep_activations"}
 SEQUENCE = "along the sequence"
 """Stands for the table of positions among the metrics' keys."""
 ORDERED = chain(TOKENS, PROTOCOLS, SUBLAYERS, POOLINGS, READOUTS)
