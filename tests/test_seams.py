@@ -7,9 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import tiny
 from helpers.association_tables import tidy_metrics, tidy_scores
 from helpers.scripts import script
 
@@ -133,7 +135,7 @@ def test_a_corpus_is_read_by_its_own_settings(
 
     def open_model(*given: Any) -> Any:
         opened.append(given)
-        return nullcontext("loaded")
+        return nullcontext(SimpleNamespace(weights="w", device="cpu"))
 
     monkeypatch.setattr(jobs, "open_model", open_model)
     monkeypatch.setattr("layerwise.corpora.prompts.read", lambda *_: texts)
@@ -153,6 +155,23 @@ def test_a_corpus_is_read_by_its_own_settings(
     about = {"key": "k", "pass": plan().key("pass", **names)}
     assert seen["attributes"] == {**about, "corpus_sha256": "hash", "n_views": 0}
     assert seen["base"] is None
+
+
+@pytest.mark.parametrize("other", ["", "key", "pass", "weights_sha256", "device"])
+def test_arrays_are_added_to_a_file_of_the_same_pass_alone(tmp_path: Path, other: str) -> None:
+    path = tiny.extracted(
+        tiny.loaded("llama", tmp_path), tmp_path / "a.h5", ["a text"], arrays=("dimension",)
+    )
+    with h5py.File(path, "r+") as file:
+        file.attrs["key"] = "k"
+        same = dict.fromkeys(("pass", "weights_sha256", "device"), "x")
+        file.attrs.update(same)
+    key = "k" if other == "key" else "another"
+    if other in same:
+        same[other] = "y"
+    arrays = script("extract_activations").arrays_of(path, key, same)
+    assert arrays == (None if other else {"dimension"})
+    assert script("extract_activations").arrays_of(tmp_path / "none.h5", key, same) is None
 
 
 def test_texts_are_written_by_the_last_checkpoint(
