@@ -19,7 +19,8 @@ from threadpoolctl import threadpool_limits
 
 from layerwise.activations import store
 from layerwise.config.settings import MetricsSettings
-from layerwise.metrics import errors, table
+from layerwise.metrics import layer as layers
+from layerwise.metrics import table
 
 TOKENS, AT_ONCE = 60, 2000
 
@@ -63,9 +64,9 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=100_000, help="N (default 100000)")
     parser.add_argument("--hidden", type=int, default=1024, help="D (default 1024)")
     parser.add_argument("--views", type=int, default=2, help="V (default 2)")
-    parser.add_argument("--parts", type=int, default=errors.PARTS, help="parts (default 10)")
+    parser.add_argument("--parts", type=int, default=layers.PARTS, help="parts (default 10)")
     options = parser.parse_args()
-    errors.PARTS = options.parts
+    layers.PARTS = options.parts
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(1, "blas"):
         path = Path(folder) / "activations.h5"
         write(path, options.prompts, options.hidden, options.views)

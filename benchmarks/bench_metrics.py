@@ -272,7 +272,8 @@ def compare_errors(a: argparse.Namespace) -> list[tuple[str, float, float]]:
     Of single metrics and, as ``all``, of those of embeddings and views, at one layer.
     """
     from layerwise.config.settings import MetricsSettings
-    from layerwise.metrics import errors, table
+    from layerwise.metrics import layer as layers
+    from layerwise.metrics import table
     from layerwise.metrics.layer import Layer
     from layerwise.metrics.registry import all_metrics
 
@@ -293,7 +294,7 @@ def compare_errors(a: argparse.Namespace) -> list[tuple[str, float, float]]:
     with threadpool_limits(1, "blas"):
         rows = []
         for name, names in {**groups, "all": embedded}.items():
-            with mock.patch.object(errors, "PARTS", 0):
+            with mock.patch.object(layers, "PARTS", 0):
                 value = seconds(names)
             rows.append((name, value, seconds(names)))
     return rows

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from layerwise.activations.store import ARRAYS, BASE
 from layerwise.config.settings import MetricsSettings
-from layerwise.metrics import errors, formulas
+from layerwise.metrics import formulas
 from layerwise.metrics.catalog import spectrum
 from layerwise.metrics.catalog.curvature import curvature, turning_angles
 from layerwise.metrics.catalog.pairs import cka, distances, self_cluster, two_nn
@@ -27,7 +27,7 @@ from layerwise.metrics.formulas import (
 )
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, all_metrics
-from layerwise.metrics.table import compute_layer
+from layerwise.metrics.table import compute_layer, stderr_of_mean
 
 RNG = np.random.default_rng(11)
 
@@ -250,7 +250,7 @@ def test_parts_cut_their_pairs_from_the_whole() -> None:
     views = realistic(36, 40)
     views[0, ::9] = 0
     layer = layer_of(views)
-    part = next(errors.parts(layer))
+    part = next(layer.on_parts())
     assert len(part.pooled) == 24
     expected = covariance_spectrum(part.pooled)
     assert part.covariance_spectrum == pytest.approx(expected, rel=1e-8, abs=1e-9)
@@ -356,12 +356,12 @@ def test_standard_errors_are_the_spread_over_fresh_prompts(metrics: list[str]) -
 def test_the_standard_error_of_a_mean() -> None:
     values = np.random.default_rng(2).normal(size=60)
     plain = values.std(ddof=1) / math.sqrt(60)
-    assert errors.of_mean(values) == pytest.approx(plain)
+    assert stderr_of_mean(values) == pytest.approx(plain)
     rng = np.random.default_rng(0)
     means = np.array([rng.permutation(values)[20:].mean() for _ in range(400)])
-    assert errors.of_parts(means, 60) == pytest.approx(plain, rel=0.15)
-    assert math.isnan(errors.of_mean(values[:1]))
-    assert not list(errors.parts(Layer(Arrays(values[:1, None]))))
+    assert Layer(Arrays(values[:, None])).parts.stderr(means) == pytest.approx(plain, rel=0.15)
+    assert math.isnan(stderr_of_mean(values[:1]))
+    assert not list(Layer(Arrays(values[:1, None])).on_parts())
 
 
 def test_prompts_without_tokens_change_no_standard_error() -> None:

@@ -17,14 +17,13 @@ from scipy import linalg
 from scipy.special import logsumexp
 
 from layerwise.config.settings import MetricsSettings
-from layerwise.metrics import errors
 from layerwise.metrics import layer as layer_module
 from layerwise.metrics.catalog import infonce as infonce_module
 from layerwise.metrics.catalog.dime import dime, permutations_of
 from layerwise.metrics.catalog.infonce import infonce
 from layerwise.metrics.catalog.lidar import eigenvalues, lidar
 from layerwise.metrics.formulas import UndefinedMetricError, entropy_from_eigenvalues
-from layerwise.metrics.layer import Layer
+from layerwise.metrics.layer import PARTS, Layer
 from layerwise.metrics.registry import OnParts, Overall, PerPrompt, all_metrics
 from layerwise.metrics.table import compute_layer
 
@@ -100,8 +99,8 @@ def test_infonce_on_parts_is_that_of_their_prompts(
 def assert_parts(name: str, layer: Layer, rel: float = 1e-11) -> None:
     """Values on parts are those of the metric on the parts' prompts."""
     (result,) = get(name).on(layer)
-    assert len(result.parts.values) == errors.PARTS
-    for value, n, part in zip(*result.parts, errors.parts(layer), strict=True):
+    assert len(result.parts.values) == PARTS
+    for value, n, part in zip(*result.parts, layer.on_parts(), strict=True):
         (alone,) = get(name).on(part)
         own = alone.value if isinstance(alone, Overall) else np.nanmean(alone.values)
         assert value == pytest.approx(own, rel=rel, abs=1e-11)
@@ -295,7 +294,7 @@ def test_dime_on_parts_of_many_prompts_takes_one_permutation() -> None:
     layer = Layer(Arrays(np.stack([np.ones((300, 8)), *two_views(300, 8)])))
     shannon, *_ = get("dime").on(layer)
     assert shannon.value == pytest.approx(dime(*layer.pair), abs=1e-12)
-    expected = [dime(*part.pair, permutations=1) for part in errors.parts(layer)]
+    expected = [dime(*part.pair, permutations=1) for part in layer.on_parts()]
     assert shannon.parts.values == pytest.approx(expected, abs=1e-12)
 
 

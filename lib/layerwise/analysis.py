@@ -241,18 +241,23 @@ def prompts_of(source: Any, column: str | None = None) -> list[Any]:
     LayerwiseError
         If they cannot be read, or a column is named of a folder or a .txt file.
     """
-    if isinstance(source, str | Path) and column is not None:
-        refuse_column(Path(source), column)
-    if isinstance(source, str | Path) and Path(source).is_dir():
-        files = in_folder(Path(source))
-        return [files.read(row) for row in range(len(files.ids))]
-    if isinstance(source, Path) or (isinstance(source, str) and Path(source).suffix):
-        from layerwise.config.corpora import FileTexts
-        from layerwise.corpora.sources import open_texts
-        from layerwise.section import parse
+    if isinstance(source, str | Path):
+        path = Path(source)
+        if column is not None and (path.is_dir() or path.suffix.lower() == ".txt"):
+            raise LayerwiseError(
+                f"{path} has no columns; leave out the column {column!r} (--text).",
+                code="conflict",
+            )
+        if path.is_dir():
+            files = in_folder(path)
+            return [files.read(row) for row in range(len(files.ids))]
+        if isinstance(source, Path) or path.suffix:
+            from layerwise.config.corpora import FileTexts
+            from layerwise.corpora.sources import open_texts
+            from layerwise.section import parse
 
-        entry = {"file": str(source)} | ({} if column is None else {"column": column})
-        return [text for _, text in open_texts(parse(FileTexts, entry))[0]]
+            entry = {"file": str(source)} | ({} if column is None else {"column": column})
+            return [text for _, text in open_texts(parse(FileTexts, entry))[0]]
     return prompts_in(source, column)
 
 
@@ -287,14 +292,6 @@ def prompts_in(source: Any, column: str | None = None) -> list[Any]:
             code="wrong_type",
         )
     return [p if isinstance(p, str) else _medium(n, p) for n, p in enumerate(items)]
-
-
-def refuse_column(path: Path, column: str) -> None:
-    """Refuse the name of a column of a folder or a .txt file."""
-    if path.is_dir() or path.suffix.lower() == ".txt":
-        raise LayerwiseError(
-            f"{path} has no columns; leave out the column {column!r} (--text).", code="conflict"
-        )
 
 
 def _medium(number: int, item: Any) -> Medium:

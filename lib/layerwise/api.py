@@ -23,7 +23,7 @@ from layerwise.config.studies import several
 from layerwise.errors import check_name
 from layerwise.run.results import Results, open  # noqa: A004
 from layerwise.section import parse
-from layerwise.vocabulary import FINAL_NORM, SINK_RATIO
+from layerwise.vocabulary import FINAL_NORM
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -292,9 +292,9 @@ def embed(
                 for start in range(0, len(prompts), size):
                     some = prompts[start : start + size]
                     block = np.empty((1, n_layers, len(some), hidden), np.float32)
-                    options: Any = {"budget": batch_tokens, "sink_ratio": SINK_RATIO}
+                    options: Any = {"part": chosen, "budget": batch_tokens}
                     options |= loaded.prompted(len(some))
-                    for n in embed_into(loaded, some, block, ways, part=chosen, **options):
+                    for n in embed_into(loaded, some, block, ways, **options):
                         bar.update(n)
                     target[:, start : start + len(some)] = block[0, selected]
 

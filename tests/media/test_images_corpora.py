@@ -273,20 +273,21 @@ def test_no_row_reads_a_file_outside_its_data_set(tmp_path: Path) -> None:
             source.read(row)
         loader = SimpleNamespace(dataset=rows_of_mteb.select([row]))
         with pytest.raises(UnreadableError):
-            list(mteb_task._files(loader, metadata, Picture))
+            list(Picture.read_rows(loader.dataset, str(data), metadata.name))
 
 
 def test_mtebs_images_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loaders: list[object] = []
 
-    def read(loader: object, *_: object) -> list[Picture]:
-        loaders.append(loader)
+    def read(rows: object, *_: object) -> list[Picture]:
+        loaders.append(rows)
         return [Picture(name, name[:1].encode()) for name in ("a", "b", "a copy")]
 
-    monkeypatch.setattr(mteb_task, "_files", read)
-    recorder = mteb_task._Recorder()
-    noise = recorder.encode("loader", task_metadata=SimpleNamespace(modalities=["image"]))
-    assert loaders == ["loader"] and noise.shape == (3, 2)
+    monkeypatch.setattr(Picture, "read_rows", read)
+    recorder = mteb_task._Encoder()
+    about = SimpleNamespace(modalities=["image"], dataset={"path": "p"}, name="task")
+    noise = recorder.encode(SimpleNamespace(dataset="rows"), task_metadata=about)
+    assert loaders == ["rows"] and noise.shape == (3, 2)
     assert [*recorder.media] == [name for _, name in recorder.keys] and len(recorder.media) == 2
 
 

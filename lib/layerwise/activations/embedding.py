@@ -81,11 +81,8 @@ class Span(NamedTuple):
 def words_of(words: Sequence[str]) -> list[Word]:
     """The words of a sentence that is written with one space between words."""
     sentence = " ".join(words)
-    sentence_words, start = [], 0
-    for word in words:
-        sentence_words.append(Word(sentence, start, start + len(word)))
-        start += len(word) + 1
-    return sentence_words
+    starts = itertools.accumulate((len(word) + 1 for word in words), initial=0)
+    return [Word(sentence, n, n + len(word)) for n, word in zip(starts, words, strict=False)]
 
 
 def spans(loaded: LoadedModel, words: Sequence[Word]) -> tuple[list[str], list[Span]]:

@@ -235,11 +235,11 @@ def check_layer(recipe: Recipe, model: str, last: int) -> None:
 
 def check_words(recipe: Recipe) -> None:
     """Refuse words of a recipe that no model has."""
-    check_name("tokens", recipe.tokens, ("all", "drop_first", "drop_sinks"))
-    if recipe.pooling is not None:
-        check_name("pooling", recipe.pooling, POOLINGS)
-    if recipe.readout is not None:
-        check_name("readout", recipe.readout, SCORED_READOUTS)
+    asked = recipe.tokens, recipe.pooling, recipe.readout
+    accepted = ("all", "drop_first", "drop_sinks"), POOLINGS, SCORED_READOUTS
+    for key, name, names in zip(("tokens", "pooling", "readout"), asked, accepted, strict=True):
+        if name is not None:
+            check_name(key, name, names)
 
 
 def check_target(target: Path) -> None:

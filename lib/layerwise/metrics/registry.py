@@ -104,7 +104,7 @@ RAW: tuple[Normalization, ...] = ("raw",)
 class OnParts(NamedTuple):
     """Values on each part of the prompts, and the prompts behind them, both of shape (PARTS,).
 
-    The parts are those of `layerwise.metrics.errors`.
+    The parts are those of `layerwise.metrics.layer.Parts`.
     """
 
     values: Array

@@ -23,7 +23,6 @@ import pandas as pd
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from layerwise.activations.store import Activations, grid
-from layerwise.metrics import errors
 from layerwise.metrics.formulas import (
     Array,
     UndefinedMetricError,
@@ -129,18 +128,24 @@ def _measure(layer: Layer, metrics: Sequence[Metric], rows: Rows) -> None:
                 rows.prompts.append({**base, **columns})
 
 
+def stderr_of_mean(values: Array) -> float:
+    """Standard error of the mean of independent values; NaN for fewer than two."""
+    n = len(values)
+    return float(np.std(values, ddof=1) / math.sqrt(n)) if n > 1 else math.nan
+
+
 def _row(layer: Layer, result: Result, normalization: str) -> Row:
     if isinstance(result, PerPrompt):
         values = normalise(result.values, normalization, layer.n_tokens, layer.hidden)
         values = values[np.isfinite(values)]
         value = values.mean() if len(values) else math.nan
-        row = {"value": float(value), "n": len(values), "stderr": errors.of_mean(values)}
+        row = {"value": float(value), "n": len(values), "stderr": stderr_of_mean(values)}
     else:
         value = normalise(result.value, normalization, result.n, layer.hidden)
         row = {"value": float(value), "n": result.n}
     if result.parts is not None:
         values = normalise(result.parts.values, normalization, result.parts.n, layer.hidden)
-        row["stderr"] = errors.of_parts(values, int(layer.has_tokens.sum()))
+        row["stderr"] = layer.parts.stderr(values)
     return row
 
 
@@ -151,13 +156,12 @@ def _key(row: Row) -> tuple[Any, ...]:
 def _errors(layer: Layer, metrics: Sequence[Metric]) -> dict[tuple[Any, ...], float]:
     """Standard errors of metrics with a value on each part of the prompts."""
     by_part: list[dict[tuple[Any, ...], float]] = []
-    for subset in errors.parts(layer) if metrics else ():
+    for subset in layer.on_parts() if metrics else ():
         rows = Rows()
         _measure(subset, metrics, rows)
         by_part.append({_key(row): row["value"] for row in rows.values})
-    n = int(layer.has_tokens.sum())
     return {
-        key: errors.of_parts(np.array([values[key] for values in by_part]), n)
+        key: layer.parts.stderr(np.array([values[key] for values in by_part]))
         for key in (by_part[0] if by_part else ())
         if all(key in values for values in by_part)
     }
@@ -325,7 +329,7 @@ def _summary(values: Array) -> dict[str, Any]:
     quartiles = np.quantile(values, [0.25, 0.5, 0.75])
     return {
         "value": values.mean(),
-        "stderr": errors.of_mean(values),
+        "stderr": stderr_of_mean(values),
         **dict(zip(("quartile_1", "median", "quartile_3"), quartiles, strict=True)),
         "n": len(values),
     }

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from inspect import signature
 from itertools import cycle, islice
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,10 +25,6 @@ from layerwise.corpora.sources import SURROGATE
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import LONGEST, Anatomy, selects_from, thresholds, unsupported
 from layerwise.models.source import NO_TOKENIZER
-
-if TYPE_CHECKING:
-    from layerwise.config.models import Model
-    from layerwise.models.architectures import Anatomy
 
 
 class ProbeInputs(NamedTuple):
@@ -171,8 +167,6 @@ def input_name(config: Any) -> str:
 
 def reader_of(config: Any) -> type[Reader]:
     """The reader of a model with this configuration: of a medium, or else of texts."""
-    from layerwise.models.texts import Texts
-
     return next(filter(None, (medium.reader_of(config) for medium in media())), Texts)
 
 
@@ -247,9 +241,13 @@ class Texts(Reader):
             raise LayerwiseError(f"{who}: {NO_TOKENIZER}", code="missing_file")
         self.who, self.tokenizer, self.special_tokens = who, tokenizer, entry.special_tokens
         self._warned: set[str] = set()
-        embeddings = self._embeddings(network)
-        self.n_embeddings = len(embeddings)
-        self.device: torch.device = embeddings.device
+        try:
+            embeddings: Tensor = network.get_input_embeddings().weight
+        except (AttributeError, NotImplementedError) as error:
+            raise unsupported(
+                f"{who}: {type(network).__name__} has no table of token embeddings"
+            ) from error
+        self.n_embeddings, self.device = len(embeddings), embeddings.device
         if tokenizer.pad_token_id is None or tokenizer.pad_token_id >= self.n_embeddings:
             # Padding never counts and never reaches another token; any id with an embedding works.
             end = tokenizer.eos_token_id or 0
@@ -296,15 +294,6 @@ class Texts(Reader):
                 name,
             )
         return tokenizer
-
-    def _embeddings(self, network: Any) -> Tensor:
-        try:
-            weight: Tensor = network.get_input_embeddings().weight
-        except (AttributeError, NotImplementedError) as error:
-            raise unsupported(
-                f"{self.who}: {type(network).__name__} has no table of token embeddings"
-            ) from error
-        return weight
 
     @property
     def stand_in(self) -> int:

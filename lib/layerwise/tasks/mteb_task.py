@@ -1,7 +1,7 @@
 """MTEB's tasks: mteb loads the data, asks for vectors, and scores them.
 
-mteb's evaluation runs over two encoders: a recorder lists the inputs that the evaluators ask for,
-and a lookup then gives them one layer's vectors.
+mteb's evaluation runs over an encoder that lists the inputs that the evaluators ask for, and then
+over one that looks up one layer's vectors.
 
 Importing this imports mteb, which takes seconds.
 
@@ -271,14 +271,14 @@ class MtebTask(Task):
     def instruction(self, prompt_type: str) -> str:
         """mteb's instruction for inputs of a prompt type; empty for none."""
         kind = PromptType(prompt_type) if prompt_type else None
-        text = _Recorder().get_instruction(self.metadata, kind)
+        text = _Encoder().get_instruction(self.metadata, kind)
         # mteb returns all of a task's instructions for an input without a prompt type.
         return text if isinstance(text, str) else ""
 
     def units(self, most: int) -> Iterator[Unit]:
         """The whole task; or of a larger clustering as many sets as have `most` texts together."""
         for places in self._selections(most):
-            recorder = _Recorder()
+            recorder = _Encoder()
             selection: Selection | Reranking | None = places
             with warnings.catch_warnings(), patch.object(Dataset, "__getitem__", _eager):
                 # Scores of noise are ill-defined, and not wanted.
@@ -310,7 +310,7 @@ class MtebTask(Task):
                 score = selection.score(vectors)
                 return {(selection.split, selection.subset): ({"main_score": score}, [])}
             selection = None
-        main, lookup = self.metadata.main_score, _Lookup(vectors.scaled(settings))
+        main, lookup = self.metadata.main_score, _Encoder(vectors.scaled(settings))
         return {
             subset: (scores, evaluate.runs(scores, main))
             for subset, scores in self._evaluate(lookup, selection, settings.sub_scores).items()
@@ -318,7 +318,8 @@ class MtebTask(Task):
 
     def combine(self, units: Sequence[Scores], settings: ScoringSettings) -> list[Score]:
         """One score for each subset: as mteb's, the mean over its splits."""
-        main, made = self.metadata.main_score, []
+        main = self.metadata.main_score
+        by_subset: dict[str, list[Score]] = defaultdict(list)
         for split, subset in dict.fromkeys(subset for unit in units for subset in unit):
             of_units = [unit[split, subset] for unit in units if (split, subset) in unit]
             runs = [run for _, runs_of_unit in of_units for run in runs_of_unit]
@@ -329,13 +330,11 @@ class MtebTask(Task):
             if settings.sub_scores:
                 about["sub_scores"] = json.dumps(whole, default=float)
             if math.isfinite(score):
-                low, high = evaluate.interval(runs)
-                made.append(Score(round(score, evaluate.DECIMALS), low, high, **about))
+                rounded = round(score, evaluate.DECIMALS)
+                scored = Score(rounded, *evaluate.interval(runs), **about)
             else:
-                made.append(Score(None, why=NOT_FINITE, **about))
-        by_subset: dict[str, list[Score]] = {}
-        for one in made:
-            by_subset.setdefault(one.subset, []).append(one)
+                scored = Score(None, why=NOT_FINITE, **about)
+            by_subset[subset].append(scored)
         return [_mean(of_splits) for of_splits in by_subset.values()]
 
     def _selections(self, most: int) -> Iterator[Selection | None]:
@@ -441,8 +440,8 @@ def _narrowed(task: Any, selection: Selection | None) -> Any:
     return narrowed
 
 
-class _Recorder(AbsEncoder):
-    """Records its inputs and returns noise of shape (N, 2).
+class _Encoder(AbsEncoder):
+    """Looks up one layer's vectors; without any, records its inputs and returns noise.
 
     Attributes
     ----------
@@ -456,66 +455,35 @@ class _Recorder(AbsEncoder):
 
     mteb_model_meta = MODEL
 
-    def __init__(self) -> None:
+    def __init__(self, vectors: Vectors | None = None) -> None:
         self.keys: dict[Key, None] = {}
         self.inputs: list[list[str]] = []
         self.media: dict[str, Medium] = {}
-        self._noise = np.random.default_rng(0)
+        self._vectors, self._noise = vectors, np.random.default_rng(0)
 
     def encode(
         self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **_: Any
     ) -> Array:
-        """Record inputs."""
-        if kind := _kind(task_metadata):
-            files = list(_files(inputs, task_metadata, kind))
+        """Vectors of the inputs of one of mteb's data loaders, shape (N, D)."""
+        from torch.utils.data import SequentialSampler
+
+        data, about = inputs.dataset, task_metadata
+        files: list[Medium] = []
+        if kind := next((kind for kind in media() if kind.column in about.modalities), None):
+            files = list(kind.read_rows(data, about.dataset["path"], about.name))
             texts = [file.sha256 for file in files]
-            self.media |= dict(zip(texts, files, strict=True))
+        elif isinstance(data, Dataset) and isinstance(inputs.sampler, SequentialSampler):
+            # The whole column: row by row takes longer than all evaluators do.
+            texts = list(data["text"])
         else:
-            texts = _texts(inputs, task_metadata)
-        self.keys |= dict.fromkeys((_name(prompt_type), text) for text in texts)
+            texts = [text for batch in inputs for text in batch["text"]]
+        name = prompt_type.value if prompt_type else ""
+        if self._vectors is not None:
+            return self._vectors.of(name, texts)
+        self.media |= dict(zip(texts, files, strict=False))
+        self.keys |= dict.fromkeys((name, text) for text in texts)
         self.inputs.append(texts)
         return self._noise.normal(size=(len(texts), 2)).astype(np.float32)
-
-
-class _Lookup(AbsEncoder):
-    """Looks up one layer's vectors."""
-
-    mteb_model_meta = MODEL
-
-    def __init__(self, vectors: Vectors) -> None:
-        self._vectors = vectors
-
-    def encode(
-        self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **_: Any
-    ) -> Array:
-        """Vectors of inputs, shape (N, D)."""
-        return self._vectors.of(_name(prompt_type), _texts(inputs, task_metadata))
-
-
-def _name(prompt_type: Any) -> str:
-    return prompt_type.value if prompt_type else ""
-
-
-def _kind(metadata: Any) -> type[Medium] | None:
-    """The class of a task's inputs; None for texts."""
-    return next((kind for kind in media() if kind.column in metadata.modalities), None)
-
-
-def _texts(inputs: Any, metadata: Any) -> list[str]:
-    """The texts of one of mteb's data loaders, or hashes of its files."""
-    from torch.utils.data import SequentialSampler
-
-    if kind := _kind(metadata):
-        return [file.sha256 for file in _files(inputs, metadata, kind)]
-    if isinstance(inputs.dataset, Dataset) and isinstance(inputs.sampler, SequentialSampler):
-        # The whole column: row by row takes longer than all evaluators do.
-        return list(inputs.dataset["text"])
-    return [text for batch in inputs for text in batch["text"]]
-
-
-def _files(inputs: Any, metadata: Any, kind: type[Medium]) -> Iterator[Medium]:
-    """The files of one of mteb's data loaders."""
-    return kind.read_rows(inputs.dataset, metadata.dataset["path"], metadata.name)
 
 
 # Skip work that mteb repeats at every layer

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.metrics import errors
 from layerwise.metrics.formulas import (
     BY_PRODUCTS,
     Array,
@@ -170,7 +169,7 @@ def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
     values = difference_of_entropies(KA, KB, alphas, orders)
     if not np.isfinite(values).all():
         raise UndefinedMetricError("Too few embeddings differ from zero for a permuted pair.")
-    members = errors.parts_of(layer).among(places)
+    members = layer.parts.among(places)
     if of_features:
         members = members[:0]
     counts = members.sum(axis=1)

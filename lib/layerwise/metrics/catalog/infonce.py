@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from layerwise.metrics import errors
 from layerwise.metrics.formulas import Array, unit_pair
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import OnParts, Overall, PerPrompt, metric
@@ -165,7 +164,7 @@ def pair_losses(layer: Layer, temperature: float) -> tuple[Array, OnParts]:
     """
     A, B, kept = unit_pair(*layer.pair)
     places = np.flatnonzero(layer.kept_in_pair)[kept]
-    parts = errors.parts_of(layer).among(places)
+    parts = layer.parts.among(places)
     members = np.vstack([np.ones(len(A)), parts]).T
     losses_of = one_way_losses if layer.protocol == "reference" else infonce_losses
     losses = losses_of(A, B, temperature, members)

@@ -10,7 +10,6 @@ import numpy.typing as npt
 from pydantic import Field
 
 from layerwise.errors import LayerwiseError
-from layerwise.metrics import errors
 from layerwise.metrics.formulas import (
     Array,
     Mask,
@@ -23,7 +22,7 @@ from layerwise.metrics.formulas import (
     row_blocks,
     significant,
 )
-from layerwise.metrics.layer import Layer
+from layerwise.metrics.layer import FEWEST, Layer
 from layerwise.metrics.registry import NORMALIZATIONS, OnParts, Overall, metric
 from layerwise.section import Section
 
@@ -245,8 +244,8 @@ def _on_all_and_parts(layer: Layer, delta: float) -> tuple[list[Array], npt.NDAr
     n, d = int(layer.kept_in_views.sum()), layer.hidden
     if n < 2 or n * (layer.n_views - 1) < d:
         return [eigenvalues(layer.views, delta)], np.array([n])
-    parts = errors.parts_of(layer)
-    if n < errors.FEWEST or parts.held.shape[1] * d * d * 8 > SUMS_BYTES:
+    parts = layer.parts
+    if n < FEWEST or parts.held.shape[1] * d * d * 8 > SUMS_BYTES:
         return [Scatter(layer.groups_of_views).spectrum(delta)], np.array([n])
     scatter = Scatter(layer.groups_of_views, parts.blocks[layer.kept_in_views])
     counts = [parts.held[:, scatter.blocks].sum(axis=1)] if len(parts.held) else []

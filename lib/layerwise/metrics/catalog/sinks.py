@@ -54,10 +54,7 @@ def first_token_share(Z: npt.ArrayLike) -> float:
     >>> first_token_share([[3, 0], [0, 1], [1, 0], [0, 1], [2, 0]])
     0.5625
     """
-    (share,) = _first_shares(_norms(Z))
-    if not np.isfinite(share):
-        raise UndefinedMetricError("Of states that are all zero, none holds a share.")
-    return float(share)
+    return _only(_first_shares(_norms(Z)), "Of states that are all zero, none holds a share.")
 
 
 def largest_norm(Z: npt.ArrayLike) -> float:
@@ -84,10 +81,8 @@ def largest_norm(Z: npt.ArrayLike) -> float:
     >>> largest_norm([[8, 0], [0, 1], [0, 2]])
     4.0
     """
-    (ratio,) = _multiples(_norms(Z))[:, 0]
-    if not np.isfinite(ratio):
-        raise UndefinedMetricError("Beside a median norm of zero no norm has a multiple.")
-    return float(ratio)
+    why = "Beside a median norm of zero no norm has a multiple."
+    return _only(_multiples(_norms(Z))[:, 0], why)
 
 
 def second_norm(Z: npt.ArrayLike) -> float:
@@ -116,12 +111,16 @@ def second_norm(Z: npt.ArrayLike) -> float:
     >>> second_norm([[8, 0], [0, 1], [0, 4], [2, 0], [0, 2]])
     2.0
     """
-    (ratio,) = _multiples(_norms(Z))[:, 1]
-    if not np.isfinite(ratio):
-        raise UndefinedMetricError(
-            "A second largest norm needs two tokens and a median norm that is not zero."
-        )
-    return float(ratio)
+    why = "A second largest norm needs two tokens and a median norm that is not zero."
+    return _only(_multiples(_norms(Z))[:, 1], why)
+
+
+def _only(values: Array, why: str) -> float:
+    """The value of one prompt; `why` if it has none."""
+    (value,) = values
+    if not np.isfinite(value):
+        raise UndefinedMetricError(why)
+    return float(value)
 
 
 def _norms(Z: npt.ArrayLike) -> Array:
