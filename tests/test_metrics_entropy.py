@@ -13,14 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerwise.metrics import logdet_entropy
-from layerwise.metrics.catalog.dime import joint_entropies
 from layerwise.metrics.catalog.spectrum import effective_rank
 from layerwise.metrics.formulas import (
-    BY_PRODUCTS,
     UndefinedMetricError,
     effective_ranks,
     entropy,
-    entropy_by_products,
     entropy_from_eigenvalues,
     gram_spectrum,
     normalise,
@@ -204,19 +201,3 @@ def test_orders_must_be_above_zero(alpha: float) -> None:
 def test_a_large_order_neither_under_nor_overflows() -> None:
     values = np.array([1e-200, 1e-201])
     assert entropy_from_eigenvalues(values, 1e6) == pytest.approx(math.log(1.1), rel=1e-5)
-
-
-@pytest.mark.parametrize("alpha", BY_PRODUCTS)
-@pytest.mark.parametrize("shape", [(7, 20), (20, 7), (1, 4)])
-def test_whole_orders_take_products_and_no_eigenvalues(
-    alpha: int, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Z = np.random.default_rng(0).normal(size=shape) * np.linspace(1, 9, shape[1])
-    K = Z @ Z.T
-    expected = float(entropy_from_eigenvalues(np.linalg.eigvalsh(K), alpha))
-    monkeypatch.setattr(np.linalg, "eigvalsh", None)
-    assert entropy_by_products(K, alpha) == pytest.approx(expected, abs=1e-12)
-    assert entropy(Z, alpha) == pytest.approx(expected, abs=1e-12)
-    joint = joint_entropies(K, [2, alpha])
-    assert joint[1] == pytest.approx(expected, abs=1e-12)
-    assert np.isnan(joint_entropies(0 * K, [alpha])).all()

@@ -277,8 +277,6 @@ def unit_pair(A: npt.ArrayLike, B: npt.ArrayLike) -> tuple[Array, Array, Mask]:
 # So near to 1, log(Σ p^α) / (1 - α) is mostly rounding, and S_1 with its slope in α,
 # minus half the variance of log p, is exact to the square of the distance.
 NEAR_ONE = 1e-5
-# Orders that need no eigenvalues, but products of the matrix.
-BY_PRODUCTS = (2, 3, 4)
 
 
 def entropy_from_eigenvalues(eigenvalues: Array, alpha: float = 1.0) -> Array:
@@ -346,29 +344,10 @@ def entropy(Z: npt.ArrayLike, alpha: float = 1.0) -> float:
     LayerwiseError
         If a value is NaN or infinite.
     """
-    Z = check_matrix(Z)
-    if alpha in BY_PRODUCTS:
-        value = entropy_by_products(gram(Z), alpha)
-    else:
-        value = float(entropy_from_eigenvalues(gram_spectrum(Z), alpha))
+    value = float(entropy_from_eigenvalues(gram_spectrum(Z), alpha))
     if math.isnan(value):
         raise UndefinedMetricError("The entropy of vectors that are all zero is not defined.")
     return value
-
-
-def entropy_by_products(K: Array, alpha: float) -> float:
-    """S_α of a symmetric matrix without eigenvalues, for an order of `BY_PRODUCTS`.
-
-    ``log(tr(K^α) / tr(K)^α) / (1 - α)``: the trace of a power is a sum over entries of K and K².
-    NaN if the trace is 0.
-    """
-    trace = float(np.trace(K))
-    if trace <= 0:
-        return math.nan
-    K = K / trace
-    square = K if alpha == 2 else K @ K
-    of_power = float(np.vdot(K if alpha == 3 else square, square))
-    return max(math.log(of_power) / (1 - alpha), 0.0)
 
 
 def effective_ranks(eigenvalues: Array) -> Array:

@@ -8,10 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from layerwise.metrics.formulas import (
-    BY_PRODUCTS,
     Array,
     UndefinedMetricError,
-    entropy_by_products,
     entropy_from_eigenvalues,
     unit_pair,
 )
@@ -20,9 +18,6 @@ from layerwise.metrics.registry import NORMALIZATIONS, OnParts, Overall, metric
 from layerwise.section import Positive, Section
 
 Permutations = npt.NDArray[np.intp]
-
-# Rows of a matrix that are permuted at once: few enough to stay in the processor's cache.
-ROWS_AT_ONCE = 32
 
 
 class Settings(Section):
@@ -46,8 +41,6 @@ def permutations_of(n: int, count: int, seed: int) -> Permutations:
 def joint_entropies(K: Array, alphas: Sequence[float]) -> Array:
     """Entropies of a Hadamard product of Gram matrices, one for each order.
 
-    Only orders 2, 3 and 4 do without eigenvalues.
-
     Parameters
     ----------
     K : array, shape (N, N)
@@ -58,8 +51,6 @@ def joint_entropies(K: Array, alphas: Sequence[float]) -> Array:
     array, shape (len(alphas),)
         NaN if K is zero.
     """
-    if {*alphas} <= {*BY_PRODUCTS}:
-        return np.array([entropy_by_products(K, alpha) for alpha in alphas])
     values = np.asarray(np.linalg.eigvalsh(K))
     return np.array([float(entropy_from_eigenvalues(values, alpha)) for alpha in alphas])
 
@@ -68,15 +59,8 @@ def difference_of_entropies(
     KA: Array, KB: Array, alphas: Sequence[float], permutations: Permutations
 ) -> Array:
     """``E_Π[S_α(K_A ∘ Π K_B Πᵀ)] - S_α(K_A ∘ K_B)``, one for each order, shape (len(alphas),)."""
-    paired = joint_entropies(KA * KB, alphas)
-    product = np.empty_like(KA)
-    total = np.zeros(len(alphas))
-    for order in permutations:
-        for start in range(0, len(KA), ROWS_AT_ONCE):
-            rows = slice(start, start + ROWS_AT_ONCE)
-            np.multiply(KA[rows], KB[order[rows]].take(order, axis=1), out=product[rows])
-        total += joint_entropies(product, alphas)
-    return np.asarray(total / len(permutations) - paired)
+    permuted = [joint_entropies(KA * KB[np.ix_(p, p)], alphas) for p in permutations]
+    return np.asarray(np.mean(permuted, axis=0) - joint_entropies(KA * KB, alphas))
 
 
 def dime(
@@ -97,7 +81,7 @@ def dime(
         Pooled embeddings of two views of N prompts, row by row. Prompts with a zero vector are
         left out. Computed in float64.
     alpha : float
-        Order of the entropy; 2, 3 and 4 take no eigenvalues.
+        Order of the entropy.
     permutations, seed : int
 
     Returns

@@ -87,21 +87,17 @@ def _log_sums(Z: Array, others: Array, temperature: float, members: Array, itsel
     sums = np.zeros((len(Z), members.shape[1]))
     for start in range(0, len(Z), BLOCK):
         stop = min(start + BLOCK, len(Z))
-        # Of a symmetric matrix the upper half is enough.
-        first = start if shared and not itself else 0
-        block: Array = Z[start:stop] @ others[first:].T
+        block: Array = Z[start:stop] @ others.T
         block /= temperature
         if not itself:
-            np.fill_diagonal(block[:, start - first :], -np.inf)
+            np.fill_diagonal(block[:, start:], -np.inf)
         if not shared:
             sets = members.T.astype(bool)
             sums[start:stop] = np.transpose([logsumexp(block[:, s], axis=1) for s in sets])
             continue
         block -= 1 / temperature
         np.exp(block, out=block)
-        sums[start:stop] += block @ members[first:]
-        if not itself:
-            sums[stop:] += block[:, stop - start :].T @ members[start:stop]
+        sums[start:stop] = block @ members
     return np.log(sums) + 1 / temperature if shared else sums
 
 

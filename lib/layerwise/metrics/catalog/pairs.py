@@ -17,7 +17,7 @@ from layerwise.metrics.formulas import (
     centred,
     check_matrix,
     cross_gram,
-    row_blocks,
+    gram,
     unit_rows,
 )
 from layerwise.metrics.layer import Layer
@@ -52,14 +52,12 @@ def anisotropy(X: npt.ArrayLike) -> float:
     (0.0, 1.0)
     """
     X = check_matrix(X)
-    n, total = 0, np.zeros(X.shape[1])
-    for rows in row_blocks(len(X)):
-        unit, _ = unit_rows(X[rows])
-        n, total = n + len(unit), total + unit.sum(axis=0)
+    unit, _ = unit_rows(X)
+    n = len(unit)
     if n < 2:
         raise UndefinedMetricError("The mean cosine needs two embeddings that are not zero.")
     # Linear in N, though there are N² pairs: ‖Σ x̂‖² is the sum of all cosines.
-    return float((np.square(total).sum() - n) / (n * (n - 1)))
+    return float((np.square(unit.sum(axis=0)).sum() - n) / (n * (n - 1)))
 
 
 @metric(
@@ -103,8 +101,7 @@ def self_cluster(X: npt.ArrayLike) -> float:
     """
     X = check_matrix(X)
     n, d = int(X.any(axis=1).sum()), X.shape[1]
-    unit = (unit_rows(X[rows])[0] for rows in row_blocks(len(X)))
-    K = sum((some.T @ some for some in unit), np.zeros((d, d)))
+    K = gram(unit_rows(X)[0])
     return _of_squares(float(np.vdot(K, K)), n, d)
 
 
