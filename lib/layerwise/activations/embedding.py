@@ -10,6 +10,7 @@ import itertools
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -259,7 +260,7 @@ def embed_into(
         forward.run(
             loaded,
             [prompt or [loaded.texts.stand_in] for prompt in ids],
-            window.batch,
+            partial(_Batch, window),
             output=True,
             budget=budget,
         )
@@ -311,31 +312,19 @@ class _Window:
     texts: list[Any]
     behind: _Batch | None = None
 
-    def batch(self, rows: list[int]) -> _Batch:
-        """Make the taker of the batch of some prompts."""
-        if self.words is None:
-            prompts = None if self.prompts is None else self.prompts[rows]
-            return _Batch(self, rows, prompts)
-        row_of = {row: k for k, row in enumerate(rows)}
-        spans = [(k, span) for k, span in enumerate(self.words) if span.prompt in row_of]
-        words = torch.tensor([(row_of[span.prompt], span.start, span.stop) for _, span in spans])
-        longest = max(span.stop - span.start for _, span in spans)
-        return _Batch(self, [k for k, _ in spans], words=words, longest=max(1, longest))
-
 
 class _Batch:
     """Vectors of one batch, on the device until the pass is over."""
 
-    def __init__(
-        self,
-        window: _Window,
-        rows: list[int],
-        prompts: Tensor | None = None,
-        words: Tensor | None = None,
-        longest: int = 1,
-    ) -> None:
-        self.window, self.rows, self.prompts, self.words = window, rows, prompts, words
-        self.longest = longest
+    def __init__(self, window: _Window, rows: list[int]) -> None:
+        self.window, self.rows = window, rows
+        self.prompts = None if window.prompts is None else window.prompts[rows]
+        if window.words is not None:
+            place = {row: k for k, row in enumerate(rows)}
+            words = [(k, span) for k, span in enumerate(window.words) if span.prompt in place]
+            self.rows = [k for k, _ in words]
+            self.words = torch.tensor([(place[s.prompt], s.start, s.stop) for _, s in words])
+            self.longest = max(1, *(span.stop - span.start for _, span in words))
         self.layers: list[Packed] = []
         self.values: dict[tuple[int, int], Tensor] = {}
 
@@ -363,7 +352,7 @@ class _Batch:
     def _selected(self, states: Packed, way: Representation) -> tuple[Packed, Tensor | None]:
         """The token states that count, and the number of tokens of each prompt before them."""
         ratio = self.window.sink_ratio
-        if self.words is not None:
+        if self.window.words is not None:
             rows, starts, stops = self.words.to(states.lengths.device).T
             return inside(states, way.tokens, rows, starts, stops, self.longest, ratio), None
         if self.prompts is None:

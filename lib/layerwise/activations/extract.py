@@ -212,11 +212,8 @@ class Reduction:
         # most decoders.
         has_output = OUTPUT in loaded.anatomy.readouts
         if not has_output and "reference" in settings.protocols:
-            log.warning(
-                "%s returns no states: the protocol reference reads the stream after its last "
-                "block",
-                loaded.name,
-            )
+            text = "%s returns no states: the protocol reference reads its last block's stream"
+            log.warning(text, loaded.name)
         readouts = {"paper": settings.readout, "reference": OUTPUT if has_output else "residual"}
         self.readout_of = {protocol: readouts[protocol] for protocol in settings.protocols}
         self.with_output = OUTPUT in (self.main_readout, *self.readout_of.values())
@@ -330,22 +327,10 @@ class Batch:
         for layer, sublayer, reduced in waiting:
             arrays = {name: next(copies) for name in reduced.arrays}
             if "states" in arrays:
-                self._put_states(layer, arrays.pop("states"), arrays["norm"])
+                self.window.put_states(layer, self.rows, arrays.pop("states"))
             protocols = [all_protocols.index(protocol) for protocol in reduced.needs.protocols]
             group = BLOCK if sublayer == OUTPUT else sublayer
             self.window.put(group, layer, self.rows, protocols, arrays)
-
-    def _put_states(self, layer: int, states: Array, norms: Array) -> None:
-        """Move the token states of a layer to the window."""
-        if np.isinf(states).any():
-            raise LayerwiseError(
-                f"Token states of layer {layer} of {self.reduction.loaded.name} are too large for "
-                "float16; set extract.token_states: true.",
-                code="out_of_range",
-            )
-        # The norms of pads are NaN.
-        for row, of_prompt, is_token in zip(self.rows, states, np.isfinite(norms), strict=True):
-            self.window.put_states(layer, row, of_prompt[is_token])
 
     def _check(self, waiting: Sequence[tuple[int, str, Reduced]]) -> None:
         """Refuse states that are not finite, before numpy does; of several layers at once."""
@@ -399,15 +384,10 @@ def _sublayers(loaded: LoadedModel, asked: Sequence[str]) -> tuple[str, ...]:
         return ()
     loaded.require_model("extract.sublayers")
     has = loaded.anatomy.sublayers
-    absent = [name for name in asked if name not in has]
-    if absent:
-        log.warning(
-            "%s (architecture %r) has no %s; its file holds %s",
-            loaded.name,
-            loaded.anatomy.kind,
-            " and no ".join(absent),
-            ", ".join(has),
-        )
+    if absent := [name for name in asked if name not in has]:
+        text = "%s (architecture %r) has no %s; its file holds %s"
+        lists = " and no ".join(absent), ", ".join(has)
+        log.warning(text, loaded.name, loaded.anatomy.kind, *lists)
     return tuple(name for name in has if name in asked)
 
 
@@ -492,12 +472,19 @@ class Window:
             for protocol, of_protocol in zip(protocols, values, strict=True):
                 window[protocol][tuple(index[1:])] = of_protocol
 
-    def put_states(self, layer: int, row: int, states: Array) -> None:
-        """Take in the states of a prompt's tokens at a layer, shape (T, D), if they are kept."""
-        if self.token_states is not None and layer in self.token_states.layers:
-            start = int(self.token_states.offsets[self.prompts[row]]) - self.tokens.start
-            of_layer = self.states[self.token_states.layers.index(layer)]
-            of_layer[start : start + len(states)] = states
+    def put_states(self, layer: int, rows: Sequence[int], states: Array) -> None:
+        """Take in the token states of a batch's prompts at a layer, shape (B, T, D)."""
+        if np.isinf(states).any():
+            raise LayerwiseError(
+                f"Token states of layer {layer} are too large for float16; set "
+                "extract.token_states: true.",
+                code="out_of_range",
+            )
+        assert self.token_states is not None
+        of_layer = self.states[self.token_states.layers.index(layer)]
+        for row, of_prompt in zip(rows, states, strict=True):
+            start, stop = self.token_states.offsets[self.prompts[row] :][:2] - self.tokens.start
+            of_layer[start:stop] = of_prompt[: stop - start]
 
     def write(self, file: h5py.File) -> None:
         """Write the results to their place in the file."""
