@@ -13,6 +13,7 @@ import transformers as hf
 from layerwise.activations.extract import extract
 from layerwise.config.models import FolderSource, Model
 from layerwise.config.settings import ExtractSettings
+from layerwise.metrics.registry import all_metrics
 from layerwise.models.load import LoadedModel, load
 from quickstart import nano
 
@@ -442,6 +443,7 @@ def extracted(
     **settings: Any,
 ) -> Path:
     """Extract views of prompts, which are called p0, p1, …, to a file; returns its path."""
+    all_metrics()  # their files declare further arrays
     extract(
         model,
         corpus="c",
