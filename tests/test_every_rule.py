@@ -13,6 +13,9 @@ import pytest
 from helpers import tiny, tiny_images
 from helpers.project import Project
 
+from layerwise.config import Config
+from layerwise.run.plan import Plan
+
 
 def test_rules_whose_scripts_spread_work_have_threads() -> None:
     """Without `threads:` a job gets one, whatever the config says."""
@@ -24,7 +27,7 @@ def test_rules_whose_scripts_spread_work_have_threads() -> None:
 
 
 @pytest.mark.slow
-def test_every_rule_runs(tmp_path: Path) -> None:
+def test_every_rule_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project = Project(tmp_path / "project")
     quotes = {"quote": tiny.texts(40, seed=3, shortest=8)}
     (project.folder / "quotes").mkdir()
@@ -84,3 +87,12 @@ def test_every_rule_runs(tmp_path: Path) -> None:
         "weights.log",
     }
     assert logs - ran <= elsewhere
+    # What other jobs read is checked for its key; the rest is for people, or of single tasks.
+    monkeypatch.chdir(project.folder)
+    plan = Plan(Config.of(project.config))
+    shown = [path for path in Path("results").rglob("[!.]*.*") if path.is_file()]
+    unchecked = {path.parts[1] + path.suffix for path in shown if plan.expected(path) is None}
+    assert unchecked == {
+        *("benchmarks.tsv", "figures.pdf", "figures.rst", "logs.log", "scores.parquet"),
+        *("config.json.json", ".config.json"),
+    }
