@@ -276,7 +276,8 @@ def test_simulated_probes_are_those_of_users(kind: str) -> None:
         assert [getattr(fast[0], name) for name in about] == pytest.approx(
             [getattr(real[0], name) for name in about], abs=1e-9
         )
-        unlike += [np.abs(a.values - b.values) > 1e-6 for a, b in zip(fast, real, strict=True)]
+        # Vectors are float32; a penalty more or less moves values by 1e-2.
+        unlike += [np.abs(a.values - b.values) > 1e-5 for a, b in zip(fast, real, strict=True)]
     # Neither fit of a class ends at the optimum, so rows in between may change.
     assert np.concatenate(unlike).mean() <= (0.01 if KINDS[kind] == "classification" else 0)
 
