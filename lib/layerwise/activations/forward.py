@@ -225,9 +225,9 @@ def _forward(
 ) -> None:
     lengths = torch.tensor([len(p) for p in prompts])
     longest = int(lengths.max())
-    pads = (torch.arange(longest) >= lengths[:, None]).flatten().nonzero()[:, 0]
+    has_pads = int(lengths.min()) < longest
     inputs = loaded.inputs(prompts)
-    lengths, pads = hooks.on(loaded.device, {"lengths": lengths, "pads": pads}).values()
+    (lengths,) = hooks.on(loaded.device, {"lengths": lengths}).values()
     prefix = loaded.anatomy.prefix or 0
 
     def hand_over(layer: int, sublayer: str, states: Tensor) -> None:
@@ -239,7 +239,7 @@ def _forward(
         if streams is not None:
             which = loaded.entry.stream
             states = streams.float().mean(2) if which == "mean" else streams[:, :, which]
-        packed = pack(states, lengths.to(where), pads=pads.to(where), prefix=prefix)
+        packed = pack(states, lengths.to(where), prefix=prefix, has_pads=has_pads)
         packed = packed if streams is None else replace(packed, streams=streams)
         taker.take(layer, sublayer, packed)
 

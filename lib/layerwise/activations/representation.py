@@ -6,7 +6,7 @@ the pooling, and the states that are read (the residual stream, or the model's f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -72,25 +72,13 @@ class Packed:
         return self.states.sum(dim=1) / self.lengths.clamp(min=1)[:, None]
 
 
-def pack(
-    states: Tensor, lengths: Tensor, *, pads: Tensor | None = None, prefix: int = 0
-) -> Packed:
-    """Zero the pads of right-padded states of shape (B, T, D).
-
-    Parameters
-    ----------
-    pads : Tensor, optional
-        Numbers of the pads among all B T tokens, where the caller knows them.
-    """
+def pack(states: Tensor, lengths: Tensor, *, prefix: int = 0, has_pads: bool = True) -> Packed:
+    """Zero the pads of right-padded states of shape (B, T, D)."""
     packed = Packed(states.float(), lengths, prefix)
-    if pads is None:
-        # Not a product: a NaN in a pad, which no token sees, must not stay one.
-        return Packed(packed.states.masked_fill(~packed.mask[..., None], 0), lengths, prefix)
-    if not len(pads):
+    if not has_pads:
         return packed
-    copied = states.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
-    copied.view(-1, states.shape[-1]).index_fill_(0, pads, 0)
-    return Packed(copied, lengths, prefix)
+    # Not a product: a NaN in a pad, which no token sees, must not stay one.
+    return replace(packed, states=packed.states.masked_fill(~packed.mask[..., None], 0))
 
 
 def select_tokens(packed: Packed, tokens: str, ratio: float = SINK_RATIO) -> Packed:
