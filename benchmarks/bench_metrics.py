@@ -173,8 +173,9 @@ def our_prompt_entropy(layers: list[list[Packed]]) -> list[float]:
     values: list[list[np.ndarray]] = [[] for _ in layers]
     for together in zip(*layers, strict=True):
         grams = [eigen.gram(batch.states) for batch in together]
-        spectra = eigen.eigenvalues(grams, [False] * len(grams))
-        for found, (spectrum,) in zip(values, spectra, strict=True):
+        (spectra,) = eigen.eigenvalues(torch.cat(grams))
+        sizes = [len(batch.states) for batch in together]
+        for found, spectrum in zip(values, spectra.split(sizes), strict=True):
             found.append(entropy_from_eigenvalues(descending(spectrum).numpy()))
     return [float(np.concatenate(found).mean()) for found in values]
 

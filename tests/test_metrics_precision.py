@@ -101,7 +101,7 @@ def test_rounding_leaves_no_eigenvalue_below_zero() -> None:
 
 def test_a_decomposition_that_fails_is_an_error() -> None:
     with pytest.raises(np.linalg.LinAlgError):
-        eigen.eigenvalues([torch.full((1, 40, 40), torch.nan, dtype=torch.float64)], [True])
+        eigen.eigenvalues(torch.full((1, 40, 40), torch.nan, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("scale", [1e-25, 1.0, 1e25])

@@ -43,6 +43,9 @@ ROUNDING = 1e-4
 
 Array = npt.NDArray[Any]
 
+# Works on what a device was given so far, one piece after another.
+BEHIND = ThreadPoolExecutor(1, thread_name_prefix="behind")
+
 
 def gram(states: Tensor) -> Tensor:
     """``Z Zᵀ`` of each prompt.
@@ -68,36 +71,23 @@ def gram(states: Tensor) -> Tensor:
     return _spread(products, states)
 
 
-def eigenvalues(stacks: Sequence[Tensor], without_first: Sequence[bool]) -> list[list[Tensor]]:
-    """Eigenvalues of symmetric matrices.
+def eigenvalues(matrices: Tensor, without_first: bool = False) -> list[Tensor]:
+    """Eigenvalues of symmetric matrices, which may be overwritten.
 
     Parameters
     ----------
-    stacks : sequence of Tensor, each of shape (B, R, R), float64
-        All in one call, which keeps all cores busy.
-    without_first : sequence of bool
-        True for stacks whose eigenvalues without their first row and column are wanted, too.
+    matrices : Tensor, shape (B, R, R), float64
+        Many in one call keep all cores busy.
+    without_first : bool
+        True to add those of the matrices without their first row and column.
 
     Returns
     -------
-    list of list of Tensor, each of shape (B, R), float64
-        Of each stack: its eigenvalues and, if wanted, those without the first row and column, of
-        shape (B, R - 1). Ascending; a row and column of zeros has an eigenvalue 0 (or of the size
-        of rounding).
+    list of Tensor, shapes (B, R) and (B, R - 1), float64
+        Ascending; a row and column of zeros has an eigenvalue 0 (or of the size of rounding).
     """
-    alike: dict[tuple[int, torch.device, bool], list[int]] = {}
-    for k, (stack, also) in enumerate(zip(stacks, without_first, strict=True)):
-        alike.setdefault((stack.shape[-1], stack.device, also), []).append(k)
-    results: dict[int, list[Tensor]] = {}
-    for (_, device, also), numbers in alike.items():
-        for k in numbers:
-            record(stacks[k])
-        together = torch.cat([stacks[k] for k in numbers])
-        compute = eigenvalues_on_card if _has_kernels(device) else on_cores
-        counts = [len(stacks[k]) for k in numbers]
-        split = [values.split(counts) for values in compute(together, also)]  # type: ignore[no-untyped-call]
-        results.update(zip(numbers, map(list, zip(*split, strict=True)), strict=True))
-    return [results[k] for k in range(len(stacks))]
+    compute = eigenvalues_on_card if _has_kernels(matrices.device) else on_cores
+    return compute(matrices, without_first)
 
 
 @cache
@@ -131,7 +121,7 @@ def behind(work: Callable[[], None], device: torch.device) -> Future[None]:
         Done when the device is.
     """
     if device.type != "cuda":
-        return _one_by_one().submit(torch.inference_mode()(work))
+        return BEHIND.submit(torch.inference_mode()(work))
     so_far = torch.cuda.Event()  # type: ignore[no-untyped-call]
     so_far.record(torch.cuda.current_stream(device))
 
@@ -144,7 +134,7 @@ def behind(work: Callable[[], None], device: torch.device) -> Future[None]:
             work()
             stream.synchronize()
 
-    return _one_by_one().submit(task)
+    return BEHIND.submit(task)
 
 
 def to_host(tensors: Sequence[Tensor]) -> Callable[[], list[Array]]:
@@ -171,11 +161,6 @@ def record(tensor: Tensor) -> None:
     """Keep the memory of another stream's tensor until the current stream's work is done."""
     if tensor.is_cuda:
         tensor.record_stream(torch.cuda.current_stream(tensor.device))
-
-
-@cache
-def _one_by_one() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, thread_name_prefix="behind")
 
 
 @cache

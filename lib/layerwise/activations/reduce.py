@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -233,17 +233,23 @@ class Grams:
 
 def complete(layers: Sequence[Reduced]) -> None:
     """Complete spectra and curvature, of several layers at once: faster than one by one."""
-    pending = [spectra for layer in layers for spectra in layer.pending_spectra]
-    all_eigenvalues = eigen.eigenvalues(
-        [s.matrices for s in pending], without_first=[len(s.targets) > 1 for s in pending]
-    )
-    for (_, targets, signed), of_targets in zip(pending, all_eigenvalues, strict=True):
-        for (array, counts), values in zip(targets, of_targets, strict=True):
-            eigen.record(counts)
-            ordered = by_magnitude(values) if signed else descending(values)
-            ranks = torch.arange(values.shape[1], device=values.device)
-            # Rounding may have left something where pads stand.
-            array[:, : values.shape[1]] = ordered.masked_fill(ranks >= counts[:, None], 0)
+    alike: dict[Any, list[PendingSpectra]] = {}
+    for spectra in itertools.chain.from_iterable(layer.pending_spectra for layer in layers):
+        eigen.record(spectra.matrices)
+        shape, device = spectra.matrices.shape, spectra.matrices.device
+        alike.setdefault((shape[1], device, len(spectra.targets)), []).append(spectra)
+    for (_, _, n_targets), group in alike.items():
+        matrices = torch.cat([spectra.matrices for spectra in group])
+        all_values = eigen.eigenvalues(matrices, without_first=n_targets > 1)
+        for number, values in enumerate(all_values):
+            sizes = [len(spectra.matrices) for spectra in group]
+            for spectra, of_batch in zip(group, torch.split(values, sizes), strict=True):
+                array, counts = spectra.targets[number]
+                eigen.record(counts)
+                ordered = by_magnitude(of_batch) if spectra.signed else descending(of_batch)
+                ranks = torch.arange(ordered.shape[1], device=ordered.device)
+                # Rounding may have left something where pads stand.
+                array[:, : len(ranks)] = ordered.masked_fill(ranks >= counts[:, None], 0)
     for layer in layers:
         for target, products, lengths, rounding in layer.pending_curvature:
             for tensor in (*products, lengths, *([] if rounding is None else [rounding])):

@@ -278,7 +278,7 @@ def compute_along(activations: Activations, settings: MetricsSettings) -> pd.Dat
     DataFrame
         Columns `ALONG_COLUMNS`: mean over prompts with its standard error, and quartiles.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for layer in activations.layers:
         about = {
             "sublayer": activations.sublayer,
@@ -290,11 +290,16 @@ def compute_along(activations: Activations, settings: MetricsSettings) -> pd.Dat
         if "all" in activations.tokens:
             quantities.append(("all", _norms(activations, layer)))
         for tokens, series in quantities:
-            about["tokens"] = tokens
             for position, values in series:
-                n_left_out = len(activations.prompts) - len(values)
-                row = {**about, **position, **_summary(values), "n_left_out": n_left_out}
-                rows.append(row)
+                quartiles = np.quantile(values, [0.25, 0.5, 0.75])
+                summary = {
+                    "value": values.mean(),
+                    "stderr": stderr_of_mean(values),
+                    **dict(zip(("quartile_1", "median", "quartile_3"), quartiles, strict=True)),
+                    "n": len(values),
+                    "n_left_out": len(activations.prompts) - len(values),
+                }
+                rows.append({**about, "tokens": tokens, **position, **summary})
     return tidy(rows, activations, ALONG_COLUMNS)
 
 
@@ -323,13 +328,3 @@ def _entropies(
                 if name == "raw" or (name in settings.normalizations and size > 1):
                     normalised = normalise(values, name, n=size, d=activations.hidden)
                     yield {**where, "normalization": name}, normalised
-
-
-def _summary(values: Array) -> dict[str, Any]:
-    quartiles = np.quantile(values, [0.25, 0.5, 0.75])
-    return {
-        "value": values.mean(),
-        "stderr": stderr_of_mean(values),
-        **dict(zip(("quartile_1", "median", "quartile_3"), quartiles, strict=True)),
-        "n": len(values),
-    }
