@@ -279,9 +279,8 @@ def merge(model: nn.Module, adapter: HubAdapter | FolderAdapter) -> None:
             base.config = model.config
             weights = {key: value for key, value in weights.items() if key.startswith(inner)}
             names = {path.rpartition(".")[2] for path, _ in model.named_modules()}
-            config.modules_to_save = [
-                m for m in config.modules_to_save or () if m in names
-            ] or None
+            saved = [name for name in config.modules_to_save or () if name in names]
+            config.modules_to_save = saved or None
         wrapped = PeftModel(base, config)
         loaded = set_peft_model_state_dict(wrapped, weights)
         # PEFT would leave missing weights random and ignore the others.
@@ -386,9 +385,8 @@ def check_files(who: str, location: Location, config: Any) -> None:
         If a tensor stands in two files, or weights are quantised without a method.
     """
     listed, single = (beside_weights(location, name) for name in (INDEX, SINGLE))
-    index = (json.loads(listed.read_text(encoding="utf-8")) if listed else {}).get(
-        "weight_map", {}
-    )
+    text = listed.read_text(encoding="utf-8") if listed else "{}"
+    index = json.loads(text).get("weight_map", {})
     if index and single:
         raise LayerwiseError(
             f"{who}: {SINGLE} stands beside the files that {INDEX} names, and only one of both "

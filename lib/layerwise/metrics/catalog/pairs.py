@@ -101,29 +101,11 @@ def self_cluster(X: npt.ArrayLike) -> float:
     """
     X = check_matrix(X)
     n, d = int(X.any(axis=1).sum()), X.shape[1]
-    K = gram(unit_rows(X)[0])
-    return _of_squares(float(np.vdot(K, K)), n, d)
-
-
-def _by_pairs(layer: Layer) -> bool:
-    """True if pairs of all prompts, which parts share, cost less than D x D products of each."""
-    return layer.n_whole <= max(layer.hidden, min(4 * layer.hidden, MOST_BY_PAIRS))
-
-
-def squared_cosines(X: Array) -> Array:
-    """Squared cosines of all pairs of rows, 0 of zero vectors; shape (N, N)."""
-    unit, nonzero = unit_rows(X)
-    squares = np.zeros((len(X), len(X)))
-    squares[np.ix_(nonzero, nonzero)] = np.square(unit @ unit.T)
-    return squares
-
-
-def _of_squares(total: float, n: int, d: int) -> float:
-    """From the sum of the squared cosines of all pairs of n vectors that are not zero."""
     if min(n, d) < 2:
         raise UndefinedMetricError("Self-Cluster needs two non-zero embeddings of two dimensions.")
     expected = n + n * (n - 1) / d
-    return (total - expected) / (n * n - expected)
+    K = gram(unit_rows(X)[0])
+    return float((np.vdot(K, K) - expected) / (n * n - expected))
 
 
 @metric(
@@ -137,12 +119,7 @@ def _of_squares(total: float, n: int, d: int) -> float:
 def compute_self_cluster(layer: Layer) -> Iterator[Overall]:
     """Self-Cluster of the pooled embeddings."""
     n = int(layer.pooled.any(axis=1).sum())
-    if _by_pairs(layer):
-        squares = layer.of_pairs("squared_cosines", lambda whole: squared_cosines(whole.pooled))
-        value = _of_squares(float(squares.sum()), n, layer.hidden)
-    else:
-        value = self_cluster(layer.pooled)
-    yield Overall(value, n)
+    yield Overall(self_cluster(layer.pooled), n)
 
 
 def distances(X: Array) -> Array:
@@ -285,6 +262,11 @@ def _alignment(K: Array, L: Array, cross: float) -> float:
     if scale <= 0:
         raise UndefinedMetricError("CKA is not defined where all embeddings of a layer are equal.")
     return min(cross / scale, 1.0)
+
+
+def _by_pairs(layer: Layer) -> bool:
+    """True if pairs of all prompts, which parts share, cost less than D x D products of each."""
+    return layer.n_whole <= max(layer.hidden, min(4 * layer.hidden, MOST_BY_PAIRS))
 
 
 def _with_end(layer: Layer, end: int) -> Overall:
