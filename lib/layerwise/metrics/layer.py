@@ -37,10 +37,8 @@ from layerwise.metrics.formulas import (
     Array,
     Mask,
     UndefinedMetricError,
-    centred,
     check_matrix,
     covariance_spectrum,
-    double_centred,
     embedding_spectrum,
     unit_centred,
 )
@@ -143,16 +141,13 @@ class Layer:
         self._rows: Any = slice(None)
         self._arrays: dict[tuple[Any, ...], npt.NDArray[Any]] = {}
         self._memo: dict[str, Any] = {}
-        self._whole: tuple[Layer, npt.NDArray[np.intp]] | None = None
 
     def subset(self, rows: npt.NDArray[np.intp]) -> Layer:
-        """The same layer with the prompts in these rows; shares what was read and is of pairs."""
+        """The same layer with the prompts in these rows; shares what was read."""
         subset = Layer(self._reader, self.settings, *self._at)
         subset._rows = np.arange(len(self._reader.prompts))[self._rows][rows]
         subset._arrays = self._arrays
         subset.prompts = tuple(self.prompts[row] for row in rows)
-        number_with_tokens = np.cumsum(self.has_tokens) - 1
-        subset._whole = self, number_with_tokens[rows[self.has_tokens[rows]]]
         return subset
 
     @cached_property
@@ -178,10 +173,7 @@ class Layer:
         if n <= most:
             return self
         rng = np.random.default_rng(self.settings.seed)
-        sample = self.subset(np.sort(rng.choice(n, most, replace=False)))
-        # Pairs of all prompts are what a sample is to avoid.
-        sample._whole = None
-        return sample
+        return self.subset(np.sort(rng.choice(n, most, replace=False)))
 
     def once(self, name: str, make: Callable[[], T]) -> T:
         """Return the result of `make`, kept under a name for the metrics that share it."""
@@ -189,27 +181,6 @@ class Layer:
             self._memo[name] = make()
         result: T = self._memo[name]
         return result
-
-    def of_pairs(self, name: str, make: Callable[[Layer], Array]) -> Array:
-        """A matrix of all pairs of the M kept prompts, computed once for the layer and its parts.
-
-        Parameters
-        ----------
-        name : str
-            Under which it is kept.
-        make : callable
-            From the layer to an array of shape (M, M).
-        """
-        if self._whole is None:
-            return self.once(name, lambda: make(self))
-        whole, rows = self._whole
-        return whole.of_pairs(name, make).take(rows, axis=0).take(rows, axis=1)
-
-    @property
-    def n_whole(self) -> int:
-        """Prompts with selected tokens, of the layer that this is a part of."""
-        whole = self if self._whole is None else self._whole[0]
-        return int(whole.has_tokens.sum())
 
     @cached_property
     def counts(self) -> Counts:
@@ -235,27 +206,7 @@ class Layer:
     @cached_property
     def pooled(self) -> Array:
         """Pooled embeddings of the prompts, shape (M, D), float64; M prompts are kept."""
-        if self._whole is not None and len(self._whole[1]):
-            whole, rows = self._whole
-            return np.asarray(whole.pooled[rows])
         return self._matrix(self._read("pooled", *self._at), self.has_tokens)
-
-    def centred_gram(self, end: int | None = None) -> Array:
-        """Inner products of pairs of centred embeddings, shape (M, M).
-
-        Parameters
-        ----------
-        end : int, optional
-            Of the first or the last layer, see `end`; by default of this one.
-        """
-
-        def make(layer: Layer) -> Array:
-            rows = centred(layer.pooled if end is None else layer.end(end))
-            return np.asarray(rows @ rows.T)
-
-        name = f"centred {end}"
-        gram = self.of_pairs(name, make)
-        return gram if self._whole is None else self.once(name, lambda: double_centred(gram))
 
     @cached_property
     def pooled_spectrum(self) -> Array:

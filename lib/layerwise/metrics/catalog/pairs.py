@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
@@ -17,11 +17,12 @@ from layerwise.metrics.formulas import (
     centred,
     check_matrix,
     cross_gram,
+    double_centred,
     gram,
     unit_rows,
 )
 from layerwise.metrics.layer import Layer
-from layerwise.metrics.registry import Overall, metric
+from layerwise.metrics.registry import OnParts, Overall, metric
 
 FEWEST_PROMPTS = 10
 DISCARD = 0.1
@@ -211,8 +212,26 @@ def two_nn(X: npt.ArrayLike, discard: float = DISCARD) -> float:
 )
 def compute_two_nn(layer: Layer) -> Iterator[Overall]:
     """TwoNN on the pooled embeddings; of more prompts a random sample of 5,000."""
-    of_pairs = layer.of_pairs("distances", lambda whole: distances(whole.pooled))
-    yield Overall(*_estimate(of_pairs, DISCARD))
+    matrix = distances(layer.pooled)
+    yield _with_parts(layer, lambda rows: _estimate(matrix[np.ix_(rows, rows)], DISCARD))
+
+
+def _with_parts(
+    layer: Layer, estimate: Callable[[npt.NDArray[np.intp]], tuple[float, int]]
+) -> Overall:
+    """A metric that is a function of rows, on all of the layer and on each part of its prompts.
+
+    Pairs of rows are then compared once for all parts.
+    """
+    members = layer.parts.members[:, layer.has_tokens]
+    value, n = estimate(np.arange(members.shape[1]))
+    try:
+        on_parts = np.array([estimate(np.flatnonzero(rows)) for rows in members])
+    except UndefinedMetricError:
+        on_parts = np.full((len(members), 2), np.nan)
+    return Overall(
+        value, n, parts=OnParts(on_parts[:, 0], on_parts[:, 1]) if len(members) else None
+    )
 
 
 def cka(X: npt.ArrayLike, Y: npt.ArrayLike) -> float:
@@ -264,18 +283,24 @@ def _alignment(K: Array, L: Array, cross: float) -> float:
     return min(cross / scale, 1.0)
 
 
-def _by_pairs(layer: Layer) -> bool:
-    """True if pairs of all prompts, which parts share, cost less than D x D products of each."""
-    return layer.n_whole <= max(layer.hidden, min(4 * layer.hidden, MOST_BY_PAIRS))
-
-
 def _with_end(layer: Layer, end: int) -> Overall:
     """CKA with the first or the last layer, 0 or -1."""
-    n = int(layer.has_tokens.sum())
-    if not _by_pairs(layer):
-        return Overall(cka(layer.pooled, layer.end(end)), n)
-    K, L = layer.centred_gram(), layer.centred_gram(end)
-    return Overall(_alignment(K, L, float(np.vdot(K, L))), n)
+    X, Y = layer.pooled, layer.end(end)
+
+    def of_rows(rows: npt.NDArray[np.intp]) -> tuple[float, int]:
+        if len(rows) < 3:
+            raise UndefinedMetricError("CKA needs three prompts.")
+        if not by_pairs:
+            return cka(X[rows], Y[rows]), len(rows)
+        some = np.ix_(rows, rows)
+        K, L = double_centred(of_x[some]), double_centred(of_y[some])
+        return _alignment(K, L, float(np.vdot(K, L))), len(rows)
+
+    # Pairs of all prompts, which parts share, cost less than D x D products of each.
+    by_pairs = len(X) <= max(layer.hidden, min(4 * layer.hidden, MOST_BY_PAIRS))
+    if by_pairs:
+        of_x, of_y = (rows @ rows.T for rows in map(centred, (X, Y)))
+    return _with_parts(layer, of_rows)
 
 
 of_ends = partial(
