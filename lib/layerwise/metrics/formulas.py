@@ -43,7 +43,6 @@ embeddings below `ROUNDING`, and eigenvalues below what rounding alone can make,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -186,16 +185,11 @@ def double_centred(K: Array) -> Array:
     return np.asarray(K - K.mean(axis=1, keepdims=True))
 
 
-def row_blocks(n: int) -> Iterator[slice]:
-    """Successive rows of a matrix, so many that copies of them need little memory."""
-    for start in range(0, n, ROWS_AT_ONCE):
-        yield slice(start, start + ROWS_AT_ONCE)
-
-
 def cross_gram(X: Array, Y: Array) -> Array:
     """``XᵀY`` of centred rows, shape (D, E), without a copy of all of them."""
     means, total = (X.mean(axis=0), Y.mean(axis=0)), np.zeros((X.shape[1], Y.shape[1]))
-    for rows in row_blocks(len(X)):
+    for start in range(0, len(X), ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
         some = centred(X[rows], means[0])
         total += some.T @ (some if Y is X else centred(Y[rows], means[1]))
     return total
@@ -232,18 +226,10 @@ def unit_centred(X: Array) -> Array:
     return scaled
 
 
-def unit_rows(X: Array) -> tuple[Array, Mask]:
-    """Rows of unit length, and which rows have one: a zero vector has no direction.
-
-    Returns
-    -------
-    rows : array, shape (M, D)
-        Of the M rows that are not zero.
-    nonzero : bool array, shape (N,)
-    """
+def unit_rows(X: Array) -> Array:
+    """Rows of unit length, without those that are zero, which have no direction."""
     norms = np.linalg.norm(X, axis=1)
-    nonzero = norms > 0
-    return X[nonzero] / norms[nonzero, None], nonzero
+    return X[norms > 0] / norms[norms > 0, None]
 
 
 def unit_pair(A: npt.ArrayLike, B: npt.ArrayLike) -> tuple[Array, Array, Mask]:

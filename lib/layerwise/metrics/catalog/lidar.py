@@ -19,7 +19,6 @@ from layerwise.metrics.formulas import (
     check_matrix,
     entropy_from_eigenvalues,
     gram,
-    row_blocks,
     significant,
 )
 from layerwise.metrics.layer import FEWEST, Layer
@@ -134,16 +133,10 @@ class Scatter:
                 "metrics.settings.lidar.delta."
             ) from None
 
-        def whitened(means: Array, mean: Array) -> Array:
-            classes = centred(means, mean).T / math.sqrt(n)
-            found = linalg.solve_triangular(factor, classes, lower=True, check_finite=False)
-            return np.asarray(found)
-
-        mean = means.mean(axis=0)
-        if n <= d:
-            return _spectrum(gram(whitened(means, mean)))
-        products = (whitened(means[rows], mean) for rows in row_blocks(n))
-        return _spectrum(sum((Y @ Y.T for Y in products), np.zeros((d, d))))
+        classes = centred(means).T / math.sqrt(n)
+        return _spectrum(
+            gram(linalg.solve_triangular(factor, classes, lower=True, check_finite=False))
+        )
 
 
 def eigenvalues(views: Views, delta: float) -> Array:

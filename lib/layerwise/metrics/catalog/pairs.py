@@ -53,7 +53,7 @@ def anisotropy(X: npt.ArrayLike) -> float:
     (0.0, 1.0)
     """
     X = check_matrix(X)
-    unit, _ = unit_rows(X)
+    unit = unit_rows(X)
     n = len(unit)
     if n < 2:
         raise UndefinedMetricError("The mean cosine needs two embeddings that are not zero.")
@@ -105,7 +105,7 @@ def self_cluster(X: npt.ArrayLike) -> float:
     if min(n, d) < 2:
         raise UndefinedMetricError("Self-Cluster needs two non-zero embeddings of two dimensions.")
     expected = n + n * (n - 1) / d
-    K = gram(unit_rows(X)[0])
+    K = gram(unit_rows(X))
     return float((np.vdot(K, K) - expected) / (n * n - expected))
 
 
