@@ -113,24 +113,23 @@ class Reduced:
         batch, width, hidden = packed.states.shape
         shape = len(needs.protocols), len(needs.tokens), batch
         selected = {t: select_tokens(packed, t, needs.sink_ratio) for t in needs.tokens}
-        means = torch.stack([selection.mean for selection in selected.values()])
-        lengths = torch.stack([selection.lengths for selection in selected.values()])
+        selections = list(selected.values())
         base = {
-            "n_tokens": lengths.expand(shape),
-            "pooled": means.expand(*shape, hidden),
+            "n_tokens": torch.stack([s.lengths for s in selections]).expand(shape),
+            "pooled": torch.stack([s.mean for s in selections]).expand(*shape, hidden),
         }
-        if needs.shared:
-            base["norm"] = torch.where(packed.mask, packed.norms, torch.nan)
         self.arrays = {name: values for name, values in base.items() if name in needs.arrays}
         for name in needs.arrays if needs.shared else ():
-            spec = ARRAYS[name]
-            if spec.compute is not None:
+            spec, compute = ARRAYS[name], ARRAYS[name].compute
+            if compute is not None:
                 by_tokens = spec.dims[0] == "tokens"
-                of = list(selected.values()) if by_tokens else [packed]
-                values = torch.stack([spec.compute(states) for states in of])
+                values = (
+                    torch.stack(list(map(compute, selections))) if by_tokens else compute(packed)
+                )
                 if spec.dims[-1] == "rank":
-                    values = values.where(torch.stack([s.mask for s in of]), spec.empty)
-                self.arrays[name] = values if by_tokens else values[0]
+                    mask = torch.stack([s.mask for s in selections]) if by_tokens else packed.mask
+                    values = torch.where(mask, values, spec.empty)
+                self.arrays[name] = values
         grams = Grams(selected)
         if "spectrum" in needs.arrays:
             zeros = packed.states.new_zeros

@@ -131,6 +131,7 @@ ARRAYS = {
         "f4",
         "activation",
         "norm of each token state, in the order of the prompt; NaN beyond T",
+        compute=lambda packed: packed.norms,
     ),
     "curvature": ArraySpec(
         (*_SETTING, "prompt"),

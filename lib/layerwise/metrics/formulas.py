@@ -229,7 +229,7 @@ def unit_centred(X: Array) -> Array:
 def unit_rows(X: Array) -> Array:
     """Rows of unit length, without those that are zero, which have no direction."""
     norms = np.linalg.norm(X, axis=1)
-    return X[norms > 0] / norms[norms > 0, None]
+    return np.asarray(X[norms > 0] / norms[norms > 0, None])
 
 
 def unit_pair(A: npt.ArrayLike, B: npt.ArrayLike) -> tuple[Array, Array, Mask]:
