@@ -162,7 +162,7 @@ def embed_labels(
     texts = labels.distinct()
     ways = representations_of(loaded, [tokens], [loaded.embedder.pooling], [FINAL_NORM])
     chosen = None if part is None else parse(TextPart, dict(part), "part")
-    vectors = embed(loaded, texts, ways, part=chosen, **loaded.prompted(len(texts)))[0]
+    vectors = embed(loaded, texts, ways, part=chosen)[0]
     if loaded.embedder.normalizes:
         for layer in vectors:
             layer[...] = normalized(layer)

@@ -277,12 +277,10 @@ def embed(
         pooling = pooling or loaded.embedder.pooling
         ways = representations_of(loaded, [tokens], [pooling], [readout])
         n_layers, hidden = loaded.anatomy.n_layers, loaded.width
-        numbers = range(-n_layers, n_layers)
-        for layer in several(layers):
-            check_name("layer", layer, numbers)
-        selected = [layer % n_layers for layer in several(layers)]
-        if layers is None:
-            selected = list(range(n_layers))
+        asked = range(n_layers) if layers is None else several(layers)
+        for layer in asked:
+            check_name("layer", layer, range(-n_layers, n_layers))
+        selected = [layer % n_layers for layer in asked]
         of_text = n_layers * hidden * np.dtype(np.float32).itemsize
         size = int(np.clip(BLOCK_BYTES // of_text, 1, len(prompts)))
 
@@ -293,7 +291,6 @@ def embed(
                     some = prompts[start : start + size]
                     block = np.empty((1, n_layers, len(some), hidden), np.float32)
                     options: Any = {"part": chosen, "budget": batch_tokens}
-                    options |= loaded.prompted(len(some))
                     for n in embed_into(loaded, some, block, ways, **options):
                         bar.update(n)
                     target[:, start : start + len(some)] = block[0, selected]

@@ -186,7 +186,7 @@ def embed_into(
     ways: Sequence[Representation],
     *,
     prompts: Sequence[str] | None = None,
-    include_prompt: bool = True,
+    include_prompt: bool | None = None,
     budget: int | None = None,
     sink_ratio: float = SINK_RATIO,
     part: TextPart | None = None,
@@ -206,9 +206,10 @@ def embed_into(
     ways : sequence of Representation
         Those that the model has (`representations_of`).
     prompts : sequence of str, optional
-        Prompt in front of each text; empty for none.
-    include_prompt : bool
-        Whether the tokens of prompts count in the pooling. If not, special tokens in front of them
+        Prompt in front of each text; empty for none. By default that of the model's embeddings.
+    include_prompt : bool, optional
+        Whether the tokens of prompts count in the pooling; by default as in the model's
+        embeddings. If not, special tokens in front of them
         do not either, as in sentence-transformers' Pooling.
     budget : int, optional
         Tokens in a batch, pads included.
@@ -228,7 +229,8 @@ def embed_into(
         If a vector is not finite, or a text cannot be tokenized.
     """
     texts = texts if part is None else [part_of(text, part) for text in texts]
-    before = [""] * len(texts) if prompts is None else prompts
+    before = [loaded.embedder.prompt] * len(texts) if prompts is None else prompts
+    counts = loaded.embedder.include_prompt if include_prompt is None else include_prompt
     are_words = len(texts) > 0 and isinstance(texts[0], Word)
     windows = list(forward.windows(len(texts), WINDOW[loaded.device.type]))
     spans_of_windows: list[list[Span] | None] = [None] * len(windows)
@@ -241,8 +243,8 @@ def embed_into(
             [loaded.texts.behind(before[i], texts[i]) if before[i] else texts[i] for i in rows]
             for rows in windows
         )
-    skip = not (include_prompt or are_words)
-    lengths = {p: prompt_length(loaded, p) for p in set(before)} if skip else {}
+    skipped = set() if counts or are_words else set(before)
+    lengths = {prompt: prompt_length(loaded, prompt) for prompt in skipped}
     n_empty = n_cut = n_without = 0
     for rows, window_spans, (ids, cut) in zip(windows, spans_of_windows, coming, strict=True):
         n_empty += sum(not prompt for prompt in ids)

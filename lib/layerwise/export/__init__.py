@@ -253,8 +253,8 @@ def check_target(target: Path) -> None:
 
 def _whole(loaded: LoadedModel, recipe: Recipe, texts: Sequence[str]) -> Array:
     """The whole model's embeddings, shape (N, D)."""
-    vectors = embed(loaded, texts, [recipe.representation], **loaded.prompted(len(texts)))[0]
-    return normalized(vectors[recipe.layer]) if recipe.normalize else vectors[recipe.layer]
+    vectors = embed(loaded, texts, [recipe.representation])[0, recipe.layer]
+    return normalized(vectors) if recipe.normalize else vectors
 
 
 def _cuts(loaded: LoadedModel, recipe: Recipe) -> list[tuple[int, int | None]]:

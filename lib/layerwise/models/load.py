@@ -83,15 +83,6 @@ class LoadedModel:
                 code="out_of_range",
             )
 
-    def prompted(self, n: int) -> dict[str, Any]:
-        """Options of `layerwise.activations.embedding.embed` for n texts: the default prompt."""
-        if not self.embedder.prompt:
-            return {}
-        return {
-            "prompts": [self.embedder.prompt] * n,
-            "include_prompt": self.embedder.include_prompt,
-        }
-
     @property
     def width(self) -> int:
         """Width of embeddings: of the layers', or of the output's if that is wider."""
