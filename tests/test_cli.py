@@ -15,6 +15,8 @@ import jsonschema
 import pytest
 import yaml
 from helpers import tiny
+from helpers.forked import LAYERWISE
+from helpers.project import layerwise
 from helpers.refused import refused
 
 from layerwise.config import read_config
@@ -22,15 +24,6 @@ from layerwise.config.models import FolderSource, HubSource, PackageSource
 from layerwise.models.source import named
 from layerwise.project import ROOT
 from layerwise.run import starter
-from layerwise.tasks.catalog import PAPER
-
-LAYERWISE = [sys.executable, "-c", "from layerwise.cli import main; main()"]
-
-
-def layerwise(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*LAYERWISE, *map(str, arguments)], capture_output=True, text=True, check=False, **options
-    )  # type: ignore[call-overload,no-any-return]
 
 
 def test_models_by_name(tmp_path: Path) -> None:
@@ -98,36 +91,31 @@ def test_a_new_config_from_the_command_line(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
-def test_the_papers_panel_has_its_tasks_and_figures() -> None:
-    config = read_config(ROOT / "presets" / "panel.yaml")
-    assert tuple(config.tasks) == PAPER
-    assert {c.source.task for c in list(config.corpora.values())[1:]} == set(PAPER)
-    figures = {name.split("_")[1] for name in config.studies if name.startswith("figure_")}
-    assert figures == {"1", "2", "3", "8", "10"}
-
-
 def test_run_hands_on_to_snakemake(tmp_path: Path) -> None:
     path = starter.write(tmp_path, ["owner/name"])
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"extract": {"threads": 0}}))
-    failed = layerwise("run", "--list-rules", cwd=tmp_path)
+    failed = layerwise("run", "--list-rules", folder=tmp_path)
     assert failed.returncode == 1 and "extract.threads" in failed.stderr
-    listed = layerwise("run", "-C", "extract={threads: 4}", "--list-rules", cwd=tmp_path)
+    listed = layerwise("run", "-C", "extract={threads: 4}", "--list-rules", folder=tmp_path)
     assert listed.returncode == 0, listed.stderr
     assert "figure" in listed.stdout.split()
-    failed = layerwise("run", "-c", "none.yaml", cwd=tmp_path)
+    failed = layerwise("run", "-c", "none.yaml", folder=tmp_path)
     assert failed.returncode == 1
     assert "none.yaml: no such file" in failed.stderr
-    failed = layerwise("run", "--configfile", "config.yaml", cwd=tmp_path)
+    failed = layerwise("run", "--configfile", "config.yaml", folder=tmp_path)
     assert failed.returncode == 1 and "--config" in failed.stderr
-    failed = layerwise("run", "config.yaml", cwd=tmp_path)
+    failed = layerwise("run", "config.yaml", folder=tmp_path)
     assert failed.returncode == 1 and "write -c config.yaml" in failed.stderr
 
 
 def test_run_writes_a_line_a_job(tmp_path: Path) -> None:
     """Also where no terminal is, and where the environment is not activated."""
     (tmp_path / "config.yaml").write_text("studies: {law: {kind: power_law}}\n")
-    inactive = {**os.environ, "PATH": "/usr/bin:/bin"}
-    done = layerwise("run", "--until", "figure", cwd=tmp_path, env=inactive)
+    words = [sys.executable, *LAYERWISE, "run", "--until", "figure"]
+    environment = {**os.environ, "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert re.search(r"^\[1 of 1\] Drawing law: \d\d:\d\d$", done.stderr, re.MULTILINE)
 
@@ -143,7 +131,7 @@ def test_a_job_that_fails_is_one_sentence_and_its_log(tmp_path: Path) -> None:
     config = starter.write(tmp_path / "new", ["owner/name"], texts=tmp_path / "p.txt")
     document = yaml.safe_load(config.read_text()) | {"models": {"m": model}}
     config.write_text(yaml.safe_dump(document))
-    failed = layerwise("run", "-c", config, "--until", "extract", cwd=tmp_path)
+    failed = layerwise("run", "-c", config, "--until", "extract", folder=tmp_path)
     assert failed.returncode == 1
     assert "Failed: Extracting m at main on prompts (log: " in failed.stderr
     assert failed.stderr.count("no tokenizer") == 1 and "Traceback" not in failed.stderr
@@ -212,7 +200,7 @@ def test_stopping_a_run_stops_its_snakemake(tmp_path: Path) -> None:
     )
     (tmp_path / "config.yaml").write_text("studies: {law: {kind: power_law}}\n")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-    run = subprocess.Popen([*LAYERWISE, "run"], cwd=tmp_path, env=environment)
+    run = subprocess.Popen([sys.executable, *LAYERWISE, "run"], cwd=tmp_path, env=environment)
     deadline = time.monotonic() + 60
     while not (pid.is_file() and pid.read_text()) and time.monotonic() < deadline:
         time.sleep(0.05)

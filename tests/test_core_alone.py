@@ -14,10 +14,10 @@ import pytest
 import yaml
 from conftest import ROOT
 from helpers import tiny
+from helpers.forked import LAYERWISE
 
 ADD_ONS = ("explorer", "media", "papers", "quickstart", "tools")
 PROJECT = ("workflow", "scripts", "presets", "envs", "config.yaml", "config.schema.json")
-COMMAND = "from layerwise.cli import main; main()"
 IMPORTABLE = "import importlib.util as u, sys; sys.exit(any(map(u.find_spec, sys.argv[1:])))"
 
 
@@ -46,7 +46,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def call(python: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment["PATH"] = f"{python.parent}{os.pathsep}{environment['PATH']}"
-    words = [str(python), "-c", *arguments]
+    words = [str(python), *arguments]
     return subprocess.run(
         words, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
@@ -54,7 +54,7 @@ def call(python: Path, folder: Path, *arguments: str) -> subprocess.CompletedPro
 
 @pytest.mark.slow
 def test_a_study_of_texts_needs_no_add_on(python: Path, tmp_path: Path) -> None:
-    assert call(python, tmp_path, IMPORTABLE, *ADD_ONS).returncode == 0
+    assert call(python, tmp_path, "-c", IMPORTABLE, *ADD_ONS).returncode == 0
     tiny.save("llama", tmp_path / "model")
     texts = tiny.texts(40)
     (tmp_path / "texts.txt").write_text("\n".join(texts))
@@ -72,7 +72,7 @@ def test_a_study_of_texts_needs_no_add_on(python: Path, tmp_path: Path) -> None:
     }
     config["corpora"]["c"]["filters"] = {"min_tokens": 0}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-    ran = call(python, tmp_path, COMMAND, "run", "--cores", "2")
+    ran = call(python, tmp_path, *LAYERWISE, "run", "--cores", "2")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert (tmp_path / "results" / "report.html").exists()
     for study in config["studies"]:
@@ -85,6 +85,6 @@ def test_images_are_refused_with_what_to_install(python: Path, tmp_path: Path) -
         "studies": {"metrics": {"kind": "metrics_by_depth"}},
     }
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-    ran = call(python, tmp_path, COMMAND, "run", "--dry-run")
+    ran = call(python, tmp_path, *LAYERWISE, "run", "--dry-run")
     assert ran.returncode == 1 and "corpora.photos" in ran.stderr
     assert "need the add-on media" in ran.stderr

@@ -8,7 +8,6 @@ import os
 import platform
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from helpers.project import Project, assert_drawn_alike
+from helpers.project import Project, assert_drawn_alike, layerwise, python
 from helpers.refused import refused
 from safetensors.torch import load_file
 
@@ -48,7 +47,7 @@ def complete(tmp_path_factory: pytest.TempPathFactory) -> Project:
 def done(complete: Project) -> Iterator[Project]:
     """The project after its run, restored afterwards; dry runs only."""
     kept = complete.folder.parent / "kept"
-    shutil.copytree(complete.folder, kept)
+    shutil.copytree(complete.folder, kept, symlinks=True)
     config = yaml.safe_load(yaml.safe_dump(complete.config))
     yield complete
     shutil.rmtree(complete.folder)
@@ -116,7 +115,7 @@ def test_tables_of_the_report_follow_the_config_without_records(done: Project) -
 
 
 def test_words_and_formatting_rerun_nothing(done: Project) -> None:
-    for module in (done.folder / "lib" / "layerwise").rglob("*.py"):
+    for module in (done.own_library() / "layerwise").rglob("*.py"):
         module.write_text(module.read_text() + "\n# A comment.\n")
     assert done.jobs() == {}
 
@@ -134,7 +133,7 @@ def test_files_of_other_versions_are_kept_and_named_once(done: Project) -> None:
 
 
 def test_a_changed_formula_reruns_the_metrics(done: Project) -> None:
-    formula = done.folder / "lib/layerwise/metrics/catalog/entropy.py"
+    formula = done.own_library() / "layerwise/metrics/catalog/entropy.py"
     formula.write_text(formula.read_text() + "\n_UNUSED = 2\n")
     found = done.jobs()
     assert found["metrics"] == 3
@@ -233,8 +232,9 @@ def test_another_config_writes_to_its_own_folder(done: Project) -> None:
 
 
 def test_another_path_of_the_checkout_reruns_nothing(done: Project, tmp_path: Path) -> None:
-    for part in ("workflow", "scripts", "envs", "lib"):
+    for part in ("workflow", "scripts", "envs"):
         shutil.copytree(done.folder / part, tmp_path / part)
+    done.own_library().rename(tmp_path / "lib")
     assert done.jobs("--snakefile", str(tmp_path / "workflow/Snakefile")) == {}
 
 
@@ -319,13 +319,9 @@ def test_a_killed_run_is_unlocked_unless_its_jobs_wait_in_a_queue(done: Project)
         running.write_text(json.dumps({"host": platform.node(), "pid": gone.pid}))
         lock.parent.mkdir(exist_ok=True)
         lock.write_text("results/tables/law.csv\n")
-        path = f"{squeue.parent}:{os.environ['PATH']}"
-        layerwise = [sys.executable, "-c", "from layerwise.cli import main; main()"]
-        command = [*layerwise, "run", *arguments, "results/tables/law.csv"]
-        environment = os.environ | {"PATH": path, "PYTHONPATH": str(done.folder / "lib")}
-        ended = subprocess.run(
-            command, cwd=done.folder, env=environment, capture_output=True, text=True, check=False
-        )
+        path = f"{python().parent}:{squeue.parent}:{os.environ['PATH']}"
+        wanted = [*arguments, "results/tables/law.csv"]
+        ended = layerwise("run", *wanted, folder=done.folder, PATH=path)
         return ended.stdout + ended.stderr
 
     of_this_run = f"printf '7\\trule_extract_wildcards_first\\t{done.folder}\\n'"

@@ -1,14 +1,17 @@
-"""A Python whose large libraries are imported once, for the many jobs of a workflow.
+"""A Python whose large libraries are imported once, for ``layerwise``, Snakemake and its jobs.
 
-``python`` in `command`'s folder hands its script to a process that forks. A job then starts in a
+``python`` in `command`'s folder hands such a call to a process that forks. A job then starts in a
 tenth of a second in place of six seconds of a core.
 """
 
 from __future__ import annotations
 
+import atexit
+import importlib
 import json
 import os
 import runpy
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,18 +24,29 @@ LIBRARIES = (
     "torch",
     "transformers.models.auto.modeling_auto",
     "transformers.models.auto.tokenization_auto",
+    "dcor",
     "datasets",
     "h5py",
     "matplotlib.pyplot",
     "mteb",
+    "nlpaug.augmenter.word",
     "pyarrow.parquet",
     "scipy.stats",
     "sklearn.linear_model",
+    "snakemake.cli",
+    "layerwise.cli",
+    "layerwise.figures.kinds",
+    "layerwise.models.load",
+    "layerwise.run.script",
+    "layerwise.run.snakemake",
+    "layerwise.run.validate",
 )
+SNAKEMAKE = ["-m", "snakemake"]
+LAYERWISE = ["-c", "from layerwise.cli import main; main()"]
 CLIENT = """\
 #!{python} -IS
 import json, os, socket, sys
-if not sys.argv[1].endswith(".py"):
+if not sys.argv[1].endswith(".py") and sys.argv[1:3] not in {calls}:
     os.execv("{python}", ["{python}", *sys.argv[1:]])
 server = socket.socket(socket.AF_UNIX)
 server.connect("{address}")
@@ -53,7 +67,9 @@ def command(folder: Path, environment: Mapping[str, str]) -> subprocess.Popen[by
     """
     address = folder / "socket"
     client = folder / "python"
-    client.write_text(CLIENT.format(python=sys.executable, address=address))
+    client.write_text(
+        CLIENT.format(python=sys.executable, address=address, calls=[SNAKEMAKE, LAYERWISE])
+    )
     client.chmod(0o755)
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(str(address))
@@ -77,8 +93,17 @@ def serve(listening: socket.socket) -> None:
         run(client)
 
 
+def forget_library(paths: list[str]) -> None:
+    """Let another copy of the library be imported, if the first of these paths has one."""
+    library = Path(importlib.import_module("layerwise").__file__ or "").parents[1]
+    if paths and Path(paths[0]).resolve() != library:
+        packages = {path.name for path in library.iterdir()}
+        for name in [name for name in sys.modules if name.partition(".")[0] in packages]:
+            del sys.modules[name]
+
+
 def run(client: socket.socket) -> None:
-    """Be ``python SCRIPT`` with a client's arguments, folder, environment and streams."""
+    """Be ``python`` with a client's arguments, folder, environment and streams."""
     _, streams, _, _ = socket.recv_fds(client, 1, 3)
     with client.makefile("rb") as sent:
         arguments, folder, environment = json.loads(sent.read())
@@ -87,21 +112,38 @@ def run(client: socket.socket) -> None:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    paths = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
-    sys.argv, sys.path[:1] = arguments, [str(Path(arguments[0]).resolve().parent), *paths]
-    status: object = 1
+    paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+    forget_library(paths)
+    sys.executable = shutil.which("python") or sys.executable
+    atexit._clear()  # those of the libraries
+    sys.argv, status = arguments, 1
     try:
-        runpy.run_path(arguments[0], run_name="__main__")
+        if arguments[:2] in (SNAKEMAKE, LAYERWISE):
+            sys.argv, sys.path[:1] = arguments[1:], [folder, *paths]
+            module = "snakemake.cli" if arguments[0] == "-m" else "layerwise.cli"
+            importlib.import_module(module).main()
+        else:
+            sys.path[:1] = [str(Path(arguments[0]).resolve().parent), *paths]
+            runpy.run_path(arguments[0], run_name="__main__")
         status = 0
     except SystemExit as ended:
         status = ended.code or 0
+        if isinstance(status, str):
+            sys.stderr.write(f"{status}\n")
     except Exception:
         traceback.print_exc()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
     client.sendall(b"%d" % (status if isinstance(status, int) else 1))
-    sys.exit()
+    os._exit(0)  # without the seconds in which Python takes torch apart
 
 
 if __name__ == "__main__":
-    for library in LIBRARIES:
-        __import__(library)
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    sys.modules["snakemake.cli"].get_argument_parser()  # imports the plugins, too
+    sys.modules["layerwise.metrics.registry"].all_metrics()
+    for group in ("kinds", "media", "stages"):
+        sys.modules["layerwise.addons"].load(group)
     serve(socket.socket(fileno=os.dup(0)))

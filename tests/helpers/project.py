@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import atexit
-import compileall
 import contextlib
 import copy
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import yaml
 from conftest import ROOT
 
 import layerwise as lw
-from helpers import tiny
+from helpers import forked, tiny
 from layerwise.config import Config
 from layerwise.io.tables import write_csv
 from layerwise.names import encode
@@ -50,53 +49,58 @@ CONFIG: dict[str, Any] = {
 
 
 @cache
-def _preloaded() -> subprocess.Popen[str]:
-    """A process that has imported Snakemake, which takes as long as a small dry run."""
-    code = Path(__file__).with_name("preloaded.py")
-    pipe = subprocess.PIPE
-    process = subprocess.Popen([sys.executable, code], stdin=pipe, stdout=pipe, text=True)
-    atexit.register(process.communicate)
-    return process
+def python() -> Path:
+    """The ``python`` of Snakemake and its jobs, whose libraries are imported once."""
+    folder = Path(tempfile.mkdtemp(prefix="python-"))
+    atexit.register(shutil.rmtree, folder)
+    atexit.register(forked.command(folder, {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}).kill)
+    return folder / "python"
 
 
-def snakemake(folder: Path, *arguments: str, check: bool = True, **environment: Any) -> str:
+def call(
+    words: list[str], folder: Path, environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run ``python`` with these words in a folder."""
+    given = dict(environment)
+    if "PATH" not in given:
+        path = [python().parent, Path(sys.executable).parent, os.environ["PATH"]]
+        given["PATH"] = os.pathsep.join(map(str, path))
+    return subprocess.run(
+        [str(shutil.which("python", path=given["PATH"])), *words],
+        cwd=folder,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **given},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def snakemake(folder: Path, *arguments: str, check: bool = True, **environment: str) -> str:
     """Run Snakemake in a project's folder and return all that it prints."""
-    process = _preloaded()
-    assert process.stdin and process.stdout
-    with tempfile.NamedTemporaryFile("r") as output:
-        asked = {
-            "arguments": ["--cores", "2", *arguments],
-            "folder": str(folder),
-            "environment": {
-                **os.environ,
-                "PYTHONPATH": str(folder / "lib"),
-                "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-                "HF_HUB_OFFLINE": "1",
-                "OMP_NUM_THREADS": "1",
-                **environment,
-            },
-            "output": output.name,
-        }
-        print(json.dumps(asked, default=str), file=process.stdin, flush=True)
-        status = int(process.stdout.readline())
-        printed = output.read()
+    words = [*forked.SNAKEMAKE, "--cores", "2", *arguments]
+    ended = call(words, folder, {"PYTHONPATH": str(folder / "lib"), **environment})
+    printed = ended.stdout + ended.stderr
     if check:
-        assert status == 0, printed[-4000:]
+        assert ended.returncode == 0, printed[-4000:]
     return printed
 
 
+def layerwise(
+    *arguments: object, folder: Path = ROOT, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the command ``layerwise``."""
+    return call([*forked.LAYERWISE, *map(str, arguments)], folder, environment)
+
+
 @cache
-def _files() -> Path:
-    """The project's own files and tiny models, for copies; the library's modules are compiled."""
-    root = Path(tempfile.mkdtemp(prefix="project-"))
+def _models() -> Path:
+    """Tiny models, for copies."""
+    root = Path(tempfile.mkdtemp(prefix="models-"))
     atexit.register(shutil.rmtree, root)
-    for part in ("lib", "workflow", "scripts", "envs"):
-        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
-        shutil.copytree(ROOT / part, root / part, ignore=ignored)
-    assert compileall.compile_dir(root / "lib", quiet=1)
     for seed, name in enumerate(["llama", "step0", "step1", "step2"]):
         family = "llama" if name == "llama" else "gpt_neox"
-        tiny.save(family, root / "models" / name, seed=seed)
+        tiny.save(family, root / name, seed=seed)
     return root
 
 
@@ -122,13 +126,23 @@ class Project:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        shutil.copytree(_files(), folder, dirs_exist_ok=True)
+        shutil.copytree(_models(), folder / "models")
+        for part in ("workflow", "scripts", "envs"):
+            shutil.copytree(ROOT / part, folder / part)
+        (folder / "lib").symlink_to(ROOT / "lib")
         texts = tiny.texts(60, seed=1, shortest=8)
         (folder / "mine.txt").write_text("\n".join(texts))
         labels = [f"{'fox' in text}" for text in texts]
         pd.DataFrame({"text": texts, "label": labels}).to_csv(folder / "topic.csv", index=False)
         self.config = copy.deepcopy(CONFIG)
         self.write()
+
+    def own_library(self) -> Path:
+        """A copy of the library, which the project's jobs import from here on."""
+        library = self.folder / "lib"
+        library.unlink()
+        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        return Path(shutil.copytree(ROOT / "lib", library, ignore=ignored))
 
     def write(self) -> None:
         """Write the config."""

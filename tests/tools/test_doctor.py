@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from helpers.forked import LAYERWISE
 
 from tools import doctor
 
@@ -20,7 +21,7 @@ def test_the_doctor_says_what_is_there_and_what_is_missing(
     for kind in ("models--a--b", "models--c--d", "datasets--e--f"):
         (tmp_path / kind).mkdir()
     told = subprocess.run(
-        [sys.executable, "-c", "from layerwise.cli import main; main()", "doctor"],
+        [sys.executable, *LAYERWISE, "doctor"],
         env={**os.environ, "HF_HUB_CACHE": str(tmp_path)},
         capture_output=True,
         text=True,
