@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +16,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
-# presets/real.yaml is complete where `make real` has prepared its packages and files.
+# presets/real*.yaml are complete where `make real` has prepared their packages and files.
 PREPARED = (ROOT / "results" / "real" / "prepared").is_dir()
-PRESETS = [
-    p
-    for p in sorted((ROOT / "presets").glob("*.yaml"))
-    if PREPARED or not p.stem.startswith("real")
-]
+REAL = sorted((ROOT / "presets").glob("real*.yaml")) if PREPARED else []
 
 settings.register_profile("small", max_examples=25, deadline=None)
 settings.load_profile("small")
@@ -48,6 +45,13 @@ def one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_objects_to_collect() -> None:
+    """Modules of torch, transformers and the like are left out when Python looks for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

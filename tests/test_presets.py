@@ -1,6 +1,6 @@
 """Contents of the presets: the papers' tasks, figures, models and settings.
 
-tests/test_validate.py checks that they are valid, and tests/presets that they run.
+tests/presets checks that they run.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ def preset(name: str) -> Config:
 
 
 def test_the_papers_tasks_and_figures_are_there() -> None:
-    for name in ("mteb32", "paper_figures", "as_released", "pythia_sweep"):
+    for name in ("mteb32", "paper_figures", "as_released", "pythia_sweep", "panel"):
         assert set(preset(name).tasks) == set(PAPER), name
-    for name in ("paper_figures", "as_released"):
+    for name in ("paper_figures", "as_released", "panel"):
         corpora = preset(name).corpora
         own = {c: e.source.task for c, e in corpora.items() if hasattr(e.source, "task")}
         assert own == {task: task for task in PAPER}
-    figures = preset("paper_figures")
     assert set(preset("paper_sublayers").extract.sublayers) == set(SUBLAYERS) - {BLOCK}
-    numbers = {name.split("_")[1] for name in figures.studies if name.startswith("figure_")}
-    assert numbers == {"1", "2", "3", "4", "7", "8", "9", "10", "11", "12", "13"}
+    for name, figures in (("paper_figures", "1 2 3 4 7 8 9 10 11 12 13"), ("panel", "1 2 3 8 10")):
+        studies = [study for study in preset(name).studies if study.startswith("figure_")]
+        assert {study.split("_")[1] for study in studies} == set(figures.split())
     assert preset("published").association.own_texts == TEXTS
     assert set(TEXTS.values()) < set(PAPER)
 
@@ -104,14 +104,16 @@ def test_checkpoints_of_two_suites_are_spread_over_their_training() -> None:
 def test_every_preset_plans_all_its_figures(
     name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A dry run of the whole workflow, in this process."""
+    """A dry run of the whole workflow, which validates the config, in this process."""
     from snakemake.api import SnakemakeApi
     from snakemake.settings.types import ConfigSettings, OutputSettings, ResourceSettings
 
+    few = {"revisions": ["step1", "step143000"]}  # of 1,386 checkpoints
+    given = {"models": dict.fromkeys(preset(name).models, few)} if name == "pythia_suite" else {}
     with suites_listed(), SnakemakeApi(OutputSettings(dryrun=True)) as api:
         plan = api.workflow(
             resource_settings=ResourceSettings(cores=1),
-            config_settings=ConfigSettings(configfiles=[PRESETS[name]]),
+            config_settings=ConfigSettings(config=given, configfiles=[PRESETS[name]]),
             snakefile=ROOT / "workflow" / "Snakefile",
             workdir=tmp_path,
         )
@@ -119,4 +121,8 @@ def test_every_preset_plans_all_its_figures(
     printed = "".join(capfd.readouterr())
     figures = re.search(r"^figure +(\d+)$", printed, re.MULTILINE)
     assert figures, printed[-2000:]
-    assert int(figures[1]) == len(preset(name).studies)
+    config = preset(name)
+    assert int(figures[1]) == len(config.studies)
+    assert Config.of(config.plain()) == config
+    # A folder of the quickstart lies at results/corpora.
+    assert config.results == f"results/{name.replace('corpora', 'corpora_of_columns')}"
