@@ -151,7 +151,7 @@ def test_scores_are_sklearns_and_their_errors_those_of_the_bootstrap(
     monkeypatch.setattr(probes, "BLOCKS", n)
     values = probes.pseudo_values(name, predicted, truth, np.arange(n))
     assert values.mean() == pytest.approx(score(truth, predicted))
-    drawn = rng.integers(n, size=(400, n))
+    drawn = rng.integers(n, size=(200, n))
     errors = np.std([score(truth[rows], predicted[rows]) for rows in drawn])
     assert values.std() / np.sqrt(n) == pytest.approx(errors, rel=0.15)
     halves = np.arange(n) % 2
