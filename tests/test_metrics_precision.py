@@ -99,9 +99,10 @@ def test_rounding_leaves_no_eigenvalue_below_zero() -> None:
     assert reduced(packed([repeated]), "paper")["spectrum"].min() == 0
 
 
-def test_a_decomposition_that_fails_is_an_error() -> None:
+@pytest.mark.parametrize("without_first", [False, True])
+def test_a_decomposition_that_fails_is_an_error(without_first: bool) -> None:
     with pytest.raises(np.linalg.LinAlgError):
-        eigen.eigenvalues(torch.full((1, 40, 40), torch.nan, dtype=torch.float64))
+        eigen.eigenvalues(torch.full((1, 40, 40), torch.nan, dtype=torch.float64), without_first)
 
 
 @pytest.mark.parametrize("scale", [1e-25, 1.0, 1e25])
