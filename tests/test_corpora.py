@@ -557,4 +557,4 @@ def test_wikitext_loses_its_headings() -> None:
     assert 400 < counts["heading"] < 1000
     assert not found["text"].str.startswith("=").any()
     assert counts["kept"] == len(found) > 1500
-    assert found["n_tokens"].min() >= 30
+    assert found["n_tokens"].min() >= Filters().min_tokens
