@@ -119,7 +119,10 @@ def test_two_prompts_give_no_interval_and_few_a_warning(caplog: pytest.LogCaptur
     metrics = tidy_metrics({"prompt_entropy": np.arange(4.0)}).assign(n=2)
     drawn = made("metrics_by_depth", {"metrics": metrics}, metrics=("prompt_entropy",))
     assert drawn.table["low"].isna().all()
-    assert "n < 30" in drawn.caption
+    for n, is_said in ((2, True), (29, True), (30, False)):
+        given = {"metrics": metrics.assign(n=n)}
+        drawn = made("metrics_by_depth", given, metrics=("prompt_entropy",))
+        assert ("n < 30" in drawn.caption) == is_said
     made("attention_sink")
     assert "rests on 24 prompts" in caplog.text
 
@@ -366,6 +369,22 @@ def test_a_map_of_two_models_has_the_layers_of_each_along_its_axis() -> None:
     assert values[5, 2] == pytest.approx(0.52)
 
 
+def test_more_models_than_colours_have_panels() -> None:
+    kind = Study(kind="score_by_depth").declaration
+    for n_models, roles in ((7, kind.roles), (8, kind.roles_of_many_models)):
+        study = Study(kind="score_by_depth")
+        assert study.roles_for(several_checkpoints=False, n_models=n_models) == roles
+
+
+def test_a_line_ends_where_half_of_its_own_corpus_ends() -> None:
+    positions = made_up.positions()
+    small = positions.assign(corpus="small", n=positions["n"] // 10)
+    given = {"positions": pd.concat([positions, small], ignore_index=True)}
+    table = made("along_sequence", given, row="corpus").table
+    alone = made("along_sequence", {"positions": small}).table
+    assert len(table[table["corpus"] == "small"]) == len(alone) > 0
+
+
 def test_title_is_the_studys_or_none() -> None:
     given = {"scores": tidy_scores(SCORES)}
     assert made("score_by_depth", given, title="Mine").title == "Mine"
@@ -388,6 +407,15 @@ def test_a_metric_selects_no_layer_that_the_first_token_decides() -> None:
         study = {**study, "metrics": ("curvature", "largest_norm")}
         assert made("metrics_by_depth", {"metrics": pd.concat([*each, norms])}, **study)
         assert table["best"].tolist() == best
+    # Of several corpora, each has its own.
+    both = pd.concat(
+        tidy_metrics({"curvature": curve}, tokens=tokens, corpus=corpus)
+        for corpus, bare in (("one", falls - 0.5), ("two", rises))
+        for tokens, curve in (("all", falls), ("drop_first", bare))
+    )
+    study = {"metrics": ("curvature",), "tokens": ("all",), "row": "corpus"}
+    table = made("metrics_by_depth", {"metrics": both}, **study).table
+    assert table.groupby("corpus")["best"].sum().to_dict() == {"one": 1, "two": 0}
 
 
 def test_a_metric_near_chance_selects_no_layer() -> None:

@@ -376,5 +376,6 @@ def test_words_are_whole_sentences_without_rare_tags(tmp_path: Path) -> None:
     for number in range(probes.FOLDS):
         tagged[number][-1] = "often E"
     kept = [rows if n <= 2 * probes.FOLDS - 2 else rows[:4] for n, rows in enumerate(tagged)]
+    kept[-1] = [*kept[-1], *["many F"] * probes.FOLDS]  # in one sentence
     (tmp_path / "t.conll").write_text("\n\n".join("\n".join(rows) for rows in kept))
     assert {*labelled.read(task.model_copy(update={"sample": None})).names} == {*"ABE"}

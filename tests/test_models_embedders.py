@@ -18,6 +18,7 @@ from helpers import tiny
 from helpers.refused import refused
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules
+from tokenizers.processors import TemplateProcessing
 
 import layerwise as lw
 from layerwise.activations.embedding import embed, prompt_length, representations_of
@@ -239,6 +240,22 @@ def test_an_export_cuts_where_the_user_says(bases: dict[str, Path], tmp_path: Pa
     cut = SentenceTransformer(str(saved), device="cpu")
     cut[0].processing_kwargs["text"]["max_length"] = 5
     np.testing.assert_allclose(exported.encode(texts), cut.encode(texts), atol=1e-5)
+
+
+def test_a_saved_model_is_read_and_exported_as_asked(
+    bases: dict[str, Path], tmp_path: Path
+) -> None:
+    CASES["normalized"](bases, tmp_path / "saved")
+    loaded = load("m", tiny.entry(tmp_path / "saved"), "main", device="cpu")
+    asked = [Recipe(1, normalize=normalize).of(loaded) for normalize in (None, True, False)]
+    assert [recipe.normalize for recipe in asked] == [True, True, False]
+    entry = tiny.entry(tmp_path / "saved", special_tokens=False)
+    bare = load("m", entry, "main", device="cpu")
+    for each, n_special in ((loaded, 1), (bare, 0)):
+        first = TemplateProcessing("<s> $A", special_tokens=[("<s>", 1)])
+        each.texts.tokenizer.backend_tokenizer.post_processor = first
+        (ids,), _ = each.texts.prompts(["the"])
+        assert ids[:-1] == [1] * n_special
 
 
 def test_modules_that_need_more_than_states_are_named(

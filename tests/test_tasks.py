@@ -253,6 +253,8 @@ def mind(folder: Path) -> None:
     names = [f"{query}_{number}" for query in range(8) for number in range(3)]
     ranked = {str(q): [*rng.choice(documents, 6, replace=False)] for q in range(8)}
     good = [(name, ranked[name[0]][k]) for name in names for k in (0, 3)]
+    # A good document that is not among the candidates cannot be found, and counts.
+    good += [(name, next(d for d in documents if d not in ranked[name[0]])) for name in names[:9]]
     tables = {
         "queries": {
             "_id": names,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,13 @@ def test_choices_of_tokens(loaded: LoadedModel, family: str, tmp_path: Path) -> 
                     assert_near(found[name][number], means[name], (layer, name))
         n_tokens = {name: file.n_tokens("paper", name, 1) for name in tokens}
     assert set(n_tokens["patches"]) == {loaded.max_length - prefix}
+    # Without a dimension, the same tokens count.
+    entry = loaded.entry.model_copy(update={"drop_dimensions": (0,)})
+    path = tiny.extracted(replace(loaded, entry=entry), tmp_path / "b.h5", PICTURES, tokens=tokens)
+    with Activations(path) as file:
+        dropped = file.pooled("paper", "patches", 1)
+        assert_near(dropped[0, 1:], states[1, "block"][0][prefix:].mean(0)[1:], "dropped")
+        assert not dropped[:, 0].any()
     assert "class" not in tokens or set(n_tokens["class"]) == {1}
 
 
