@@ -17,6 +17,7 @@ from helpers.refused import refused
 
 import layerwise as lw
 from layerwise.activations.embedding import embed, representations_of
+from layerwise.config.models import Ablation
 from layerwise.export import Recipe, export
 from layerwise.models.load import LoadedModel, load
 from layerwise.models.opening import open_model
@@ -160,6 +161,18 @@ def test_each_pass_of_a_block_is_a_layer(tmp_path: Path) -> None:
         *(f"L_module.layers.{n}" for n in (0, 1, 0, 1)),
         *(f"H_module.layers.{n}" for n in (0, 1)),
     ]
+
+
+def test_an_ablated_pass_of_a_block_leaves_its_other_passes(tmp_path: Path) -> None:
+    config = hf.HrmTextConfig(
+        **{**tiny.DECODER, "num_hidden_layers": 2}, head_dim=8, H_cycles=2, L_cycles=2
+    )
+    tiny.save(config, tmp_path / "m")
+    ablate = (Ablation(layer=1, part="mlp", token="all"),)
+    loaded = load("hrm", tiny.entry(tmp_path / "m", ablate=ablate), "main", device="cpu")
+    states = all_states(loaded, sublayers=("mlp",))
+    assert not states[1, "mlp"][0].any()
+    assert states[3, "mlp"][0].any(), "the same block's next pass"
 
 
 def test_a_projection_behind_the_norm_is_part_of_the_readout(tmp_path: Path) -> None:

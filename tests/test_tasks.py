@@ -7,7 +7,7 @@ import random
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import datasets
 import numpy as np
@@ -24,6 +24,7 @@ from sklearn.cluster import MiniBatchKMeans
 from layerwise.config import Config
 from layerwise.config.corpora import HubData
 from layerwise.config.settings import ExtractSettings, ScoringSettings
+from layerwise.config.tasks import MtebType
 from layerwise.corpora.sources import load_hub
 from layerwise.io.files import folder_sha256
 from layerwise.models.load import load
@@ -452,3 +453,9 @@ def test_a_class_by_its_name_is_a_task(tmp_path: Path, monkeypatch: pytest.Monke
             file.write("\nadded = 1\n")
         keys.add(planned().key("task", task="length"))
     assert plan.task_files("length") == ["texts.txt"] and len(keys) == 3
+
+
+@pytest.mark.parametrize("kind", get_args(MtebType))
+def test_a_users_task_may_have_each_type_that_the_config_names(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "test.parquet").touch()
+    assert catalog.get_task("Own", tmp_path, kind).metadata.type == kind
