@@ -356,7 +356,7 @@ def score_tasks(
         After all tasks, if one failed: the first failure.
     """
     with scratch() as folder:
-        run = _Run(setup, write, pool or Here(), threads, folder)
+        run = _Run(setup, write, pool or SerialExecutor(), threads, folder)
         try:
             for number, (name, task) in enumerate(tasks.items()):
                 for coming in itertools.islice(tasks, number, number + AHEAD):
@@ -617,7 +617,7 @@ def _score_cells(
     return scores, len(caught) - len(others)
 
 
-class Here(Executor):
+class SerialExecutor(Executor):
     """Runs what is submitted at once, in this process."""
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -644,7 +644,7 @@ def _end_with_job() -> None:
 def _scorers(n: int, modules: set[str]) -> Iterator[Executor]:
     """Processes that score, forked off one that has imported `modules` and no model."""
     if n == 1:
-        yield Here()
+        yield SerialExecutor()
         return
     context = get_context("forkserver")
     context.set_forkserver_preload([__name__, *sorted(modules)])
