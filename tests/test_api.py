@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +29,16 @@ import layerwise as lw
 from layerwise.activations.extract import extract
 from layerwise.activations.store import Activations
 from layerwise.cli import app
-from layerwise.config.settings import ExtractSettings, MetricsSettings
+from layerwise.config.settings import ExtractSettings, MetricsSettings, ScoringSettings
+from layerwise.config.tasks import LabelledEntry
 from layerwise.errors import LayerwiseError, in_any_case
 from layerwise.io import hdf5, tables
+from layerwise.metrics.registry import all_metrics, arrays_for
 from layerwise.metrics.table import compute
 from layerwise.models.load import load
 from layerwise.project import ROOT, require
+from layerwise.tasks.evaluate import evaluate
+from layerwise.tasks.labelled import LabelledTask
 
 TEXTS = tiny.texts(24)
 LABELS = [text.split()[0] < "m" for text in TEXTS]
@@ -117,11 +120,12 @@ def test_publish_writes_what_load_dataset_reads(folder: Path, tmp_path: Path) ->
     assert "not an empty folder" in str(CliRunner().invoke(app, command).exception)
 
 
-class TestRun:
-    @pytest.fixture
-    def run(self, folder: Path) -> lw.Results:
-        return lw.open(folder / "results")
+@pytest.fixture
+def run(folder: Path) -> lw.Results:
+    return lw.open(folder / "results")
 
+
+class TestRun:
     def test_lists_what_there_is(self, run: lw.Results) -> None:
         assert run.models == ["bert", "llama"]
         assert run.corpora == ["sentences"]
@@ -190,10 +194,6 @@ class TestRun:
 
 
 class TestPlot:
-    @pytest.fixture
-    def run(self, folder: Path) -> lw.Results:
-        return lw.open(folder / "results")
-
     def test_a_kind_with_its_defaults(self, run: lw.Results) -> None:
         figure = run.plot("score_by_depth")
         (ax,) = figure.axes  # a few models share it
@@ -262,8 +262,9 @@ class TestPlot:
 
 
 class TestAnalyse:
-    def test_equals_the_workflow(self, folder: Path, llama: tuple[Any, Any]) -> None:
-        run = lw.open(folder / "results")
+    def test_equals_the_workflow(
+        self, run: lw.Results, folder: Path, llama: tuple[Any, Any]
+    ) -> None:
         names = ["metric", "layer"]
         expected = run.metrics(model="llama").set_index(names).sort_index()
         for model in (llama[0], folder / "llama", str(folder / "llama")):
@@ -318,14 +319,6 @@ class TestAnalyse:
     @pytest.mark.parametrize("scales", [False, True])
     def test_every_door_scores_alike(self, folder: Path, tmp_path: Path, scales: bool) -> None:
         """The workflow, analyse, choose and the shell; a model that scales its vectors, or not."""
-        from typer.testing import CliRunner
-
-        from layerwise.cli import app
-        from layerwise.config.settings import ScoringSettings
-        from layerwise.config.tasks import LabelledEntry
-        from layerwise.tasks.evaluate import evaluate
-        from layerwise.tasks.labelled import LabelledTask
-
         path = tmp_path / "own.csv"
         labels = ["b" if label else "a" for label in LABELS]
         # Nothing is cut before the model's limit.
@@ -366,69 +359,51 @@ class TestAnalyse:
         np.testing.assert_allclose(pd.read_json(tmp_path / "told.json")["score"], short)
         assert short.tolist() != scores
 
-    def test_extracts_and_computes_as_asked(
+    @pytest.mark.parametrize("n_views", [0, 2])
+    def test_by_default_all_metrics_that_the_texts_allow(
+        self, n_views: int, llama: tuple[Any, Any]
+    ) -> None:
+        """And without attention."""
+        views = [tiny.texts(24, seed=s) for s in range(1, n_views + 1)]
+        table = lw.analyse(llama[0], TEXTS, llama[1], views=views)
+        assert set(table["metric"]) == {
+            name
+            for name, metric in all_metrics().items()
+            if metric.min_views <= n_views and "first_token_attention" not in metric.inputs
+        }
+        defaults = {"tokens": "all", "protocol": "paper", "alpha": 1.0, "normalization": "raw"}
+        for name, value in defaults.items():
+            assert set(table[name].dropna()) == {value}
+        widths = table["value"] - table["low"]
+        np.testing.assert_allclose(widths, 1.96 * table["stderr"], rtol=1e-4, atol=1e-12)
+
+    def test_computes_as_asked(
         self, llama: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """By default all metrics that the texts allow, and without attention."""
-        from layerwise.metrics.registry import all_metrics, arrays_for
+        asked: list[Any] = []
 
-        extracted: list[Any] = []
-        computed: list[Any] = []
+        def spy(file: Activations, settings: Any, threads: int) -> Any:
+            asked.append((file.prompts, {*arrays_for(None)} & file.arrays, threads))
+            return compute(file, settings, threads)
 
-        def compute(_: Any, chosen: Any, threads: int) -> tuple[pd.DataFrame, None]:
-            computed.append((chosen, threads))
-            return pd.DataFrame({"value": [1.0], "stderr": [0.5]}), None
-
-        monkeypatch.setattr(
-            "layerwise.activations.extract.extract", lambda _, **asked: extracted.append(asked)
-        )
-        monkeypatch.setattr("layerwise.activations.store.Activations", nullcontext)
-        monkeypatch.setattr("layerwise.metrics.table.compute", compute)
-        views = [tiny.texts(24, seed=s) for s in (1, 2)]
-        for n_views in (0, 2):
-            table = lw.analyse(llama[0], TEXTS, llama[1], views=views[:n_views])
-            assert table["low"][0] == pytest.approx(1 - 1.96 / 2, abs=1e-4)
-            asked, (chosen, threads) = extracted.pop(), computed.pop()
-            allowed = {
-                name
-                for name, metric in all_metrics().items()
-                if metric.min_views <= n_views and "first_token_attention" not in metric.inputs
-            }
-            assert set(chosen.metrics) == allowed and threads == 1
-            assert asked["views"] == [TEXTS, *views[:n_views]]
-            assert asked["prompts"] == [str(n) for n in range(24)]
-            settings = asked["settings"]
-            assert (settings.tokens, settings.protocols) == (("all",), ("paper",))
-            assert settings.arrays == tuple(sorted(arrays_for(None)))
-            assert (chosen.alphas, chosen.normalizations) == ((1.0,), ("raw",))
-        copies = [TEXTS[0], *TEXTS]
-        options: Any = {"tokens": "drop_first", "protocols": ["paper", "reference"]}
-        lw.analyse(
-            llama[0],
-            copies,
-            llama[1],
-            "dime",
-            views=[copies[::-1]],
-            threads=3,
-            **options,
-            alphas=[1, 2],
-            normalizations="logD",
-        )
-        asked, (chosen, threads) = extracted.pop(), computed.pop()
-        assert asked["views"] == [TEXTS, [copies[::-1][0], *copies[::-1][2:]]]
-        assert asked["prompts"] == ["0", *(str(n) for n in range(2, 25))]
-        settings = asked["settings"]
-        assert (settings.tokens, settings.protocols) == (("drop_first",), ("paper", "reference"))
-        assert settings.arrays == () and threads == 3
-        assert chosen.metrics == ("dime",)
-        assert (chosen.alphas, chosen.normalizations) == ((1.0, 2.0), ("logD",))
-
-    def test_views_make_metrics_of_views(self, llama: tuple[Any, Any]) -> None:
-        views = [tiny.texts(24, seed=s) for s in (1, 2)]
-        table = lw.analyse(llama[0], TEXTS, llama[1], "infonce", views=views)
-        assert table["layer"].tolist() == [0, 1, 2, 3]
-        with refused("too_few"):
-            lw.analyse(llama[0], TEXTS, llama[1], "infonce")
+        monkeypatch.setattr("layerwise.metrics.table.compute", spy)
+        given: dict[str, Any] = {
+            "tokens": "drop_first",
+            "protocols": ["paper", "reference"],
+            "alphas": [1, 2],
+            "normalizations": "logD",
+        }
+        copies, views = [TEXTS[0], *TEXTS], [[*TEXTS, TEXTS[0]]]
+        table = lw.analyse(llama[0], copies, llama[1], "dime", views=views, threads=3, **given)
+        assert asked == [(("0", *(str(n) for n in range(2, 25))), set(), 3)]
+        for column, values in (
+            ("metric", {"dime"}),
+            ("tokens", {"drop_first"}),
+            ("protocol", {"paper", "reference"}),
+            ("alpha", {1.0, 2.0}),
+            ("normalization", {"raw", "logD"}),
+        ):
+            assert set(table[column]) == values
 
     def test_sentence_transformers(self, folder: Path) -> None:
         st = pytest.importorskip("sentence_transformers")
@@ -470,6 +445,7 @@ class TestAnalyse:
             (TEXTS, {"metrics": "rankmee"}, "did you mean 'rankme'"),
             (TEXTS, {"tokens": "al"}, "did you mean 'all'"),
             (TEXTS, {"labels": [1]}, "1 labels for 24 texts"),
+            (TEXTS, {"metrics": "infonce"}, "augmented copies of each text (at least 1, got 0)"),
             ([3], {}, "got int at 0"),
             ("one text", {}, "expected a list"),
             (dict.fromkeys(TEXTS), {}, "expected a list"),
@@ -497,11 +473,11 @@ def test_embed(
     llama: tuple[Any, Any], tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("layerwise.api.BLOCK_BYTES", 7 * 4 * 32 * 4)  # 7 texts at once
-    given: dict[str, Any] = {"layers": [2, 3], "pooling": "last_token", "batch_tokens": 40}
+    given: dict[str, Any] = {"layers": [-1, 2], "pooling": "last_token", "batch_tokens": 40}
     out = tmp_path / "v.h5" if where == "file" else None
     found = lw.embed(*llama[:1], TEXTS, llama[1], out=out, **given)
     assert found.dims == ("layer", "text", "hidden") and found.shape == (2, len(TEXTS), 32)
-    assert found.depth.values.tolist() == [pytest.approx(2 / 3), 1]
+    assert found.depth.values.tolist() == [1, pytest.approx(2 / 3)]
     ids = llama[1](TEXTS[5], return_tensors="pt")["input_ids"]
     with torch.no_grad():
         output = llama[0](ids, output_hidden_states=True).hidden_states[-1][0, -1]
@@ -515,6 +491,7 @@ def test_embed(
     ("options", "code"),
     [
         ({"layers": 4}, "unknown_name"),
+        ({"layers": -5}, "unknown_name"),
         ({"tokens": "al"}, "unknown_name"),
         ({"pooling": "avg"}, "unknown_name"),
         ({"readout": "final"}, "unknown_name"),
@@ -544,12 +521,6 @@ def test_copies_of_a_text_count_once(llama: tuple[Any, Any]) -> None:
     many = lw.analyse(llama[0], TEXTS * 4, llama[1], metrics, views=[views[0] * 4])
     pd.testing.assert_frame_equal(many, once)
     assert set(many["n"]) == {len(TEXTS)}
-
-
-def test_choose(llama: tuple[Any, Any]) -> None:
-    choice = lw.choose(llama[0], TEXTS, LABELS, llama[1])
-    assert choice.sentence
-    assert choice.table["layer"].tolist() == [0, 1, 2, 3]
 
 
 class TestCallback:
@@ -636,26 +607,6 @@ class TestCallback:
         scores = [values[name] for name in neighbours]
         assert all(0 <= score <= 1 for score in scores)
 
-    def test_another_loop_logs_to_tensorboard(self, folder: Path, tmp_path: Path) -> None:
-        """Values of metrics and probes, which are those of `analyse`, from TensorBoard's file."""
-        pytest.importorskip("tensorboard")
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-        from torch.utils.tensorboard import SummaryWriter
-
-        network = hf.AutoModelForCausalLM.from_pretrained(folder / "llama").train()
-        tokenizer = hf.AutoTokenizer.from_pretrained(folder / "llama")
-        callback = lw.LayerMetrics(TEXTS, metrics=["rankme"], labels=LABELS)
-        with SummaryWriter(str(tmp_path)) as writer:
-            for name, value in callback.values(network, tokenizer).items():
-                writer.add_scalar(name, value, 7)
-        assert network.training
-        events = EventAccumulator(str(tmp_path)).Reload()
-        table = lw.analyse(network, TEXTS, tokenizer, "rankme", labels=LABELS)
-        assert len(events.Tags()["scalars"]) == 3 * 4
-        for metric, layer, value in table[["metric", "layer", "value"]].itertuples(index=False):
-            (event,) = events.Scalars(f"{metric}/layer_{layer:02d}")
-            assert event.step == 7 and event.value == pytest.approx(value, rel=1e-6)
-
 
 def test_a_missing_extra_is_named() -> None:
     with pytest.raises(LayerwiseError, match=r"pip install 'layerwise\[tasks\]'"):
@@ -707,14 +658,7 @@ def test_the_base_suffices_to_analyse(folder: Path) -> None:
     assert "pip install 'layerwise[workflow]'" in done.stdout
 
 
-def test_import_loads_nothing_heavy() -> None:
-    code = "import sys, layerwise; assert not {'torch', 'pandas', 'numpy'} & {*sys.modules}"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.parametrize(
-    "name", ["layerwise", "layerwise.api", "layerwise.api", "layerwise.run.results"]
-)
+@pytest.mark.parametrize("name", ["layerwise", "layerwise.api", "layerwise.run.results"])
 def test_examples(
     name: str, folder: Path, llama: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -748,12 +692,3 @@ def test_names_in_any_case_prefer_the_exact_one() -> None:
     assert in_any_case("pythia", ["Pythia", "pythia"]) == "pythia"
     assert in_any_case("PYTHIA", ["bert", "Pythia"]) == "Pythia"
     assert in_any_case("gpt", ["bert"]) == "gpt"
-
-
-def test_layers_from_the_end(llama: tuple[Any, Any]) -> None:
-    texts = tiny.texts(6)
-    last = lw.embed(llama[0], texts, llama[1], layers=[-1, 0])
-    assert last["layer"].to_numpy().tolist() == [3, 0]
-    np.testing.assert_array_equal(last, lw.embed(llama[0], texts, llama[1], layers=[3, 0]))
-    with refused("unknown_name"):
-        lw.embed(llama[0], texts, llama[1], layers=-5)
