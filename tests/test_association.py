@@ -17,7 +17,7 @@ from helpers.association_tables import tidy_metrics, tidy_scores
 from helpers.refused import refused
 from scipy import stats
 from scipy.fft import dct, idct
-from scipy.spatial.distance import cdist, pdist
+from scipy.spatial.distance import pdist
 
 from layerwise import association
 from layerwise.association.curves import (
@@ -146,16 +146,6 @@ def test_cubic_trends_of_depth_are_taken_out_from_12_layers_on() -> None:
         assert left.any() == (n_layers == 11)
 
 
-def test_distance_correlation_is_that_of_its_definition(rng: np.random.Generator) -> None:
-    x, y = rng.normal(size=(2, 3, 9))
-    y[1], x[2] = 2 * x[1] + 1, 5.0
-    for found, a, b in zip(association.strengths("dcor", x, y), x, y, strict=True):
-        A, B = (cdist(c[:, None], c[:, None]) for c in (a, b))
-        A, B = (D - D.mean(0) - D.mean(1, keepdims=True) + D.mean() for D in (A, B))
-        scale = np.sqrt((A**2).mean() * (B**2).mean())
-        assert found == pytest.approx(np.sqrt((A * B).mean() / scale) if scale else 0.0)
-
-
 def test_similarity_of_layers_is_that_of_scipy_and_its_error_a_jackknife(rng) -> None:
     X, Y = rng.normal(size=(2, 12, 5)), rng.normal(size=(3, 12, 7))
     found = similarity.rsa(similarity.ranked(X), similarity.ranked(Y))
@@ -171,27 +161,13 @@ def test_similarity_of_layers_is_that_of_scipy_and_its_error_a_jackknife(rng) ->
     np.testing.assert_allclose(similarity.cka_debiased(*2 * [similarity.grams(X)]).value[0, 0], 1)
 
 
-def test_each_model_has_the_depths_of_its_own_layers(rng: np.random.Generator) -> None:
-    def states(model: str, n_layers: int) -> Any:
-        values = rng.normal(size=(n_layers, 8, 4))
-        about = {"model": model, "revision": "main", "corpus": "c", "prompts": tuple(range(8))}
-        about |= {"protocols": ("paper",), "tokens": ("all",), "n_layers": n_layers}
-        layers = range(n_layers)
-        return SimpleNamespace(**about, layers=layers, pooled=lambda *place: values[place[2]])
-
-    found = similarity.table([states("a", 3), states("b", 5)])
-    pair = found[(found["model"] == "a") & (found["other_model"] == "b")]
-    assert len(pair) == 2 * 3 * 5
-    for name, last in (("", 2), ("other_", 4)):
-        assert (pair[f"{name}depth"] == pair[f"{name}layer"] / last).all()
-
-
-def stored(model: str, corpus: str = "c", **more: Any) -> Any:
-    """An activations file in memory, of three layers and twelve prompts."""
-    values = np.random.default_rng(len(model)).normal(size=(3, 12, 4))
+def stored(model: str, corpus: str = "c", n_layers: int = 3, **more: Any) -> Any:
+    """An activations file in memory, of some layers and twelve prompts."""
+    values = np.random.default_rng(len(model)).normal(size=(n_layers, 12, 4))
     about = {"model": model, "revision": f"of {model}", "corpus": corpus, "path": f"{model}.h5"}
-    about |= {"prompts": tuple(range(12)), "protocols": ("summary", "paper"), "n_layers": 3}
-    about |= {"tokens": ("all", "drop_first"), "layers": range(3), **more}
+    about |= {"prompts": tuple(range(12)), "protocols": ("summary", "paper")}
+    about |= {"tokens": ("all", "drop_first"), "n_layers": n_layers, "layers": range(n_layers)}
+    about |= more
     asked: list[tuple[Any, ...]] = []
 
     def pooled(*place: Any) -> np.ndarray:
@@ -204,7 +180,7 @@ def stored(model: str, corpus: str = "c", **more: Any) -> Any:
 def test_a_table_of_similarity_has_a_row_for_each_pair_of_layers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    one, other = stored("a"), stored("bb", tokens=("all",))
+    one, other = stored("a"), stored("bb", n_layers=5, tokens=("all",))
     found = similarity.table([one, other])
     assert set(found["tokens"]) == {"all"}, "those that both have"
     assert set(found["protocol"]) == {"paper"} and set(found["corpus"]) == {"c"}
@@ -218,8 +194,10 @@ def test_a_table_of_similarity_has_a_row_for_each_pair_of_layers(
     ]
     grams = [similarity.grams(file.values) for file in (one, other)]
     wanted = similarity.cka_debiased(*grams)
-    cka = found[(found["other_model"] == "bb") & (found["model"] == "a")]
-    cka = cka[cka["measure"] == "cka_debiased"].pivot(index="layer", columns="other_layer")
+    pair = found[(found["other_model"] == "bb") & (found["model"] == "a")]
+    for name, last in (("", 2), ("other_", 4)):
+        assert (pair[f"{name}depth"] == pair[f"{name}layer"] / last).all()
+    cka = pair[pair["measure"] == "cka_debiased"].pivot(index="layer", columns="other_layer")
     np.testing.assert_allclose(cka["value"], wanted.value)
     np.testing.assert_allclose(cka["stderr"], wanted.stderr)
     same = found[(found["model"] == "a") & (found["other_model"] == "a")]
@@ -339,11 +317,17 @@ def test_the_output_is_the_last_layer_after_the_final_norm() -> None:
         )
     ]
     table = pd.concat(parts)
-    found = {(c.tokens, c.pooling): c.output - values[:, 4] for c in score_curves(table)}
-    np.testing.assert_allclose(found["all", "mean"], 1)
-    np.testing.assert_allclose(found["all", "mean, residual"], 1)
-    np.testing.assert_allclose(found["drop_first", "mean, residual"], 2)
-    assert [c.output_from for c in score_curves(table)] == ["output", "output", "last layer"]
+    found = {(c.tokens, c.pooling): c for c in score_curves(table)}
+    for name, shift, of_output in (
+        (("all", "mean"), 1, 1),
+        (("all", "mean, residual"), 0, 1),
+        (("drop_first", "mean, residual"), 2, 2),
+    ):
+        np.testing.assert_allclose(found[name].values, values + shift)
+        np.testing.assert_allclose(found[name].output, values[:, 4] + of_output)
+    assert [c.output_from for c in found.values()] == ["output", "output", "last layer"]
+    (alone,) = score_curves(table[table["readout"] == "final_norm"])
+    assert alone.pooling == "mean", "one readout needs no mention"
 
 
 def test_what_a_metric_is_set_against() -> None:
@@ -359,17 +343,6 @@ def test_what_a_metric_is_set_against() -> None:
         found = usable(np.array(values, dtype=float))
         np.testing.assert_array_equal(found[0], np.array(tasks, dtype=bool))
         np.testing.assert_array_equal(found[1], np.array(layers, dtype=bool))
-
-
-def test_scores_of_two_readouts_are_not_averaged() -> None:
-    table = tidy_scores(np.random.default_rng(0).random((2, 5))).assign(readout="residual")
-    both = pd.concat([table, table.assign(readout="final_norm")])
-    both["main_score"] += np.where(both["readout"] == "final_norm", 1.0, 0.0)
-    found = {c.pooling: c.values for c in score_curves(both)}
-    assert set(found) == {"mean", "mean, residual"}
-    np.testing.assert_allclose(found["mean"], found["mean, residual"] + 1)
-    alone = score_curves(both[both["readout"] == "final_norm"])
-    assert [c.pooling for c in alone] == ["mean"], "one readout needs no mention"
 
 
 def test_tables_that_cannot_be_compared() -> None:

@@ -22,14 +22,13 @@ from scipy import stats
 
 from layerwise.association.scores import best_layers, mean_scores
 from layerwise.association.selection import select_layers
-from layerwise.association.table import associate
 from layerwise.config import studies
 from layerwise.config.studies import Study
 from layerwise.figures import select
 from layerwise.figures.kinds.association import against_null
 from layerwise.figures.panels import Look
 from layerwise.figures.render import Drawn, draw, plain
-from layerwise.figures.select import MEASURES, with_labels
+from layerwise.figures.select import with_labels
 from layerwise.metrics.registry import directions
 from layerwise.names import Order
 from layerwise.run import report
@@ -82,20 +81,6 @@ def made(kind: str, given: dict[str, pd.DataFrame] | None = None, **settings: An
 SCORES = np.array([[0.3, 0.5, 0.4], [0.5, 0.8, 0.5], [0.2, 0.5, 0.3], [0.6, 0.7, 0.7]])
 
 SCORES_OF_5 = np.vstack([SCORES, SCORES[0] + 0.05])
-
-
-def test_bands_of_scores_are_those_of_the_difference_to_the_output() -> None:
-    scores = np.vstack([SCORES, SCORES[0] + 0.05])
-    table = made("score_by_depth", {"scores": tidy_scores(scores)}).table
-    assert table["value"].tolist() == pytest.approx(scores.mean(axis=0))
-    assert table["best"].tolist() == [False, True, False]
-    assert table["output_score"].unique() == pytest.approx([scores[:, 2].mean()])
-    leads = scores - scores[:, [2]]
-    # Two of three layers differ from the output; Student's t with Bonferroni's correction.
-    half = stats.t.ppf(1 - 0.025 / 2, 4) * leads.std(axis=0, ddof=1) / np.sqrt(5)
-    ends = scores.mean(axis=0) + half, scores.mean(axis=0) - half
-    assert table["high"].tolist() == pytest.approx(ends[0].clip(0, 1))
-    assert table["low"].tolist() == pytest.approx(ends[1].clip(0, 1))
 
 
 @pytest.mark.parametrize("n_tasks", [2, 4])
@@ -369,13 +354,6 @@ def test_a_map_of_two_models_has_the_layers_of_each_along_its_axis() -> None:
     assert values[5, 2] == pytest.approx(0.52)
 
 
-def test_more_models_than_colours_have_panels() -> None:
-    kind = Study(kind="score_by_depth").declaration
-    for n_models, roles in ((7, kind.roles), (8, kind.roles_of_many_models)):
-        study = Study(kind="score_by_depth")
-        assert study.roles_for(several_checkpoints=False, n_models=n_models) == roles
-
-
 def test_a_line_ends_where_half_of_its_own_corpus_ends() -> None:
     positions = made_up.positions()
     small = positions.assign(corpus="small", n=positions["n"] // 10)
@@ -448,7 +426,7 @@ def test_intervals_of_correlations_reach_below_zero() -> None:
 
 
 def test_few_models_share_one_axis_and_many_have_a_panel_each() -> None:
-    for n, panels in ((3, 1), (8, 8)):
+    for n, panels in ((3, 1), (7, 1), (8, 8)):
         scores = pd.concat([tidy_scores(SCORES, model=f"m{i}") for i in range(n)])
         drawn = draw(Study(kind="score_by_depth"), {"scores": scores})
         assert sum(ax.get_visible() for ax in drawn.figure.axes) == panels
@@ -558,27 +536,23 @@ def test_perturbations_are_a_dimension() -> None:
 
 
 def test_what_is_asked_for_and_missing_is_named() -> None:
-    given = {"scores": tidy_scores(SCORES)}
-    with refused("unknown_name"):
-        made("score_by_depth", given, models=("n",))
-    with refused("unknown_name"):
-        made("score_by_depth", given, pooling="max")
-    with refused("missing_file"):
-        made("metrics_by_depth", given)
-    with refused("too_few"):
-        made("scores_over_checkpoints", given)
+    scores = tidy_scores(SCORES)
+    without_probe = made_up.probes().assign(control=np.nan)
+    for code, kind, table, settings in (
+        ("unknown_name", "score_by_depth", scores, {"models": ("n",)}),
+        ("unknown_name", "score_by_depth", scores, {"pooling": "max"}),
+        ("missing_file", "metrics_by_depth", scores, {}),
+        ("too_few", "scores_over_checkpoints", scores, {}),
+        ("missing", "probes_by_depth", without_probe, {}),
+    ):
+        with refused(code):
+            made(kind, {"scores": table}, **settings)
 
 
 def test_other_poolings_are_not_dropped_in_silence(caplog: pytest.LogCaptureFixture) -> None:
     scores = pd.concat([tidy_scores(SCORES), tidy_scores(SCORES).assign(pooling="max")])
     drawn = made("score_by_depth", {"scores": scores})
     assert "max (another pooling; name it in the study)" in drawn.caption
-
-
-def test_scores_without_a_probe_are_refused() -> None:
-    scores = made_up.probes().assign(control=np.nan)
-    with refused("missing"):
-        made("probes_by_depth", {"scores": scores})
 
 
 def test_a_bidirectional_model_has_no_prefixes() -> None:
@@ -633,19 +607,6 @@ def test_models_of_equal_weights_count_once_in_means() -> None:
     assert any(10 < x < 20 for x in bars[0])
 
 
-def test_each_measure_of_association_has_a_panel_with_its_null() -> None:
-    measures = ("dcor", "spearman", "kendall")
-    both = {name: tables()[name] for name in ("metrics", "scores")}
-    associations = associate(both["metrics"], both["scores"], None, ORDER)
-    drawn = made("association_strength", {"associations": associations}, measure=measures)
-    assert set(drawn.table["measure"]) == set(measures)
-    panels = [ax for ax in drawn.figure.axes if ax.get_xlabel()]
-    names = {MEASURES[m] for m in measures}
-    assert {label.split(" of metric")[0] for label in (p.get_xlabel() for p in panels)} == names
-    for panel in panels:
-        assert any(line.get_marker() == "|" for line in panel.lines)  # the null's level
-
-
 def test_sizes_are_compared_prompt_by_prompt() -> None:
     table = made("size_scaling", tokens=("all",), sizes=SIZES).table
     valleys = table[table["what"] == "valley"].set_index("model")
@@ -660,14 +621,6 @@ def test_names_are_no_markup(text: str) -> None:
     made_plain = plain(text)
     assert plain(text).replace("\\", "").replace(" ", "") == text.replace(" ", "")
     assert made_plain.startswith("\\") or "\\" in made_plain or text == "x: y"
-
-
-def test_files_of_a_figure_are_written(tmp_path: Path) -> None:
-    drawn = made("power_law")
-    paths = [tmp_path / f"f.{end}" for end in ("png", "pdf", "csv", "rst")]
-    drawn.write(*paths, {"key": "k"})
-    assert all(p.stat().st_size > 100 for p in paths)
-    assert len(pd.read_csv(paths[2])) == len(drawn.table)
 
 
 def test_no_rows_have_no_best_ones() -> None:

@@ -300,6 +300,8 @@ def test_measures_of_the_paper_have_a_panel_with_their_null(study: str) -> None:
     figure = draw(chosen, {"associations": found}, config=config())
     titles = [ax.get_title(loc="left") for ax in figure.figure.axes]
     assert titles[:3] == ["dCor", "Spearman\u2019s ρ", "Kendall\u2019s τ"]
+    for panel in figure.figure.axes[:3]:
+        assert any(line.get_marker() == "|" for line in panel.lines)
     rows = figure.table[figure.table["metric"] == "dime"].set_index("measure")
     assert rows.loc[["dcor", "spearman", "kendall"], "null95"].notna().all()
     if study == "figure_8_all_measures":
