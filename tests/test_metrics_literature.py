@@ -381,19 +381,3 @@ def test_of_many_prompts_a_sample_is_taken() -> None:
     # Those of DiME, too, are the same in every run and at every layer.
     many = [layer_of(realistic(2500, 2, seed)).sample(2000).prompts for seed in (0, 1)]
     assert many[0] == many[1]
-
-
-@pytest.mark.parametrize(("n", "d"), [(50, 20), (20, 50)])
-def test_reference_dataset_entropy_clamps_the_smaller_product(n: int, d: int) -> None:
-    X = RNG.normal(size=(n, 3)) @ RNG.normal(size=(3, d)) * 0.2
-    layer = layer_of(np.stack([X] * 3), "reference")
-    shannon, collision, largest = get("dataset_entropy").on(layer)
-    X = X - X.mean(axis=0)
-    X /= np.linalg.norm(X, axis=1, keepdims=True)
-    product = np.maximum(X @ X.T if n <= d else X.T @ X, 0)
-    values = np.linalg.eigvalsh(product)
-    assert values.min() < -1e-3, "clamping brings negative eigenvalues"
-    p = values[values > 0] / values[values > 0].sum()
-    assert shannon.value == pytest.approx(-(p * np.log(p)).sum(), abs=1e-10)
-    assert collision.value == pytest.approx(-math.log((p**2).sum()), abs=1e-10)
-    assert largest.value == pytest.approx(-math.log(p.max()), abs=1e-10)

@@ -16,7 +16,7 @@ from layerwise.config.settings import MetricsSettings
 from layerwise.metrics.catalog.dime import permutations_of
 from layerwise.metrics.table import compute
 
-HIDDEN = 32
+HIDDEN, ALPHAS = 32, (1.0, 2.0, math.inf)
 
 
 def unit_centred(X: np.ndarray) -> np.ndarray:
@@ -24,17 +24,18 @@ def unit_centred(X: np.ndarray) -> np.ndarray:
     return X / np.linalg.norm(X, axis=1, keepdims=True)
 
 
-def shannon(K: np.ndarray) -> float:
+def renyi(K: np.ndarray, alpha: float = 1.0) -> float:
     """Entropy of the eigenvalues above 0, made to sum to 1."""
     values = np.linalg.eigvalsh(K)
     p = values[values > 0] / values[values > 0].sum()
-    return float(-(p * np.log(p)).sum())
+    if alpha == 1:
+        return float(-(p * np.log(p)).sum())
+    return float(-np.log(p.max()) if alpha == math.inf else -np.log((p**2).sum()))
 
 
-def clamped_entropy(U: np.ndarray) -> float:
-    """Of the inner products of rows or of columns, whichever are fewer; negative ones are 0."""
-    K = np.maximum(U.T @ U if len(U) > U.shape[1] else U @ U.T, 0)
-    return shannon(K / np.trace(K))
+def clamped(U: np.ndarray) -> np.ndarray:
+    """Inner products of rows or of columns, whichever are fewer; negative ones are 0."""
+    return np.maximum(U.T @ U if len(U) > U.shape[1] else U @ U.T, 0)
 
 
 def mean_turn(U: np.ndarray) -> float:
@@ -51,20 +52,21 @@ def one_way(A: np.ndarray, B: np.ndarray) -> float:
     return float(torch.nn.functional.cross_entropy(logits, torch.arange(len(A))))
 
 
-def doe(A: np.ndarray, B: np.ndarray) -> float:
+def doe(A: np.ndarray, B: np.ndarray, alpha: float) -> float:
     KA, KB = (X.T @ X if len(X) > X.shape[1] else X @ X.T for X in (A, B))
     orders = permutations_of(len(KA), 10, seed=0)
-    return float(np.mean([shannon(KA * KB[np.ix_(o, o)]) for o in orders]) - shannon(KA * KB))
+    permuted = [renyi(KA * KB[np.ix_(o, o)], alpha) for o in orders]
+    return float(np.mean(permuted) - renyi(KA * KB, alpha))
 
 
-def discriminants(views: np.ndarray) -> float:
-    """LiDAR's entropy: of the scatter of class means whitened by that within classes."""
+def whitened(views: np.ndarray) -> np.ndarray:
+    """LiDAR's scatter of class means, whitened by that within classes."""
     means = views.mean(axis=0)
     rest = (views - means).reshape(-1, views.shape[2])
     within = rest.T @ rest / len(rest) + 1e-4 * np.eye(views.shape[2])
     values, vectors = np.linalg.eigh(within)
     root = vectors @ np.diag(values**-0.5) @ vectors.T
-    return shannon(root @ np.cov(means.T, bias=True) @ root)
+    return root @ np.cov(means.T, bias=True) @ root
 
 
 @pytest.mark.parametrize("n", [40, 20], ids=["N>D", "N<D"])
@@ -89,30 +91,37 @@ def test_reference_is_what_the_released_code_computes(n: int, tmp_path: Path) ->
         ]
     path = tiny.extracted(model, tmp_path / "a.h5", *views, protocols=("reference",))
     with Activations(path) as file:
-        values, prompts = compute(file, MetricsSettings(alphas=(1.0,), normalizations=("logD",)))
+        settings = MetricsSettings(alphas=ALPHAS, normalizations=("logD",))
+        values, prompts = compute(file, settings)
     for layer in (0, 2, 3):
         states = [[one[layer][0].double().numpy() for one in view] for view in hidden]
         pooled = np.stack([unit_centred(np.stack([Z.mean(axis=0) for Z in of])) for of in states])
         own = states[0]
-        expected = {
-            "dataset_entropy": clamped_entropy(pooled[0]),
-            "infonce": (loss := one_way(pooled[1], pooled[2])),
-            "infonce_mi_bound": 1 - loss / math.log(n),
-            "dime": doe(pooled[1], pooled[2]),
-            "lidar": discriminants(pooled[1:]),
-            "curvature": (turn := np.mean([mean_turn(unit_centred(Z)) for Z in own if len(Z) > 2]))
-            * (sum(len(Z) > 2 for Z in own) / n),
-        }
-        rows = values[(values["layer"] == layer) & (values["tokens"] == "all")]
-        raw = rows[rows["normalization"] == "raw"].set_index("metric")["value"]
-        assert dict(raw[list(expected)]) == pytest.approx(expected, rel=1e-5, abs=1e-6)
+        if n > HIDDEN:
+            assert np.linalg.eigvalsh(clamped(pooled[0])).min() < -1e-3, "clamping does that"
+        turn = np.mean([mean_turn(unit_centred(Z)) for Z in own if len(Z) > 2])
         assert turn > 0
-        of_logd = rows[rows["normalization"] == "logD"].set_index("metric")["value"]
-        assert of_logd["lidar"] == pytest.approx(expected["lidar"] / math.log(HIDDEN), rel=1e-5)
+        expected = {
+            ("infonce", 0.0): (loss := one_way(pooled[1], pooled[2])),
+            ("infonce_mi_bound", 0.0): 1 - loss / math.log(n),
+            ("curvature", 0.0): turn * (sum(len(Z) > 2 for Z in own) / n),
+        }
+        for alpha in ALPHAS:
+            expected["dataset_entropy", alpha] = renyi(clamped(pooled[0]), alpha)
+            expected["dime", alpha] = doe(pooled[1], pooled[2], alpha)
+            expected["lidar", alpha] = renyi(whitened(pooled[1:]), alpha)
+        rows = values[(values["layer"] == layer) & (values["tokens"] == "all")]
+        rows = rows.fillna({"alpha": 0.0}).set_index(["metric", "alpha"])
+        raw, of_logd = (
+            rows.loc[rows["normalization"] == name, "value"] for name in ("raw", "logD")
+        )
+        assert dict(raw[list(expected)]) == pytest.approx(expected, rel=1e-5, abs=1e-6)
+        of_lidar = expected["lidar", 1.0] / math.log(HIDDEN)
+        assert of_logd["lidar", 1.0] == pytest.approx(of_lidar, rel=1e-5)
         each = of_prompts(prompts, layer)
         many = [i for i, Z in enumerate(own) if len(Z) > 2]
         for i in many:
-            spread = clamped_entropy(unit_centred(own[i]))
+            spread = renyi(clamped(unit_centred(own[i])))
             assert each["prompt_entropy", f"p{i}"] == pytest.approx(spread, abs=1e-5)
             turn = mean_turn(unit_centred(own[i]))
             assert each["curvature", f"p{i}"] == pytest.approx(turn, abs=1e-5)
@@ -120,4 +129,5 @@ def test_reference_is_what_the_released_code_computes(n: int, tmp_path: Path) ->
 
 def of_prompts(prompts: pd.DataFrame, layer: int) -> pd.Series:
     rows = prompts[(prompts["layer"] == layer) & (prompts["tokens"] == "all")]
+    rows = rows[rows["alpha"].isin([np.nan, 1.0])]
     return rows.set_index(["metric", "prompt_id"])["value"]
