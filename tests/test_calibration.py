@@ -16,11 +16,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.in_memory import get
 from helpers.probes_of_layers import layer_scores, predictions, scores_of
 from scipy.interpolate import CubicSpline
-from scipy.stats import binomtest, norm
-from test_metrics_literature import layer_of, realistic
+from scipy.stats import binomtest
 
 from layerwise import stats
 from layerwise.association import null_level, strengths
@@ -28,7 +26,6 @@ from layerwise.association.scores import best_elsewhere
 from layerwise.association.selection import regret_of_rule_of_others
 from layerwise.choosing import compare
 from layerwise.errors import LayerwiseError
-from layerwise.metrics.table import compute_layer
 from layerwise.tasks.evaluate import Score
 from layerwise.tasks.labelled import Labels, layer_score, pairs_score
 from layerwise.tasks.probes import FOLDS, OF_KIND
@@ -38,7 +35,6 @@ pytestmark = pytest.mark.slow
 
 N_SAMPLES = 400
 DEPTHS = (7, 13, 31)
-BETTER = 15
 Rng = np.random.Generator
 
 
@@ -47,8 +43,18 @@ def walks(rng: Rng, *shape: int) -> np.ndarray:
     return np.cumsum(rng.normal(size=shape), axis=-1)
 
 
-def gaussian(rng: Rng, n: int, kind: str) -> np.ndarray:
-    """A stationary Gaussian curve with a correlation length of a tenth of the depth."""
+def curve(rng: Rng, n: int, kind: str) -> np.ndarray:
+    """A smooth curve over n layers, shape (1, n).
+
+    A random walk, a spline through random knots, or a stationary Gaussian curve with a correlation
+    length of a tenth of the depth.
+    """
+    if kind == "walk":
+        return walks(rng, 1, n)
+    if kind.startswith("spline"):
+        knots = int(kind.removeprefix("spline "))
+        through = CubicSpline(np.linspace(0, 1, knots), rng.normal(size=knots))
+        return through(np.linspace(0, 1, n))[None]
     apart = np.abs(np.subtract.outer(*2 * (np.linspace(0, 5, n),)))
     slower = np.sqrt(float(kind[-3]) if kind[0] == "m" else 1.0) * apart
     shape = {"ar": 1.0, "matern 3/2": 1 + slower, "matern 5/2": 1 + slower + slower**2 / 3}
@@ -88,24 +94,10 @@ def metrics_paired_with_models(rng: Rng) -> bool:
     return stats.pairing_test(table[None], 500).p[0] < 0.05
 
 
-def beyond_the_null_level(x: np.ndarray, y: np.ndarray, measure: str = "r") -> bool:
+def beyond_the_null_level(rng: Rng, kind: str, n: int = 25, measure: str = "r") -> bool:
+    """True if two unrelated curves are."""
+    x, y = (curve(rng, n, kind) for _ in range(2))
     return abs(float(strengths(measure, x, y)[0])) > null_level(measure, x, y)
-
-
-def association_of_walks(rng: Rng) -> bool:
-    return beyond_the_null_level(walks(rng, 1, 25), walks(rng, 1, 25))
-
-
-def distance_correlation_of_walks(rng: Rng) -> bool:
-    return beyond_the_null_level(walks(rng, 1, 13), walks(rng, 1, 13), "dcor")
-
-
-def association_of_autoregressions(rng: Rng) -> bool:
-    return beyond_the_null_level(*(gaussian(rng, 25, "ar") for _ in range(2)))
-
-
-def association_of_matern_curves(rng: Rng) -> bool:
-    return beyond_the_null_level(*(gaussian(rng, 25, "matern 3/2") for _ in range(2)))
 
 
 def best_rule_in_models_it_was_not_selected_on(rng: Rng) -> bool:
@@ -113,27 +105,31 @@ def best_rule_in_models_it_was_not_selected_on(rng: Rng) -> bool:
     return regret_of_rule_of_others(regrets).mean() < 1
 
 
-CASES: dict[Callable[[Rng], bool], tuple[float, float]] = {
-    mean_of_tasks: (0.03, 0.08),
+Case = Callable[[Rng], bool]
+CASES: dict[str, tuple[Case, float, float]] = {
+    "mean of tasks": (mean_of_tasks, 0.03, 0.08),
     # Tasks of one source that share less or more than their texts.
-    mean_of_clustered_tasks: (0.0, 0.08),
-    ratio_of_five: (0.02, 0.08),
-    valley_in_flat_curves: (0.0, 0.12),
-    metrics_paired_with_models: (0.02, 0.08),
-    association_of_walks: (0.03, 0.08),
-    distance_correlation_of_walks: (0.03, 0.08),
-    association_of_autoregressions: (0.03, 0.08),
-    association_of_matern_curves: (0.03, 0.12),
+    "mean of clustered tasks": (mean_of_clustered_tasks, 0.0, 0.08),
+    "ratio of five": (ratio_of_five, 0.02, 0.08),
+    "valley in flat curves": (valley_in_flat_curves, 0.0, 0.12),
+    "metrics paired with models": (metrics_paired_with_models, 0.02, 0.08),
+    "walks": (partial(beyond_the_null_level, kind="walk"), 0.03, 0.08),
+    "distances of walks": (
+        partial(beyond_the_null_level, kind="walk", n=13, measure="dcor"),
+        0.03,
+        0.08,
+    ),
+    "autoregressions": (partial(beyond_the_null_level, kind="ar"), 0.03, 0.08),
+    "Matern curves": (partial(beyond_the_null_level, kind="matern 3/2"), 0.03, 0.12),
     # No rule is better than another, so that half of the means are below the true one.
-    best_rule_in_models_it_was_not_selected_on: (0.4, 0.62),
+    "rule of other models": (best_rule_in_models_it_was_not_selected_on, 0.4, 0.62),
 }
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_error_rates(case: Callable[[Rng], bool]) -> None:
+@pytest.mark.parametrize(("case", "low", "high"), CASES.values(), ids=CASES)
+def test_error_rates(case: Case, low: float, high: float) -> None:
     rng = np.random.default_rng(1)
     rate = np.mean([case(rng) for _ in range(N_SAMPLES)])
-    low, high = CASES[case]
     assert low <= rate <= high, f"{rate:.3f}"
 
 
@@ -405,7 +401,7 @@ def test_intervals_of_selectors_hold(sizes: str) -> None:
         assert at_most(missed, 0.05, 200)
 
 
-# Tables of docs/statistics.md
+# Numbers of docs/statistics.md, in percent
 
 
 def say(*words: object) -> None:
@@ -413,117 +409,38 @@ def say(*words: object) -> None:
     sys.stdout.flush()
 
 
-def print_standard_errors(n_samples: int = 60) -> None:
-    """Print the standard errors of metrics over their spread in fresh prompts."""
-    names = ["dataset_entropy", "infonce", "rankme", "participation_ratio", "nesum", "anisotropy"]
-    names += ["cka_last", "dime", "lidar", "two_nn", "alpha_req"]
-    cases = [(n, 0.0, names) for n in (30, 100, 300)]
-    cases += [(n, sigma, ["lidar"]) for sigma in (0.5, 1.0) for n in (30, 100, 300)]
-    for n, sigma, asked in cases:
-        found: dict[str, list[tuple[float, float]]] = {name: [] for name in asked}
-        for seed in range(n_samples):
-            layer = layer_of(realistic(n, 12, seed, sigma))
-            for row in compute_layer(layer, [get(name) for name in asked]).values:
-                if row["alpha"] in (None, 1):
-                    found[str(row["metric"])].append((row["value"], row["stderr"]))
-        for name, rows in found.items():
-            values, stderr = np.array(rows).T
-            say(n, f"sigma {sigma}", name, f"{stderr.mean() / values.std(ddof=1):.2f}")
-
-
-def print_null_levels(n_samples: int = 300) -> None:
-    """Print the shares of unrelated curves beyond their null level, in percent."""
+def print_null_rates(n_samples: int = 300) -> None:
+    """Print the shares of unrelated curves beyond their null level."""
     rng = np.random.default_rng(0)
-
-    def spline(n: int, knots: int) -> np.ndarray:
-        curve = CubicSpline(np.linspace(0, 1, knots), rng.normal(size=knots))
-        return curve(np.linspace(0, 1, n))[None]
-
-    makers = {"walk": lambda n: walks(rng, 1, n)}
-    makers |= {k: partial(gaussian, rng, kind=k) for k in ("ar", "matern 3/2", "matern 5/2")}
-    makers |= {f"spline {k}": partial(spline, knots=k) for k in (6, 10)}
-    for name, make in makers.items():
+    for kind in ("walk", "ar", "matern 3/2", "matern 5/2", "spline 6", "spline 10"):
         for measure in ("r", "spearman", "kendall", "dcor"):
-            shares = [
-                np.mean(
-                    [beyond_the_null_level(make(n), make(n), measure) for _ in range(n_samples)]
-                )
+            beyond = [
+                [beyond_the_null_level(rng, kind, n, measure) for _ in range(n_samples)]
                 for n in DEPTHS
             ]
-            say(f"{name:10} {measure:8}", "  ".join(f"{100 * s:4.1f}" for s in shares))
+            say(kind, measure, 100 * np.mean(beyond, axis=1))
 
 
-def print_rates(n_samples: int = 400) -> None:
-    """Print every rate, misses and recommendations in percent."""
-    for kind in KINDS:
-        for signal in (False, True):
-            for n in (40, 200, 1000):
-                rates = choice_rates(kind, n, signal, n_samples // (1 + 4 * (n == 1000)))
-                shares = "  ".join(f"{100 * m:4.1f} {100 * r:4.1f}" for m, r in rates)
-                say(f"{kind:8} {'signal' if signal else 'noise':6} {n:5}  {shares}")
-    for kind in ("classification", "regression", "pairs"):
-        for signal, n in product((False, True), (40, 200, 1000)):
-            found = score_rates(kind, n, signal, 60 if n == 1000 else n_samples // 2)
-            say("groups", kind, signal, n, "  ".join(f"{100 * r:4.1f}" for r in found))
+def print_score_rates() -> None:
+    """Print the rates of every score, as `measure_rates` has them, and of rows in groups."""
+    for kind, signal in product(("classification", "regression"), (False, True)):
+        for name, rates in measure_rates(kind, signal, 150, 150).items():
+            say(name, "signal" if signal else "noise", 100 * rates)
+    for kind, signal in product(("classification", "regression", "pairs"), (False, True)):
+        for n, n_samples in ((40, 200), (200, 200), (1000, 60)):
+            say("groups", kind, signal, n, 100 * np.array(score_rates(kind, n, signal, n_samples)))
+
+
+def print_cluster_rates(n_samples: int = 800) -> None:
+    """Print the misses of leads by the number of layers, and of selectors."""
     for name, sizes in TASK_CLUSTERS.items():
-        rates = [task_rates(sizes, depth, 2 * n_samples) for depth in DEPTHS]
-        say(name, "  ".join(f"{100 * m:4.1f}" if s else "   –" for m, s in rates))
         if len(sizes) >= stats.FEWEST:
-            of_rules = [regret_rates(sizes, depth, n_samples) for depth in DEPTHS]
-            say(name, "selectors", "  ".join(f"{100 * m:4.1f}" for one in of_rules for m in one))
-
-
-def print_measures(n_samples: int = 200) -> None:
-    """Print the rates of every score, in percent, as `measure_rates` has them."""
-    for kind, n, signal in product(("classification", "regression"), (60, 150), (False, True)):
-        for name, rates in measure_rates(kind, signal, n, n_samples).items():
-            shares = " ".join(f"{100 * rate:4.1f}" for rate in rates)
-            say(f"{name:18} {n:4} {'signal' if signal else 'noise':6} {shares}")
-
-
-def print_power(n_samples: int = 200) -> None:
-    """Print the share of samples in which a lead of one of 31 layers is found.
-
-    A layer has a row right if a normal variable is below a threshold; variables of two layers
-    correlate by .7.
-    """
-    rng = np.random.default_rng(0)
-    for n in (40, 200, 1000):
-        for lead in (0.02, 0.04, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2, 0.25, 0.3):
-            found = 0
-            shares = np.where(np.arange(31) == BETTER, 0.6 + lead, 0.6)[:, None]
-            for _ in range(n_samples):
-                latent = np.sqrt(0.7) * rng.normal(size=n) + np.sqrt(0.3) * rng.normal(
-                    size=(31, n)
-                )
-                scores = [
-                    Score(
-                        p.mean(),
-                        n_runs=n,
-                        n_train=n - n // FOLDS,
-                        baseline=0.5,
-                        values=p.astype(float),
-                    )
-                    for p in norm.cdf(latent) < shares
-                ]
-                table = compare(scores, "accuracy")
-                found += is_significant(table) and table["difference"].argmax() == BETTER
-            say(f"classes {n:5} {100 * lead:5.1f} {found / n_samples:.2f}")
-    rng = np.random.default_rng(0)
-    for n_tasks in (5, 8, 16, 32):
-        for lead in (0.5, 1.0, 1.5, 2.0, 3.0, 4.0):
-            found = []
-            for _ in range(n_samples):
-                values = rng.normal(size=(n_tasks, 31)) / np.sqrt(2)
-                values[:, BETTER] += lead
-                leads = stats.simultaneous_ci(values - values[:, -1:])
-                found.append(leads.low[BETTER] > 0)
-            say(f"tasks {n_tasks} {lead} {np.mean(found):.2f}")
+            say(name, [100 * task_rates(sizes, depth, n_samples)[0] for depth in DEPTHS])
+            for depth in DEPTHS:
+                say(name, "selectors", depth, 100 * regret_rates(sizes, depth, n_samples // 2))
 
 
 if __name__ == "__main__":
-    print_standard_errors()
-    print_null_levels()
-    print_rates()
-    print_measures()
-    print_power()
+    print_null_rates()
+    print_score_rates()
+    print_cluster_rates()
