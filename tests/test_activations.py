@@ -392,44 +392,30 @@ def test_nan_names_model_layer_and_prompt_and_the_old_file_stays(
     assert path.read_bytes() == before
 
 
-class TestBesideThePass:
+@pytest.mark.parametrize(
+    ("error", "match"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), r"lower extract\.batch_tokens"),
+        (ValueError("odd"), "odd"),
+    ],
+)
+def test_a_failure_beside_the_pass_is_no_result(
+    error: Exception,
+    match: str,
+    llama: LoadedModel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """As on a GPU, where a batch's spectra are computed beside the next one's pass."""
 
-    @pytest.fixture(autouse=True)
-    def _not_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "AT_ONCE", ())
-        monkeypatch.setitem(module.WAITING_BYTES, "cpu", 20_000)
+    def fail(_many: object) -> None:
+        raise error
 
-    def test_values_are_the_same(
-        self, llama: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        behind = arrays(extracted(llama, tmp_path / "behind.h5"))
-        monkeypatch.setattr(module, "AT_ONCE", ("cpu",))
-        for name, values in arrays(extracted(llama, tmp_path / "at_once.h5")).items():
-            assert np.array_equal(values, behind[name], equal_nan=True), name
-
-    @pytest.mark.parametrize(
-        ("error", "match"),
-        [
-            (torch.OutOfMemoryError("CUDA out of memory"), r"lower extract\.batch_tokens"),
-            (ValueError("odd"), "odd"),
-        ],
-    )
-    def test_a_failure_is_no_result(
-        self,
-        llama: LoadedModel,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        error: Exception,
-        match: str,
-    ) -> None:
-        def fail(_many: object) -> None:
-            raise error
-
-        monkeypatch.setattr(module, "complete", fail)
-        with pytest.raises((LayerwiseError, ValueError), match=match):
-            extracted(llama, tmp_path / "a.h5")
-        assert not (tmp_path / "a.h5").exists()
+    monkeypatch.setattr(module, "AT_ONCE", ())
+    monkeypatch.setattr(module, "complete", fail)
+    with pytest.raises((LayerwiseError, ValueError), match=match):
+        extracted(llama, tmp_path / "a.h5")
+    assert not (tmp_path / "a.h5").exists()
 
 
 # Representations
@@ -529,18 +515,6 @@ def test_arrays_added_to_a_file_are_those_of_one_pass(llama: LoadedModel, tmp_pa
         assert stored[0] == stored[1]
 
 
-def test_xarray_and_h5py_show_names(llama: LoadedModel, tmp_path: Path) -> None:
-    xarray = pytest.importorskip("xarray")
-    path = extracted(llama, tmp_path / "a.h5")
-    with h5py.File(path) as file:
-        dims = [d.keys()[0] for d in file["pooled"].dims]
-        assert dims == ["protocol", "tokens", "layer", "view", "prompt", "hidden"]
-        assert len(file.attrs["weights_sha256"]) == 64
-    with xarray.open_dataset(path, engine="h5netcdf") as data, Activations(path) as file:
-        chosen = data["curvature"].sel(protocol="paper", tokens="all", layer=2, prompt="p3")
-        assert float(chosen) == file.curvature("paper", "all", 2)[3]
-
-
 def everything(path: Path) -> list[Any]:
     """All that `Activations` reads of a file, for comparisons by `repr`."""
     with Activations(path) as file:
@@ -605,17 +579,6 @@ class TestRefusal:
         with refused(code) as caught:
             Activations(bad, model="llama")
         assert str(bad) in str(caught.value)
-
-    def test_a_changed_byte(self, path: Path, tmp_path: Path) -> None:
-        bad = tmp_path / "bad.h5"
-        raw = bytearray(path.read_bytes())
-        with h5py.File(path) as file:
-            offset = file["pooled"].id.get_chunk_info(0).byte_offset
-        raw[offset + 10] ^= 1
-        bad.write_bytes(raw)
-        with Activations(bad) as file, refused("unreadable"):
-            for layer in range(file.n_layers):
-                file.views("paper", "all", layer)
 
 
 # Sublayers and prefixes

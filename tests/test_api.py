@@ -169,6 +169,8 @@ class TestRun:
             with Activations(path) as file:
                 expected = file.pooled("paper", "all", 2)
             np.testing.assert_array_equal(data["pooled"].sel(layer=2), expected)
+            of_prompt = data["pooled"].sel(layer=2, prompt="3")
+            np.testing.assert_array_equal(of_prompt, expected[3])
         with run.activations("llama", protocol=None, tokens="drop_first") as data:
             assert data["pooled"].dims == ("protocol", "layer", "prompt", "hidden")
 

@@ -39,128 +39,105 @@ def change(path: str, value: Any) -> dict[str, Any]:
     return config
 
 
-# Key to change | value | code | key of the error, if another
+# Key to change | value | code | how the error begins, if not with the key
 MISTAKES = r"""
-modles | {} | unknown_key | the config
+modles | {} | unknown_key | the config: unknown key 'modles' (did you mean 'models'?).
 studies | {} | out_of_range
 models | [a] | wrong_type
 extract | null | wrong_type
-models/minilm-l6/max_lenght | 9 | unknown_key | models.minilm-l6
+models/minilm-l6/max_lenght | 9 | unknown_key | models.minilm-l6:
 models/minilm-l6/max_length | 2.0 | wrong_type
 models/minilm-l6/batch_tokens | 10000000000 | out_of_range
 models/minilm-l6/revisions | [] | out_of_range
 models/minilm-l6/revisions | [a, a] | duplicate
 models/minilm-l6/revisions | every | invalid
 models/minilm-l6/revisions | log | invalid
-models/minilm-l6/revisions | [../a] | bad_name | models.minilm-l6.revisions[0]
+models/minilm-l6/revisions | [../a] | bad_name | models.minilm-l6.revisions[0]:
 models/minilm-l6/device_map | cuda | unknown_value
-models/minilm-l6/prompts | {query: 3} | wrong_type | models.minilm-l6.prompts.query
-models/minilm-l6/adapters | [{hob: a}] | one_of | models.minilm-l6.adapters[0]
+models/minilm-l6/prompts | {query: 3} | wrong_type | models.minilm-l6.prompts.query:
+models/minilm-l6/adapters | [{hob: a}] | one_of | models.minilm-l6.adapters[0]:
 models/minilm-l6/source | gpt2 | one_of
 models/minilm-l6/source | {hub: a, folder: b} | unknown_key
-models/minilm-l6/source | {hub: 3} | wrong_type | models.minilm-l6.source.hub
-models/minilm-l6/source | {package: a b} | out_of_range | models.minilm-l6.source.package
-models/x | {} | missing | models.x.source
-models | {../../x: {source: {hub: a/b}}} | bad_name | models.../../x
-recipes | {made: make it} | out_of_range | recipes.made
-recipes | {../made: quickstart} | bad_name | recipes.../made
-tasks | {a: {type: STS}} | invalid | tasks.a
-tasks | {a: {folder: b, type: Sts}} | unknown_value | tasks.a.type
+models/minilm-l6/source | {hub: 3} | wrong_type | models.minilm-l6.source.hub:
+models/minilm-l6/source | {package: a b} | out_of_range | models.minilm-l6.source.package:
+models/x | {} | missing | models.x.source: Field required.
+models | {../../x: {source: {hub: a/b}}} | bad_name | models.../../x:
+recipes | {made: make it} | out_of_range | recipes.made:
+recipes | {../made: quickstart} | bad_name | recipes.../made:
+tasks | {a: {type: STS}} | invalid | tasks.a:
+tasks | {a: {folder: b, type: Sts}} | unknown_value | tasks.a.type:
 corpora/c | {} | one_of
-corpora/c | {source: {fil: a.txt}} | one_of | corpora.c.source
-corpora/c | {source: {file: a.doc}} | invalid | corpora.c.source.file
-corpora/c | {source: {hub: a, template: '{x'}} | invalid | corpora.c.source.template
-corpora/c | {source: {hub: a, template: x}} | invalid | corpora.c.source.template
+corpora/c | {source: {fil: a.txt}} | one_of | corpora.c.source:
+corpora/c | {source: {file: a.doc}} | invalid | corpora.c.source.file:
+corpora/c | {source: {hub: a, template: '{x'}} | invalid | corpora.c.source.template:
+corpora/c | {source: {hub: a, template: x}} | invalid | corpora.c.source.template:
 corpora/c | {source: {file: a.txt}, perturb: {length: 4}} | invalid
-corpora/c | {source: {file: a.txt}, perturb: {repetition: [0, 2]}} | out_of_range | corpora.c.perturb.repetition[1]
-corpora/c | {images: {folder: 1}} | wrong_type | corpora.c.images.folder
-corpora/wikipedia/filters/min_token | 3 | unknown_key | corpora.wikipedia.filters
+corpora/c | {source: {file: a.txt}, perturb: {repetition: [0, 2]}} | out_of_range | corpora.c.perturb.repetition[1]:
+corpora/c | {images: {folder: 1}} | wrong_type | corpora.c.images.folder:
+corpora/wikipedia/filters/min_token | 3 | unknown_key | corpora.wikipedia.filters:
 corpora/wikipedia/views/n | -2 | out_of_range
 tasks | [a, a] | duplicate
 tasks | STS12 | wrong_type
-tasks | {a: {kind: tags}} | invalid | tasks.a
-tasks | {a: {file: a.csv, kind: clas}} | unknown_value | tasks.a.kind
-tasks | {a: {file: a.csv, kind: tags}} | invalid | tasks.a
-tasks | {a: {file: a.csv, kind: pairs, group: g}} | invalid | tasks.a
-tasks | {a: {file: a.csv, kind: pairs, texts: [x]}} | invalid | tasks.a
-tasks | {a: {corpus: c, kind: pairs}} | invalid | tasks.a
-tasks | {a: {task: papers.choice.ChoiceTask, questions: {file: a.txt}}} | invalid | tasks.a.questions.file
-tasks | {a: {questions: {file: a.csv}}} | unknown_key | tasks.a
-tasks | {a: {task: no.such.Task}} | invalid | tasks.a
-tasks | {a: {task: pathlib.Path}} | invalid | tasks.a
-tasks | {a: {fold: b}} | unknown_key | tasks.a
+tasks | {a: {kind: tags}} | invalid | tasks.a:
+tasks | {a: {file: a.csv, kind: clas}} | unknown_value | tasks.a.kind:
+tasks | {a: {file: a.csv, kind: tags}} | invalid | tasks.a:
+tasks | {a: {file: a.csv, kind: pairs, group: g}} | invalid | tasks.a:
+tasks | {a: {file: a.csv, kind: pairs, texts: [x]}} | invalid | tasks.a:
+tasks | {a: {corpus: c, kind: pairs}} | invalid | tasks.a:
+tasks | {a: {task: papers.choice.ChoiceTask, questions: {file: a.txt}}} | invalid | tasks.a.questions.file:
+tasks | {a: {questions: {file: a.csv}}} | unknown_key | tasks.a:
+tasks | {a: {task: no.such.Task}} | invalid | tasks.a:
+tasks | {a: {task: pathlib.Path}} | invalid | tasks.a:
+tasks | {a: {fold: b}} | unknown_key | tasks.a:
 extract/device | gpu | out_of_range
 extract/device | cuda:9999 | out_of_range
-extract/dtype | float23 | unknown_value
-extract/tokens | all | wrong_type
-extract/tokens | [all, dropfirst] | unknown_value | extract.tokens[1]
-extract/threads | 0 | out_of_range
+extract/dtype | float23 | unknown_value | extract.dtype: unknown value 'float23' (did you mean 'float32'?).
+extract/tokens | all | wrong_type | extract.tokens: must be a valid list, got 'all'; write [all].
+extract/tokens | [all, dropfirst] | unknown_value | extract.tokens[1]:
+extract/threads | 0 | out_of_range | extract.threads: must be greater than or equal to 1, got 0.
 extract/threads | true | wrong_type
 extract/sink_ratio | .inf | out_of_range
-metrics/alphas | [0] | out_of_range | metrics.alphas[0]
-metrics/alphas | [infi] | wrong_type | metrics.alphas[0]
-scoring/waiting_gb | 4 | unknown_key | scoring
-corpora/c | {source: {task: a}, views: {seed: 1}} | unknown_key | corpora.c.views
+metrics/alphas | [0] | out_of_range | metrics.alphas[0]:
+metrics/alphas | [infi] | wrong_type | metrics.alphas[0]:
+scoring/waiting_gb | 4 | unknown_key | scoring:
+corpora/c | {source: {task: a}, views: {seed: 1}} | unknown_key | corpora.c.views:
 scoring/normalize | 'yes' | wrong_type
-association/directions | {x: 2} | unknown_value | association.directions.x
-studies/a | {kind: score_by_dept} | unknown_value | studies.a.kind
+association/directions | {x: 2} | unknown_value | association.directions.x:
+studies/a | {kind: score_by_dept} | unknown_value | studies.a.kind: unknown value 'score_by_dept' (did you mean 'score_by_depth'?).
 studies/a | {kind: curves, shade: red} | unknown_key
-studies/a | {kind: curves, models: m} | wrong_type | studies.a.models
-studies/a | {kind: curves, revisions: first} | unknown_value | studies.a.revisions
-studies/a | {kind: curves, metrics: [{metric: x, alfa: 2}]} | unknown_key | studies.a.metrics[0]
+studies/a | {kind: curves, models: m} | wrong_type | studies.a.models:
+studies/a | {kind: curves, revisions: first} | unknown_value | studies.a.revisions:
+studies/a | {kind: curves, metrics: [{metric: x, alfa: 2}]} | unknown_key | studies.a.metrics[0]:
 results | "a\nb" | control_character
-models/minilm-l6/revisions | [main, 2024-01-01] | wrong_type | models.minilm-l6.revisions[1]
-models/minilm-l6/revisions | [main, "a\nb"] | control_character | models.minilm-l6.revisions[1]
-models/minilm-l6/adapters | [{hub: a}, {"a\nb": b}] | control_character | models.minilm-l6.adapters[1]
-models/minilm-l6/adapters | [{hub: a}, {hub: 2024-01-01}] | wrong_type | models.minilm-l6.adapters[1].hub
-models/minilm-l6/adapters | [{hub: a}, {2: b}] | wrong_type | models.minilm-l6.adapters[1]
+models/minilm-l6/revisions | [main, 2024-01-01] | wrong_type | models.minilm-l6.revisions[1]:
+models/minilm-l6/revisions | [main, "a\nb"] | control_character | models.minilm-l6.revisions[1]:
+models/minilm-l6/adapters | [{hub: a}, {"a\nb": b}] | control_character | models.minilm-l6.adapters[1]:
+models/minilm-l6/adapters | [{hub: a}, {hub: 2024-01-01}] | wrong_type | models.minilm-l6.adapters[1].hub:
+models/minilm-l6/adapters | [{hub: a}, {2: b}] | wrong_type | models.minilm-l6.adapters[1]:
 results | "" | bad_name
+models/x | {source: {hub: 3}} | wrong_type | models.x.source.hub: must be a valid string, got 3; put it in quotes.
+corpora/wikipedia/views/p | '1e-1' | wrong_type | corpora.wikipedia.views.p: must be a valid number, got '1e-1'.
+corpora/c | {source: {fil: a}} | one_of | corpora.c.source: expected a mapping with one of the keys 'hub', 'file', 'task', 'generate', got {"fil": "a"} (did you mean 'file'?).
 """
 
 
 @pytest.mark.parametrize("row", MISTAKES.strip().splitlines())
 def test_mistakes(row: str) -> None:
-    path, value, code, *where = row.split(" | ")
+    path, value, code, *begins = row.split(" | ")
     with pytest.raises(ConfigError) as caught:
         Config.of(change(path, yaml.safe_load(value)))
     assert caught.value.code == code
-    assert caught.value.where == (where[0] if where else path.replace("/", "."))
+    begins = begins or [path.replace("/", ".") + ":"]
+    assert str(caught.value).startswith(begins[0])
     assert len(str(caught.value)) < 300
 
 
 # Key to change | value | message
-WORDS = """
-modles | {} | the config: unknown key 'modles' (did you mean 'models'?).
-extract/tokens | all | extract.tokens: must be a valid list, got 'all'; write [all].
-extract/dtype | float23 | extract.dtype: unknown value 'float23' (did you mean 'float32'?).
-models/x | {} | models.x.source: Field required.
-models/x | {source: {hub: 3}} | models.x.source.hub: must be a valid string, got 3; put it in quotes.
-corpora/wikipedia/views/p | '1e-1' | corpora.wikipedia.views.p: must be a valid number, got '1e-1'.
-corpora/c | {source: {fil: a}} | corpora.c.source: expected a mapping with one of the keys 'hub', 'file', 'task', 'generate', got {"fil": "a"} (did you mean 'file'?).
-studies/a | {kind: score_by_dept} | studies.a.kind: unknown value 'score_by_dept' (did you mean 'score_by_depth'?).
-extract/threads | 0 | extract.threads: must be greater than or equal to 1, got 0.
-"""
-
-
-@pytest.mark.parametrize("row", WORDS.strip().splitlines())
-def test_words(row: str) -> None:
-    path, value, message = row.split(" | ")
-    with pytest.raises(ConfigError) as caught:
-        Config.of(change(path, yaml.safe_load(value)))
-    assert str(caught.value) == message
-
-
 @pytest.mark.parametrize("document", ["{2024-01-01: a}", '{"a\\nb": 1}', "[]"])
 def test_a_mistake_of_the_whole_config_says_so(document: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(Config, yaml.safe_load(document))
     assert caught.value.where == "the config"
-
-
-def test_the_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / "c.yaml").write_text("studies: {}\n")
-    with refused("out_of_range"):
-        read_config(tmp_path / "c.yaml")
 
 
 def test_the_quickstart_and_its_defaults() -> None:
@@ -234,27 +211,17 @@ BOMB = [("x", "a"), *zip("abcdefghijklmnopqrstu", "bcdefghijklmnopqrstuv", stric
         ("".join(f"k{n}: 1\n" for n in range(20_000)), "unknown_key"),
         (f"results: [{', '.join(f'k{n}' for n in range(20_000))}]", "wrong_type"),
         ("[" * 60 + "]" * 60, "unreadable"),
+        ('{"studies": {"a": {"kind": "curves", "kind": "map"}}}', "unreadable"),
         ("- a\n", "wrong_type"),
         ("", "wrong_type"),
     ],
 )
 def test_files_are_read_strictly(tmp_path: Path, text: str, code: str) -> None:
-    (tmp_path / "c.yaml").write_text(text)
+    file = tmp_path / ("c.json" if text.startswith('{"') else "c.yaml")
+    file.write_text(text)
     with pytest.raises(ConfigError) as caught:
-        read_config(tmp_path / "c.yaml")
+        read_config(file)
     assert caught.value.code == code
-
-
-def test_a_key_of_json_twice(tmp_path: Path) -> None:
-    (tmp_path / "c.json").write_text('{"studies": {"a": {"kind": "curves", "kind": "map"}}}')
-    with refused("unreadable"):
-        read_config(tmp_path / "c.json")
-
-
-@pytest.mark.parametrize("given", [None, [], "text"])
-def test_a_config_is_a_mapping(given: Any) -> None:
-    with refused("wrong_type"):
-        Config.of(given)
 
 
 def test_the_schema_describes_every_key() -> None:

@@ -37,9 +37,6 @@ from layerwise.io.tables import read_table
 from layerwise.section import parse
 from quickstart import wikipedia
 
-SHARED = Path(__file__).parents[2] / "shared"
-WIKITEXT = SHARED / "texts" / "wikitext-103-validation.parquet"
-
 
 def source_of(**spec: Any) -> Any:
     return parse(CorpusSettings, {"source": spec}, "corpora.c").source
@@ -200,6 +197,14 @@ def test_texts_come_whole_into_the_prompt(row: dict[str, str], between: str) -> 
     assert prompt_of(row, source) == ("" if blank else between.join(row.values()))
 
 
+def test_what_is_no_file_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "folder.txt").mkdir()
+    (tmp_path / "loop.txt").symlink_to("loop.txt")
+    for name in ("none.txt", "folder.txt", "loop.txt", "x" * 300 + ".txt"):
+        with refused("missing_file"):
+            read(file=str(tmp_path / name))
+
+
 @pytest.mark.parametrize(
     ("name", "content", "spec", "code"),
     [
@@ -227,15 +232,6 @@ def test_broken_files_are_named(
     with refused(code) as error:
         read(file=str(path), **spec)
     assert name in str(error.value)
-
-
-def test_missing_file_and_folder(tmp_path: Path) -> None:
-    (tmp_path / "prompts.txt").write_text("One")
-    (tmp_path / "folder.txt").mkdir()
-    with refused("missing_file"):
-        read(file=str(tmp_path / "prompt.txt"))
-    with refused("missing_file"):
-        read(file=str(tmp_path / "folder.txt"))
 
 
 # Packages, tasks and the hub
@@ -547,14 +543,3 @@ def test_wikipedia_reads_as_clean_prose(tmp_path: Path) -> None:
     pairs = read(file=str(path), id="id")
     assert len(dict(pairs)) == len(rows)
     assert dict(pairs)["39-0"] == albedo
-
-
-@pytest.mark.skipif(not WIKITEXT.is_file(), reason=f"{WIKITEXT} is not there")
-def test_wikitext_loses_its_headings() -> None:
-    found, counts = select(open_texts(FileTexts(file=str(WIKITEXT)))[0], Filters(), Sample())
-    # 3,760 rows, of which the blank ones and those like " = = Title = = " are no prompts.
-    assert (counts["read"], counts["blank"]) == (3760, 1299)
-    assert 400 < counts["heading"] < 1000
-    assert not found["text"].str.startswith("=").any()
-    assert counts["kept"] == len(found) > 1500
-    assert found["n_tokens"].min() >= Filters().min_tokens

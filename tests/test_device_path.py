@@ -58,6 +58,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Counts of the passes from here on, which take the GPU's way through the code."""
     counts: Counter[str] = Counter()
     monkeypatch.setattr(extraction, "AT_ONCE", ())
+    monkeypatch.setitem(extraction.WAITING_BYTES, "cpu", 20_000)
     monkeypatch.setattr(eigen, "gram", gram)
 
     def in_modes(method: Callable[..., None]) -> Callable[..., None]:

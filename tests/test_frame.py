@@ -179,31 +179,13 @@ def test_files_are_written_where_locks_are_refused(tmp_path: Path) -> None:
     assert done.stdout.split() == ["1", "True"], done.stderr
 
 
-def test_what_a_killed_writer_left_is_overwritten(tmp_path: Path) -> None:
-    target = tmp_path / "file.h5"
-    for content in ("a long first try", "whole"):
-        with replacing(target) as partial:
-            partial.write_text(content)
-            left = partial
-    left.write_text("half of one that was killed")
-    with replacing(target) as partial:
-        partial.write_text("new")
-    assert target.read_text() == "new"
-    assert [p.name for p in tmp_path.iterdir()] == ["file.h5"]
-
-
-def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with (
-        refused("disk"),
-        replacing(tmp_path / "file" / "x"),
-    ):
-        pass
-
-
 def test_only_what_the_disk_refused_is_blamed_on_it(tmp_path: Path) -> None:
     """What a job reads while it writes is told as it is."""
     target = tmp_path / "file"
+    (tmp_path / "no folder").touch()
+    with refused("disk"), replacing(tmp_path / "no folder" / "file"):
+        pass
+    (tmp_path / "no folder").unlink()
     with pytest.raises(FileNotFoundError), replacing(target):
         (tmp_path / "no page").read_text()
     for reason in (OSError(errno.ENOSPC, "full"), OSError("can't write (errno = 28, 'No space')")):

@@ -57,14 +57,6 @@ def test_a_linear_number_is_predicted_as_by_least_squares() -> None:
     assert found.score_low < found.main_score < found.score_high
 
 
-def test_the_penalty_is_chosen_on_rows_that_were_not_fitted() -> None:
-    """One of 90 features tells something of 100 rows: a weak penalty fits them all."""
-    x = features(n=100, d=90)
-    labels = probes.numbers((x[:, 0] + np.random.default_rng(1).normal(size=100)).tolist())
-    found = probes.probe(x, labels, probes.splits(labels))
-    assert found.penalty >= 1 and found.main_score > -0.5
-
-
 @pytest.mark.parametrize("kind", ["classes", "numbers"])
 def test_the_penalty_is_the_strongest_within_one_standard_error_of_the_best(kind: str) -> None:
     x = features(n=300, d=40)
@@ -263,26 +255,6 @@ def test_pairs_that_share_a_text_are_not_independent() -> None:
 
 def frame(n: int = 40) -> pd.DataFrame:
     return pd.DataFrame({"text": [f"text {i}" for i in range(n)], "label": ["a", "b"] * (n // 2)})
-
-
-@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
-def test_files_are_read_alike(suffix: str, tmp_path: Path) -> None:
-    path = tmp_path / f"labels.{suffix}"
-    writers: dict[str, Any] = {
-        "csv": lambda t: t.to_csv(path, index=False),
-        "jsonl": lambda t: t.to_json(path, orient="records", lines=True),
-        "parquet": lambda t: t.to_parquet(path),
-    }
-    writers[suffix](frame().replace("text 3", "NA"))
-    data = labelled.read(LabelledEntry(file=str(path), kind="classification"))
-    assert data.texts[0][3] == "NA" and data.labels.tolist() == [0, 1] * 20
-
-
-def test_columns_of_csv_are_text(tmp_path: Path) -> None:
-    table = frame().assign(text=range(40), label=[1.5 + i for i in range(40)])
-    table.to_csv(tmp_path / "l.csv", index=False)
-    data = labelled.read(LabelledEntry(file=str(tmp_path / "l.csv"), kind="regression"))
-    assert data.texts[0][:2] == ["0", "1"] and data.labels[0] == 1.5
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import random
 from decimal import Decimal
 from pathlib import Path
@@ -167,24 +166,6 @@ def test_lists_and_mappings_are_no_classes(label: Any) -> None:
 def test_missing_labels_are_refused(label: Any) -> None:
     with refused("missing"):
         probes.classes([*["a", "b"] * 20, label])
-
-
-@pytest.mark.parametrize("half", ["1.0", "1"])
-def test_a_file_with_two_spellings_gives_the_same_labels(half: str, tmp_path: Path) -> None:
-    path = tmp_path / "l.csv"
-    label = {0: ["0", "1"], 1: [half.replace("1", "0", 1), half]}
-    rows = [f"text {k},{label[k >= 30][k % 2]}" for k in range(60)]
-    path.write_text("\n".join(["text,label", *rows]))
-    data, _ = choosing.read_labels(choosing.task_of(path), 1000)
-    assert data.labels.tolist() == [0, 1] * 30
-
-
-def test_labels_of_json_may_mix_texts_and_numbers(tmp_path: Path) -> None:
-    path, labels = tmp_path / "l.jsonl", [True, "true", 1, False, "false", 0] * 10
-    rows = [json.dumps({"text": f"t {k}", "label": label}) for k, label in enumerate(labels)]
-    path.write_text("\n".join(rows))
-    data, _ = choosing.read_labels(choosing.task_of(path), 1000)
-    assert data.names == ("True", "False")
 
 
 def test_descriptions_name_the_kind_and_what_is_left_out() -> None:

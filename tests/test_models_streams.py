@@ -20,7 +20,6 @@ from layerwise.activations.embedding import embed, representations_of
 from layerwise.config.models import Ablation
 from layerwise.export import Recipe, export
 from layerwise.models.load import LoadedModel, load
-from layerwise.models.opening import open_model
 
 TEXTS = tiny.texts(5, seed=3, longest=14)
 # Streams of what a block receives, shape (B, T, streams, D), as transformers' code has them.
@@ -193,13 +192,3 @@ def test_a_projection_behind_the_norm_is_part_of_the_readout(tmp_path: Path) -> 
     tiny.extracted(loaded, tmp_path / "a.h5", TEXTS)
     with refused("unknown_name"):
         tiny.extracted(loaded, tmp_path / "b.h5", TEXTS, readout="final_norm")
-
-
-def test_a_model_in_memory_with_streams_is_left_as_it_was(tmp_path: Path) -> None:
-    loaded = opened("gemma3n", tmp_path / "m")
-    network = loaded.model
-    before = tiny.facts(network)
-    with open_model(network, loaded.texts.tokenizer) as again:
-        ours = all_states(again)
-    assert tiny.facts(network) == before
-    np.testing.assert_allclose(ours[2, "block"][1], all_states(loaded)[2, "block"][1], atol=1e-6)

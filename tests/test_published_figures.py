@@ -82,21 +82,33 @@ def value(table: Frame, layer: int, **where: str) -> float:
     return float(table.loc[table["layer"] == layer, "value"].item())
 
 
-BY_DEPTH = [
-    ("figure_2_architectures", "mamba-370m", "entropy_prompt", "wikitext", 47),
-    ("figure_2_architectures", "bert-base", "lidar", "wikitext", 3),
-    ("figure_10_all_metrics", "Pythia-410m", "dime", "wikitext", 12),
-    ("figure_12_sizes", "Pythia-1b", "curvature", "wikitext", 9),
-    ("figure_13_finetuning", "LLM2Vec-mntp-supervised-8B", "infonce", "wikitext", 20),
-    ("figure_14_vision", "aim-huge", "entropy_prompt", "imagenet", 6),
-]
+# Study, model, metric, corpus, layer, revision
+METRICS = """
+figure_2_architectures mamba-370m entropy_prompt wikitext 47 main
+figure_2_architectures bert-base lidar wikitext 3 main
+figure_10_all_metrics Pythia-410m dime wikitext 12 main
+figure_12_sizes Pythia-1b curvature wikitext 9 main
+figure_13_finetuning LLM2Vec-mntp-supervised-8B infonce wikitext 20 main
+figure_14_vision aim-huge entropy_prompt imagenet 6 main
+figure_4_training Pythia-410m entropy_prompt wikitext 12 step1
+figure_4_training Pythia-410m entropy_prompt wikitext 12 step128000
+figure_11_all_metrics_training Pythia-410m entropy_prompt wikitext 12 step4000
+figure_6a_repetition Pythia-410m entropy_prompt repeated_tokens_0.7875 12 main
+figure_6b_randomness Pythia-410m entropy_prompt random_tokens_0.89 12 main
+figure_6c_length Pythia-410m entropy_prompt random_prompts_512 12 main
+"""
 
 
-@pytest.mark.parametrize(("study", "model", "name", "corpus", "layer"), BY_DEPTH)
-def test_metrics_by_depth(study: str, model: str, name: str, corpus: str, layer: int) -> None:
-    ours = "prompt_entropy" if name == "entropy_prompt" else name
-    found = value(table_of(study), layer, model=model, y=ours)
-    assert found == pytest.approx(metric(model, name, corpus, layer))
+@pytest.mark.parametrize("row", METRICS.strip().splitlines())
+def test_metrics(row: str) -> None:
+    study, model, name, corpus, layer, revision = row.split()
+    corpus = corpus.replace("_", " ")
+    table = table_of(study)
+    rows = {"model": model, "revision": revision, "corpus": corpus}
+    # Of one metric, a figure has no other y.
+    rows |= {"y": name.replace("entropy_prompt", "prompt_entropy")} if "y" in table else {}
+    wanted = metric(model, name, corpus, int(layer), revision)
+    assert value(table, int(layer), **rows) == pytest.approx(wanted)
 
 
 def test_chance_of_infonce_is_that_of_its_variant() -> None:
@@ -132,31 +144,19 @@ def test_scores_by_depth() -> None:
     )
 
 
-@pytest.mark.parametrize("study", ["figure_4_training", "figure_11_all_metrics_training"])
-def test_metrics_over_training(study: str) -> None:
-    table = table_of(study)
-    assert list(dict.fromkeys(table["revision"]))[:2] == ["step1", "step1000"]
-    assert "main" not in set(table["revision"]), "its pooled metrics are of another run"
-    for revision in ("step1", "step4000", "step128000"):
-        found = value(table, 12, revision=revision, y="prompt_entropy")
-        wanted = metric("Pythia-410m", "entropy_prompt", "wikitext", 12, revision)
-        assert found == pytest.approx(wanted)
-
-
-@pytest.mark.parametrize(
-    ("study", "corpus", "label"),
-    [
-        ("figure_6a_repetition", "repeated tokens 0.7875", "repetition"),
-        ("figure_6b_randomness", "random tokens 0.89", "randomness"),
-        ("figure_6c_length", "random prompts 512", "length"),
-    ],
-)
-def test_extreme_prompts(study: str, corpus: str, label: str) -> None:
-    table = table_of(study)
-    found = table[(table["corpus"] == corpus) & (table["layer"] == 12)]
-    wanted = metric("Pythia-410m", "entropy_prompt", corpus, 12)
-    assert found["value"].item() == pytest.approx(wanted)
-    assert float(corpus.split()[-1]) == pytest.approx(float(found[label].item()))
+def test_checkpoints_and_perturbed_prompts_of_the_figures() -> None:
+    for study in ("figure_4_training", "figure_11_all_metrics_training"):
+        revisions = list(dict.fromkeys(table_of(study)["revision"]))
+        assert revisions[:2] == ["step1", "step1000"]
+        assert "main" not in revisions, "its pooled metrics are of another run"
+    for label, study in (
+        ("repetition", "figure_6a_repetition"),
+        ("randomness", "figure_6b_randomness"),
+        ("length", "figure_6c_length"),
+    ):
+        table = table_of(study)
+        shares = table["corpus"].str.rpartition(" ")[2].astype(float)
+        assert shares.tolist() == pytest.approx(table[label].astype(float).tolist())
 
 
 def test_sublayers() -> None:

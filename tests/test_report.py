@@ -24,71 +24,54 @@ from layerwise.run.report import as_latex, as_markdown, first_table, render, sho
 
 STUDY = "scores of b"
 TITLE = "The &quot;law&quot; &lt;b&gt;"
+VALUES = np.array([[0.3, 0.5, 0.4], [0.5, 0.8, 0.5], [0.2, 0.5, 0.3]])
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The report of one study, whose name has a space."""
-    folder = tmp_path_factory.mktemp("results")
-    given = {
-        "results": str(folder),
-        "models": {"b": {"source": {"hub": "x/b"}}},
-        "tasks": ["STS12", "STS13", "BIOSSES"],
-        "association": {"text_sources": {"task0": "journals of mine"}},
-        "studies": {STUDY: {"kind": "score_by_depth"}},
-    }
-    plan = Plan(Config.of(given))
-    scores = tidy_scores(np.array([[0.3, 0.5, 0.4], [0.5, 0.8, 0.5], [0.2, 0.5, 0.3]]), model="b")
-    (path,) = plan.score_files
-    tables.write(Path(path), scores, weights_sha256="0f" * 32, dtype="bfloat16")
+def plan_of(folder: Path, **given: object) -> Plan:
+    """Of a run of one study, whose name has a space."""
+    models = {"b": {"source": {"hub": "x/b"}}}
+    studies = {STUDY: {"kind": "score_by_depth"}}
+    return Plan(Config.of({"results": str(folder), "models": models, "studies": studies, **given}))
+
+
+def page_of(plan: Plan, scores: pd.DataFrame) -> str:
+    """The report of a run that has these scores."""
+    tables.write(Path(plan.score_files[0]), scores, weights_sha256="0f" * 32, dtype="bfloat16")
     drawn = draw(plan.studies[STUDY].study, {"scores": scores}, config=plan.config)
-    name = folder / "figures" / encode(STUDY)
-    table = folder / "tables" / f"{name.name}.csv"
-    files = [name.with_suffix(".png"), name.with_suffix(".pdf"), table, name.with_suffix(".rst")]
-    drawn.write(*files, metadata={})
-    (folder / "report").mkdir()
+    folder = Path(plan.config.results)
+    base = folder / "figures" / encode(STUDY)
+    table = folder / "tables" / f"{base.name}.csv"
+    png, pdf, rst = (base.with_suffix(end) for end in (".png", ".pdf", ".rst"))
+    drawn.write(png, pdf, table, rst, metadata={})
+    (folder / "report").mkdir(exist_ok=True)
     first_table(scores).to_csv(folder / "report" / "best_layers.csv", index=False)
     return render(plan, "k")
 
 
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    sources = {"text_sources": {"task0": "journals of mine"}}
+    tasks = ["STS12", "STS13", "BIOSSES"]
+    plan = plan_of(tmp_path_factory.mktemp("results"), tasks=tasks, association=sources)
+    return page_of(plan, tidy_scores(VALUES, model="b"))
+
+
 def test_tasks_of_the_same_texts_in_different_clusters_are_named(tmp_path: Path) -> None:
     texts = [f"text {n}" for n in range(20)]
+    tasks = {}
     for name, first in {"mood": 0, "topic": 0, "other": 19}.items():
         # A tenth of the smaller task counts, whatever the size of the larger.
         own = [f"{name} {n}" for n in range(300 if name == "topic" else first)]
         rows = pd.DataFrame({"text": [*texts[first:], *own], "label": "a"})
-        rows.to_csv(tmp_path / f"{name}.csv", index=False)
-    tasks = {
-        name: {"file": str(tmp_path / f"{name}.csv"), "kind": "classification"}
-        for name in ("mood", "topic", "other")
-    }
-    given = {
-        "results": str(tmp_path),
-        "models": {"b": {"source": {"hub": "x/b"}}},
-        "tasks": tasks,
-        "studies": {STUDY: {"kind": "score_by_depth"}},
-    }
-
-    def page(**more: object) -> str:
-        plan = Plan(Config.of(given | more))
-        scores = tidy_scores(np.full((3, 3), 0.5), model="b")
-        scores["task"] = scores["task"].replace(
-            dict(zip(scores["task"].unique(), tasks, strict=True))
-        )
-        tables.write(Path(plan.score_files[0]), scores)
-        drawn = draw(plan.studies[STUDY].study, {"scores": scores}, config=plan.config)
-        base = tmp_path / "figures" / encode(STUDY)
-        csv = tmp_path / "tables" / f"{base.name}.csv"
-        drawn.write(
-            *(base.with_suffix(end) for end in (".png", ".pdf")), csv, base.with_suffix(".rst"), {}
-        )
-        (tmp_path / "report").mkdir(exist_ok=True)
-        first_table(scores).to_csv(tmp_path / "report" / "best_layers.csv", index=False)
-        return render(plan, "k")
-
-    assert "count as independent: mood and topic." in page()
-    joined = {"association": {"text_sources": {"mood": "mine", "topic": "mine"}}}
-    assert "independent" not in page(**joined)
+        file = tmp_path / f"{name}.csv"
+        rows.to_csv(file, index=False)
+        tasks[name] = {"file": str(file), "kind": "classification"}
+    scores = tidy_scores(np.full((3, 3), 0.5), model="b")
+    scores["task"] = np.repeat([*tasks], 3)
+    page = page_of(plan_of(tmp_path, tasks=tasks), scores)
+    assert "count as independent: mood and topic." in page
+    joined = {"text_sources": {"mood": "mine", "topic": "mine"}}
+    assert "independent" not in page_of(plan_of(tmp_path, tasks=tasks, association=joined), scores)
 
 
 def test_the_page_says_what_was_run_and_names_each_figure_once(page: str) -> None:
@@ -200,9 +183,6 @@ def test_checkpoints_of_the_first_table_are_in_the_order_of_training() -> None:
     in_time = ["step16", "step1000", "step2000", "main"]
     assert first_table(scores)["revision"].tolist() == in_time
     assert shown(first_table(scores))["Model"].tolist()[0] == "m (step16)"
-
-
-VALUES = np.array([[0.3, 0.5, 0.4], [0.5, 0.8, 0.5], [0.2, 0.5, 0.3]])
 
 
 @NEEDS_CHROMIUM

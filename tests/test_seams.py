@@ -223,13 +223,3 @@ def test_a_study_is_associated_and_drawn_by_its_own_settings(
     run("draw_figure", job(plan(), {"study": study}))
     assert seen[0].models == (("007",) if study == "one" else ("m",))
     assert {name for name, _ in asked} == {study} and seen["config"] == plan().config
-
-
-def test_names_like_numbers_stay_texts(tmp_path: Path) -> None:
-    names = {"model": "007", "revision": "1e3", "task": "null", "prompt_id": "0010"}
-    frame = pd.DataFrame([names | {"value": 0.5}])
-    tables.write_csv(tmp_path / "t.csv", frame, "k")
-    from layerwise.io.tables import read_table
-
-    read = read_table(tmp_path / "t.csv").iloc[0]
-    assert {name: read[name] for name in names} == names and read["value"] == 0.5

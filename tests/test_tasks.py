@@ -26,7 +26,6 @@ from layerwise.config.corpora import HubData
 from layerwise.config.settings import ExtractSettings, ScoringSettings
 from layerwise.config.tasks import MtebType
 from layerwise.corpora.sources import load_hub
-from layerwise.io.files import folder_sha256
 from layerwise.models.load import load
 from layerwise.models.saved import Embedder
 from layerwise.project import ROOT
@@ -62,20 +61,6 @@ def test_data_that_were_never_fetched_are_one_sentence(
     with refused("missing_file") as caught:
         load_hub(HubData(hub="owner/never-fetched"))
     assert "layerwise fetch" in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_an_unknown_task_is_refused() -> None:
-    with refused("unknown_name"):
-        catalog.get_task("STSBenchmrk")
-
-
-def test_data_identify_a_task(folders: dict[str, str], tmp_path: Path) -> None:
-    name = "LeeNewsSimilarity"
-    one = folder_sha256(Path(folders[name]))
-    table = quickstart.news_similarity()
-    table.loc[0, "score"] += 0.1
-    table.to_parquet(tmp_path / "test.parquet")
-    assert folder_sha256(tmp_path) != one
 
 
 def test_units_hold_what_the_evaluators_ask_for(folders: dict[str, str]) -> None:
@@ -220,22 +205,23 @@ def test_quickstart_folders_are_equal_each_time(tmp_path: Path) -> None:
     assert len(pd.read_parquet(tmp_path / "a/PangLeePolarity/test.parquet")) == 200
 
 
-@pytest.mark.parametrize(("kind", "column"), [("STS", "score"), ("STS", "sentence1")])
-def test_a_row_without_a_value_is_named(kind: str, column: str, tmp_path: Path) -> None:
-    table = quickstart.news_similarity().astype({"score": float})
-    table.loc[7, column] = None
-    table.to_parquet(tmp_path / "test.parquet")
+@pytest.mark.parametrize(
+    ("kind", "column", "value"),
+    [("STS", "score", None), ("STS", "sentence1", None), ("Clustering", "labels", [0, None, 1])],
+)
+def test_a_row_without_a_value_is_named(
+    kind: str, column: str, value: Any, tmp_path: Path
+) -> None:
+    tables = {
+        "STS": {"sentence1": ["a", "b", "c"], "sentence2": ["d"] * 3, "score": [0.1, 0.2, 0.3]},
+        "Clustering": {"sentences": [["a", "b", "c"]] * 3, "labels": [[0, 1, 0]] * 3},
+    }
+    table = tables[kind]
+    table[column][1] = value
+    pd.DataFrame(table).to_parquet(tmp_path / "test.parquet")
     with refused("unreadable") as caught:
         list(MtebTask(f"own {column}", str(tmp_path), kind).units(10**6))
-    assert f"test, row 8, column '{column}' has no value" in str(caught.value)
-
-
-def test_a_set_of_a_clustering_without_a_label_is_named(tmp_path: Path) -> None:
-    sets = {"sentences": [["a", "b", "c"]] * 3, "labels": [[0, 1, 0], [0, None, 1], [1, 0, 0]]}
-    pd.DataFrame(sets).to_parquet(tmp_path / "test.parquet")
-    with refused("unreadable") as caught:
-        list(MtebTask("own sets", str(tmp_path), "Clustering").units(10**6))
-    assert "test, row 2, column 'labels' has no value" in str(caught.value)
+    assert f"test, row 2, column '{column}' has no value" in str(caught.value)
 
 
 @pytest.mark.parametrize("n_clusters", [5, 70])

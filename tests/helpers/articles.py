@@ -6,18 +6,7 @@ import random
 
 from quickstart.wikipedia import Paragraph
 
-WORDS = (
-    "stone",
-    "river",
-    "light",
-    "cloud",
-    "iron",
-    "garden",
-    "winter",
-    "letter",
-    "engine",
-    "sail",
-)
+WORDS = "stone river light cloud iron garden winter letter engine sail"
 
 
 def wikipedia(articles: int = 16, paragraphs: int = 12, seed: int = 0) -> list[Paragraph]:
@@ -25,7 +14,7 @@ def wikipedia(articles: int = 16, paragraphs: int = 12, seed: int = 0) -> list[P
     rng = random.Random(seed)
     rows = []
     for article in range(articles):
-        own = [f"{word}{article}" for word in WORDS]
+        own = [f"{word}{article}" for word in WORDS.split()]
         for number in range(paragraphs):
             sentences = [
                 " ".join(rng.choices(own, k=rng.randint(6, 14))).capitalize() + "."
