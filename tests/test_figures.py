@@ -147,17 +147,6 @@ def test_layers_that_tie_have_no_best_one() -> None:
     assert best == "5 layers tie"
 
 
-def test_the_first_page_has_one_row_per_model_and_token_selection() -> None:
-    first = tidy_scores(SCORES, model="a")
-    table = report.first_table(pd.concat([tidy_scores(SCORES, model="b"), first]), Order(["b"]))
-    assert table["model"].tolist() == ["b", "a"]
-    assert table["score"].tolist() == pytest.approx([SCORES.mean(axis=0).max()] * 2)
-    shown = report.shown(table)
-    assert tuple(shown.columns) == report.SHOWN_COLUMNS
-    assert shown["Best layer"].tolist() == ["1 of 2", "1 of 2"]
-    assert shown["Output's score"].iloc[0] == f"{100 * SCORES[:, 2].mean():.1f}"
-
-
 def test_one_task_cluster_is_no_plural() -> None:
     scores = tidy_scores(SCORES).assign(text_source="one")
     (shown,) = report.shown(report.first_table(scores))["Difference (95% CI)"]
@@ -304,7 +293,7 @@ def test_an_interval_beyond_the_axis_has_an_arrow() -> None:
     assert "interval goes on" in legend
 
 
-def test_readouts_have_a_colour_each() -> None:
+def test_readouts_have_a_colour_and_a_name_each() -> None:
     stream = tidy_scores(SCORES).assign(readout="residual")
     scores = pd.concat([stream, stream.assign(readout="final_norm")])
     study = {"pooling": ("mean", "mean, residual"), "column": "tokens", "colour": "pooling"}
@@ -312,6 +301,8 @@ def test_readouts_have_a_colour_each() -> None:
     lines = [line for line in drawn.figure.axes[0].lines if len(line.get_xdata()) == 3]
     assert len({line.get_color() for line in lines}) == 2
     assert {line.get_linestyle() for line in lines} == {"-"}
+    words = [text.get_text() for text in drawn.figure.legends[0].get_texts()]
+    assert {"mean, final norm", "mean, residual stream"} <= {*words}
 
 
 def test_checkpoints_of_the_map_and_of_the_lines_below_are_aligned() -> None:
@@ -444,15 +435,6 @@ def test_normalizations_are_in_the_order_of_the_study() -> None:
     for listed, order in orders.items():
         study = Study(kind="curves", normalization=listed)
         assert select.Data(study, {}).values(table, "normalization") == order
-
-
-def test_the_legend_tells_final_norm_and_residual_stream() -> None:
-    stream = tidy_scores(SCORES).assign(readout="residual")
-    scores = pd.concat([stream, stream.assign(readout="final_norm")])
-    study = {"pooling": ("mean", "mean, residual"), "dashes": "pooling"}
-    drawn = made("score_by_depth", {"scores": scores}, **study)
-    words = [text.get_text() for text in drawn.figure.legends[0].get_texts()]
-    assert {"mean, final norm", "mean, residual stream"} <= {*words}
 
 
 def test_checkpoints_of_several_models_are_in_the_configs_order() -> None:

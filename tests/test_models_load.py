@@ -40,7 +40,7 @@ from layerwise.config.models import (
     Model,
     PackageSource,
 )
-from layerwise.errors import LayerwiseError
+from layerwise.errors import Code, LayerwiseError
 from layerwise.io import tables
 from layerwise.models import devices
 from layerwise.models.load import LoadedModel, load
@@ -163,8 +163,9 @@ def test_bidirectional_values_do_not_depend_on_the_batch(llama: Path, tmp_path: 
         np.testing.assert_allclose(b["pooled"], a["pooled"], rtol=1e-4, atol=1e-4)
 
 
-def test_models_without_attention_cannot_be_bidirectional(tmp_path: Path) -> None:
-    folder = tiny.save("mamba", tmp_path / "m")
+@pytest.mark.parametrize("family", ["mamba", "gpt_neo"])
+def test_models_that_bidirectional_does_nothing_to(family: str, tmp_path: Path) -> None:
+    folder = tiny.save(family, tmp_path / "m")
     with refused("unsupported"):
         loaded(folder, bidirectional=True)
 
@@ -277,17 +278,14 @@ def shared_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
-
-
 def test_lock_files_are_open_to_every_user_whatever_the_umask(shared_folder: Path) -> None:
     before = os.umask(0o077)
     try:
         devices.claim({0: "gpu-a"}, folder=shared_folder)
     finally:
         os.umask(before)
-    assert mode(shared_folder / "layerwise-gpu-gpu-a.lock") == 0o666
+    made = (shared_folder / "layerwise-gpu-gpu-a.lock").stat()
+    assert stat.S_IMODE(made.st_mode) == 0o666
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
@@ -393,16 +391,6 @@ def test_a_config_names_no_code_of_the_hub(llama: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(llama, tmp_path / "m")
     changed(folder, "config.json", attn_implementation="a/b")
     assert loaded(folder).model.config._attn_implementation == "sdpa"
-
-
-def test_a_lack_of_memory_is_no_damaged_file(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any, **__: Any) -> Any:
-        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
-
-    monkeypatch.setattr("transformers.AutoModel.from_pretrained", full)
-    with refused("no_memory") as caught:
-        loaded(llama)
-    assert "config.json" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -565,19 +553,31 @@ def test_no_network_and_no_name(tmp_path: Path) -> None:
     assert "'a/b/c d' cannot be a name on the hub" in wrong
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
-def test_the_disk(llama: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    import transformers
+def wrapped(number: int) -> OSError:
+    """An error of the disk as libraries raise it again."""
+    found = OSError("wrapped")
+    found.__cause__ = OSError(number, os.strerror(number), "/cache/blob")
+    return found
 
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to"), "no_memory"),
+        (wrapped(errno.ENOSPC), "unreadable"),
+        (wrapped(errno.EACCES), "unreadable"),
+    ],
+)
+def test_what_the_machine_refuses(
+    llama: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, code: Code
+) -> None:
     def full(*_: object, **__: object) -> None:
-        try:
-            raise OSError(number, os.strerror(number), "/cache/blob")
-        except OSError as error:
-            raise OSError("wrapped") from error
+        raise error
 
-    monkeypatch.setattr(transformers.AutoModel, "from_pretrained", full)
-    with refused("unreadable"):
+    monkeypatch.setattr("transformers.AutoModel.from_pretrained", full)
+    with refused(code) as caught:
         loaded(llama)
+    assert code == "unreadable" or "config.json" not in str(caught.value)
 
 
 GGUF_HEAD = struct.pack("<4sIQQ", b"GGUF", 3, 1, 5)  # of one tensor and five settings

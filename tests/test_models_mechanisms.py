@@ -20,7 +20,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import layerwise as lw
 from layerwise.config.models import FolderAdapter
-from layerwise.models.load import load
 from layerwise.models.opening import open_model
 from quickstart.nano import train_tokenizer
 
@@ -128,12 +127,6 @@ def test_autocast_of_the_caller_changes_nothing(tmp_path: Path) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         values = lw.embed(folder, texts).values
     np.testing.assert_array_equal(values, lw.embed(folder, texts).values)
-
-
-def test_a_setting_that_does_nothing_is_refused(tmp_path: Path) -> None:
-    folder = tiny.save("gpt_neo", tmp_path)
-    with refused("unsupported"):
-        load("m", tiny.entry(folder, bidirectional=True), "main", device="cpu")
 
 
 def words_tokenizer(single: str, **settings: Any) -> Any:

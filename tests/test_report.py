@@ -18,9 +18,16 @@ from layerwise.config import Config
 from layerwise.corpora.prompts import write_corpus
 from layerwise.figures.render import draw
 from layerwise.io import tables
-from layerwise.names import encode
+from layerwise.names import Order, encode
 from layerwise.run.plan import Plan
-from layerwise.run.report import as_latex, as_markdown, first_table, render, shown
+from layerwise.run.report import (
+    SHOWN_COLUMNS,
+    as_latex,
+    as_markdown,
+    first_table,
+    render,
+    shown,
+)
 
 STUDY = "scores of b"
 TITLE = "The &quot;law&quot; &lt;b&gt;"
@@ -165,14 +172,19 @@ def test_the_page_has_the_runs_name_a_dark_mode_and_bibtex(page: str) -> None:
 
 def test_the_table_of_best_layers_as_latex_and_markdown() -> None:
     scores = [tidy_scores(np.roll(VALUES, n, axis=1), model=f"m_{n}") for n in range(2)]
-    table = shown(first_table(pd.concat(scores)))
+    found = first_table(pd.concat(scores), Order(["m_1"]))
+    assert found["score"].tolist() == pytest.approx([VALUES.mean(axis=0).max()] * 2)
+    table = shown(found)
+    assert tuple(table.columns) == SHOWN_COLUMNS
     # The models' best layers differ, and each row has its own.
-    assert table["Best layer"].tolist() == ["1 of 2", "output"]
-    assert table["Compute saved"].tolist() == ["50%", "0%"]
+    assert table["Model"].tolist() == ["m_1", "m_0"]
+    assert table["Best layer"].tolist() == ["output", "1 of 2"]
+    assert table["Compute saved"].tolist() == ["0%", "50%"]
+    assert table["Output's score"].tolist() == ["60.0", "40.0"]
     latex, markdown = as_latex(table).splitlines(), as_markdown(table).splitlines()
     assert latex[0] == r"\begin{tabular}{lllllll}" and latex[-1] == r"\end{tabular}"
     rows = [line for line in latex if line.startswith("m")]
-    assert [row.split(" & ")[:1] for row in rows] == [[r"m\_0"], [r"m\_1"]]
+    assert [row.split(" & ")[:1] for row in rows] == [[r"m\_1"], [r"m\_0"]]
     assert all(row.count(" & ") == 6 and row.endswith(r" \\") for row in rows)
     assert len({line.count("|") for line in markdown}) == 1 and len(markdown) == 4
 
