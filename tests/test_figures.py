@@ -20,7 +20,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import QuadMesh
 from scipy import stats
 
-from layerwise.association.scores import best_layers, mean_scores
+from layerwise.association.scores import mean_scores
 from layerwise.association.selection import select_layers
 from layerwise.config import studies
 from layerwise.config.studies import Study
@@ -38,7 +38,6 @@ import made_up
 import of_tables
 
 ORDER = Order(list(made_up.LAYERS), made_up.CHECKPOINTS)
-SIZES = {m: 10.0 ** (6 + i) for i, m in enumerate(made_up.LAYERS)}
 
 
 @cache
@@ -480,15 +479,6 @@ def test_each_row_of_panels_is_named() -> None:
     )
 
 
-def test_the_best_layer_of_a_checkpoint_has_an_interval_for_the_selection() -> None:
-    table = made("scores_over_checkpoints", models=("nano-1m",), tokens=("all",)).table
-    best = table.drop_duplicates("revision").set_index("revision")
-    scores = tables()["scores"].query("model == 'nano-1m' and tokens == 'all'")
-    own = best_layers(scores).query("task_type == 'all' and pooling == 'mean'")
-    own = own.set_index("revision").loc[best.index]
-    assert best["gain_low"].tolist() == pytest.approx(own["gain_low"].tolist(), nan_ok=True)
-
-
 def test_values_without_a_role_are_not_pooled() -> None:
     one, other = (tidy_metrics({"prompt_entropy": np.arange(3.0)}, corpus=c) for c in "ab")
     with refused("ambiguous"):
@@ -587,15 +577,6 @@ def test_models_of_equal_weights_count_once_in_means() -> None:
     ]
     assert bars[1] == pytest.approx(bars[0])
     assert any(10 < x < 20 for x in bars[0])
-
-
-def test_sizes_are_compared_prompt_by_prompt() -> None:
-    table = made("size_scaling", tokens=("all",), sizes=SIZES).table
-    valleys = table[table["what"] == "valley"].set_index("model")
-    first, second = list(made_up.LAYERS)[:2]
-    change = valleys.loc[second, "value"] - valleys.loc[first, "value"]
-    assert valleys.loc[second, "change"] == pytest.approx(change)
-    assert valleys.loc[second, "smaller"] == first
 
 
 @pytest.mark.parametrize("text", ["a|b|", "*a*", "x: y", ".. note::", "1. a", "<b>"])

@@ -26,7 +26,7 @@ from layerwise.metrics.formulas import (
     unit_centred,
 )
 from layerwise.metrics.layer import Layer
-from layerwise.metrics.registry import Overall, all_metrics
+from layerwise.metrics.registry import Overall
 from layerwise.metrics.table import compute_layer, stderr_of_mean
 
 RNG = np.random.default_rng(11)
@@ -308,22 +308,6 @@ def realistic(n: int, d: int, seed: int = 0) -> np.ndarray:
 def values_and_errors(layer: Layer, name: str) -> np.ndarray:
     rows = compute_layer(layer, [get(name)]).values
     return np.asarray([(r["value"], r["stderr"]) for r in rows if r["normalization"] == "raw"])
-
-
-@pytest.mark.parametrize("name", sorted(all_metrics()))
-@pytest.mark.parametrize("protocol", ["paper", "reference"])
-def test_order_of_prompts_changes_no_metric(name: str, protocol: str) -> None:
-    if protocol not in get(name).protocols:
-        pytest.skip("not defined under this protocol")
-    views = realistic(40, 25)
-    order = np.random.default_rng(1).permutation(40)
-    straight = values_and_errors(layer_of(views, protocol), name)
-    shuffled = values_and_errors(layer_of(views, protocol, order), name)
-    if name == "dime":
-        # Its permutations are of positions, so that another order is another draw of them.
-        assert np.allclose(shuffled[:, 0], straight[:, 0], atol=0.05)
-    else:
-        assert np.allclose(shuffled[:, 0], straight[:, 0], rtol=1e-7)
 
 
 @pytest.mark.parametrize(

@@ -225,20 +225,6 @@ def test_prompts_without_a_value_are_left_out_and_counted(tables: Tables) -> Non
     assert set(pick(shares, protocol="paper")["n_left_out"]) == {1}
 
 
-def test_prompt_values_are_kept(tables: Tables, states: list[States]) -> None:
-    frame = tables[1]
-    assert tuple(frame.columns) == tuple(table.PROMPT_COLUMNS)
-    assert set(frame["metric"]) == {n for n, m in registry.all_metrics().items() if m.per_prompt}
-    assert np.isfinite(frame["value"]).all()
-    rows = pick(frame, metric="prompt_entropy", protocol="paper", tokens="all", alpha=1.0, layer=1)
-    assert list(rows["prompt_id"]) == [f"p{i}" for i in range(N)]
-    own = states[0][1, "block"]
-    np.testing.assert_allclose(rows["value"], [entropy(Z) for Z in own], rtol=1e-5, atol=1e-6)
-    assert list(rows["n_tokens"]) == list(map(len, own))
-    turns = pick(frame, metric="curvature", protocol="paper", tokens="all", layer=1)
-    assert not set(turns["prompt_id"]) & {"p0", "p1", "p2"}
-
-
 def test_without_views_their_metrics_are_left_out_and_said(
     model: LoadedModel, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

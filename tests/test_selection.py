@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +10,6 @@ import pytest
 import yaml
 from helpers.association_tables import tidy_metrics, tidy_scores
 from helpers.refused import refused
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 from layerwise import stats
 from layerwise.association.curves import with_text_sources
@@ -153,22 +149,6 @@ def test_nested_regrets_are_against_the_best_layer_of_the_other_tasks() -> None:
     few = select_layers(tidy_metrics({"lidar": np.arange(3.0)}), tidy_scores(values[:4]), DOWN_UP)
     unknown = few.loc[few["metric"] == OTHER_TASKS, ["nested_low", "regret_low", "gain_low"]]
     assert unknown.isna().all(axis=None) and few["no_interval"].str.len().min() > 0
-
-
-@settings(deadline=None, max_examples=12)
-@given(arrays(float, (3, 6), elements=st.floats(0, 1)), st.permutations(range(6)))
-def test_regret_and_gain_hold_together(values: np.ndarray, ranks: list[int]) -> None:
-    metrics = tidy_metrics({"lidar": np.array(ranks, dtype=float), "curvature": np.arange(6.0)})
-    table = select_layers(metrics, tidy_scores(values), DOWN_UP)
-    assert (table["regret"] >= 0).all()
-    close = partial(np.testing.assert_allclose, atol=1e-12)
-    close(table["score"] + table["regret"], table["best_score"])
-    close(table["score"] - table["gain_over_output"], table["output_score"])
-    assert pick(table, "lidar")["layer"] == ranks.index(5)
-    # A pick depends on the order of the values alone.
-    bent = metrics.assign(value=np.exp(metrics["value"]))
-    again = select_layers(bent, tidy_scores(values), DOWN_UP)
-    assert list(again["layer"]) == list(table["layer"])
 
 
 def test_the_interval_of_a_regret_says_whether_tasks_agree() -> None:

@@ -31,7 +31,7 @@ from layerwise.models.saved import Embedder
 from layerwise.project import ROOT
 from layerwise.run.plan import Plan
 from layerwise.run.script import task_of
-from layerwise.tasks import catalog, evaluate
+from layerwise.tasks import catalog
 from layerwise.tasks.evaluate import TaskScores, score_tasks
 from layerwise.tasks.mteb_task import MtebTask, _ranked, _relevant, k_means
 from layerwise.tasks.task import ModelPrompts, Vectors, prompts_of, set_up
@@ -103,22 +103,6 @@ def test_passages_are_the_same_on_every_machine() -> None:
     assert (same == (pairs["labels"] == 1)).all()
     tables = quickstart.reranking(chosen)
     assert (tables["top_ranked"]["corpus-ids"].map(len) == quickstart.CANDIDATES).all()
-
-
-def test_intervals_are_of_the_mean_of_runs() -> None:
-    values = [0.5, 0.6, 0.7, 0.8] * 5
-    low, high = evaluate.interval(values)
-    assert low is not None and high is not None
-    assert low == pytest.approx(0.65 - 1.96 * 0.112 / 20**0.5, abs=0.01)
-    assert high == pytest.approx(0.65 + 1.96 * 0.112 / 20**0.5, abs=0.01)
-    assert evaluate.interval([0.5]) == (None, None)
-    by_level = {"v_measures": {"0": [0.1, 0.2], "1": [0.3]}}
-    assert evaluate.runs(by_level, "v_measure") == [
-        0.1,
-        0.2,
-        0.3,
-    ]
-    assert evaluate.runs({"main_score": 0.1}, "cosine_spearman") == []
 
 
 BY_NAME = {

@@ -23,7 +23,6 @@ PROSE = (
     "is 30 to 35% because of cloud cover, but widely varies locally across the surface because of "
     "different geological and environmental features."
 )
-ELEPHANTS = " ".join(["elephant"] * 60)
 
 
 def prompts(*texts: str) -> pd.DataFrame:
@@ -70,35 +69,6 @@ def test_number_of_processes_changes_nothing(monkeypatch: pytest.MonkeyPatch) ->
     assert "p40" not in set(alone["prompt_id"])
     monkeypatch.setattr(module, "CHARACTERS_PER_PROCESS", 1)
     pd.testing.assert_frame_equal(augment(table, given_, processes=2), alone)
-
-
-def test_the_first_view_is_what_nlpaug_makes_in_sequence() -> None:
-    import nlpaug.augmenter.char as nac
-    import nlpaug.augmenter.word as naw
-
-    from layerwise.io.files import sha256_text
-
-    both = {"aug_char_p": 0.3, "aug_word_p": 0.3}
-    flow = [naw.SplitAug(aug_p=0.3), nac.RandomCharAug(**both), nac.KeyboardAug(**both)]
-    key = sha256_text("view", "0", "p", PROSE, "1", "0")
-    with module.untouched_random_state():
-        random.seed(int(key[:32], 16))
-        np.random.seed(int(key[32:40], 16))  # noqa: NPY002
-        text = PROSE
-        for augmenter in flow:
-            (text,) = augmenter.augment(text)
-    assert views(PROSE, n=1) == [text]
-
-
-def test_actions_are_those_asked_for() -> None:
-    def letters(**given: object) -> list[int]:
-        return [len("".join(view.split())) for view in views(ELEPHANTS, **given) or []]
-
-    count = {action: letters(n=1, actions=(action,))[0] for action in ACTIONS}
-    assert count["substitute"] == count["swap"] == 8 * 60
-    assert count["delete"] < 8 * 60 < count["insert"]
-    several = letters(n=16, actions=("insert", "delete"))
-    assert 3 < sum(n > 8 * 60 for n in several) < 13
 
 
 @pytest.mark.parametrize(
