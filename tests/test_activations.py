@@ -89,17 +89,6 @@ def passed(loaded: LoadedModel) -> States:
 # The pass
 
 
-def test_views_are_those_texts(llama: LoadedModel, tmp_path: Path) -> None:
-    views = [tiny.texts(N, seed=v) for v in range(3)]
-    with Activations(extracted(llama, tmp_path / "a.h5", views)) as file:
-        stacked = file.views("paper", "all", 2)
-        assert stacked.shape == (3, N, 32)
-        states = states_of(llama, llama.texts.prompts([views[2][5]])[0])[2, "block"][0]
-        np.testing.assert_allclose(stacked[2, 5], states.mean(axis=0), rtol=1e-4, atol=1e-5)
-        np.testing.assert_array_equal(stacked[0], file.pooled("paper", "all", 2))
-        assert file.n_tokens("paper", "drop_first", 1, view=2)[5] == len(states) - 1
-
-
 def test_arrays_and_dimensions_say_what_they_are(llama: LoadedModel, tmp_path: Path) -> None:
     asked = {
         "token_states": True,
@@ -448,16 +437,6 @@ def test_poolings_are_what_they_say() -> None:
 def test_the_first_token_alone_is_kept_in_memory() -> None:
     pooled = pool(pack(torch.randn(2, 50, 4), torch.tensor([50, 30])), "cls")
     assert pooled.untyped_storage().nbytes() == pooled.nbytes
-
-
-def test_drop_sinks_drops_the_huge_token_alone() -> None:
-    states = torch.randn(2, 6, 8, generator=torch.Generator().manual_seed(0))
-    states[0, 0] *= 100
-    kept = select_tokens(pack(states, torch.tensor([6, 4])), "drop_sinks")
-    assert kept.lengths.tolist() == [5, 4]
-    torch.testing.assert_close(kept.states[0, :5], states[0, 1:])
-    torch.testing.assert_close(kept.states[1, :4], states[1, :4])
-    assert not kept.states[1, 4:].any()
 
 
 def test_a_words_tokens_are_those_that_share_a_character() -> None:

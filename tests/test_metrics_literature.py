@@ -42,15 +42,6 @@ def value_of(name: str, X: np.ndarray, **settings: object) -> Overall:
 # Curvature
 
 
-def test_a_straight_line_has_no_curvature_and_a_staircase_right_angles() -> None:
-    line = np.outer(np.arange(20.0), RNG.normal(size=9)) + RNG.normal(size=9)
-    assert curvature(line) == pytest.approx(0, abs=1e-7)
-    stairs = np.repeat(np.arange(11), 2)
-    assert curvature(np.stack([stairs[1:], stairs[:-1]], axis=1)) == pytest.approx(math.pi / 2)
-    back_and_forth = np.array([[0.0, 0], [1, 0], [0, 0], [1, 0]])
-    assert curvature(back_and_forth) == pytest.approx(math.pi)
-
-
 def mean_angle(Z: np.ndarray) -> float:
     steps = np.diff(Z, axis=0)
     steps /= np.linalg.norm(steps, axis=1, keepdims=True)

@@ -181,22 +181,6 @@ def test_normalisations_follow_from_raw(tables: Tables, states: list[States]) ->
     assert found["stderr"].item() == pytest.approx(np.std(shares, ddof=1) / math.sqrt(N - 1))
 
 
-def test_only_asked_for_settings_come(activations_file: Path) -> None:
-    frame, _ = compute(
-        activations_file,
-        metrics=("dataset_entropy", "rankme"),
-        protocol="paper",
-        alphas=(0.5, math.inf),
-        normalizations=("logD",),
-    )
-    assert set(frame["metric"]) == {"dataset_entropy", "rankme"}
-    assert set(frame["protocol"]) == {"paper"}
-    entropies = pick(frame, metric="dataset_entropy")
-    assert set(entropies["alpha"]) == {0.5, math.inf}
-    assert set(entropies["normalization"]) == {"raw", "logD"}
-    assert set(pick(frame, metric="rankme")["normalization"]) == {"raw"}
-
-
 def test_threads_change_nothing(activations_file: Path) -> None:
     with layout.Activations(activations_file) as activations:
         one = table.compute(activations, MetricsSettings(), threads=1)

@@ -290,22 +290,6 @@ def test_own_texts_pick_from_the_tasks_known_throughout() -> None:
     assert "task texts" not in picked(first[first["layer"] != 2], second[second["layer"] != 1])
 
 
-def test_summary_counts_models_at_their_last_checkpoint() -> None:
-    scores, metrics = [], []
-    for model, revision, good in (("a", "step1", 3), ("a", "step10", 0), ("b", "main", 3)):
-        values = np.full((2, 4), 0.2)
-        values[:, good] = 0.6
-        about = {"model": model, "revision": revision}
-        scores.append(tidy_scores(values, **about))
-        metrics.append(tidy_metrics({"curvature": np.array([0, 1, 2, 3.0])}, **about))
-    summary = summarize(select_layers(pd.concat(metrics), pd.concat(scores), DOWN_UP))
-    row = summary[summary["metric"] == "curvature"].iloc[0]
-    assert (row["n_models"], row["beats_output"]) == (2, 1)
-    assert row["mean_regret"] == pytest.approx(0.2)
-    last = summary[summary["metric"] == MODEL_OUTPUT].iloc[0]
-    assert (last["beats_output"], last["ties_output"]) == (0, 2)
-
-
 def test_no_direction_is_said() -> None:
     with refused("too_few"):
         select_layers(
@@ -390,13 +374,6 @@ def test_best_layer_and_its_lead() -> None:
     assert few[["gain_low", "gain_new_task"]].isna().all()
 
 
-def test_the_gain_on_a_new_task_is_of_the_layer_that_the_others_select() -> None:
-    values = np.array([[0.9, 0.6, 0.5], [0.4, 0.6, 0.5], [0.4, 0.6, 0.5]])
-    row = best_layers(tidy_scores(values)).iloc[0]
-    assert (row["best_layer"], row["gain"]) == (1, pytest.approx(0.1))
-    assert row["gain_new_task"] == pytest.approx((0.1 - 0.1 - 0.1) / 3)
-
-
 def test_ties_are_counted() -> None:
     row = best_layers(tidy_scores(np.ones((3, 4)))).iloc[0]
     assert (row["n_tied"], row["n_layers"], row["gain"]) == (4, 4, 0)
@@ -474,7 +451,7 @@ def test_published_tables_can_be_associated(published) -> None:
     metrics, scores = published
     preset = yaml.safe_load((ROOT / "presets/published.yaml").read_text())
     own_texts = preset["association"]["own_texts"]
-    few = metrics["model"].str.startswith("Pythia") & (metrics["revision"] == "main")
+    few = metrics["model"].isin(["Pythia-70m", "Pythia-160m"]) & (metrics["revision"] == "main")
     metrics = metrics[few & metrics["metric"].isin(["infonce", "lidar"])]
     table = associate(metrics, scores, AssociationSettings(own_texts=own_texts))
     table = table[table["measure"].isin(["spearman", "match"])]
