@@ -116,14 +116,6 @@ def test_arrays_and_dimensions_say_what_they_are(llama: LoadedModel, tmp_path: P
     assert all(text["description"] for text in texts.values())
 
 
-def test_values_do_not_depend_on_the_batch(loaded: LoadedModel, tmp_path: Path) -> None:
-    alone, together = (
-        arrays(extracted(loaded, tmp_path / f"{n}.h5", batch_tokens=n)) for n in (1, 10_000)
-    )
-    close(together, alone)
-    np.testing.assert_array_equal(alone["n_tokens"], together["n_tokens"])
-
-
 def test_windows_leave_no_seam(
     llama: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

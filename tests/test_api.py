@@ -311,13 +311,6 @@ class TestAnalyse:
         expected = lw.analyse(llama[0], TEXTS, llama[1], "rankme")
         pd.testing.assert_frame_equal(table, expected)
 
-    def test_labels_add_a_probe(self, llama: tuple[Any, Any]) -> None:
-        table = lw.analyse(llama[0], TEXTS, llama[1], "rankme", labels=LABELS)
-        probe = table[table["metric"] == "linear_probe"]
-        assert probe["layer"].tolist() == [0, 1, 2, 3]
-        assert probe["value"].between(probe["low"], probe["high"]).all()
-        assert set(probe["n"]) == {len(TEXTS)}
-
     @pytest.mark.parametrize("scales", [False, True])
     def test_every_door_scores_alike(self, folder: Path, tmp_path: Path, scales: bool) -> None:
         """The workflow, analyse, choose and the shell; a model that scales its vectors, or not."""

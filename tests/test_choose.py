@@ -53,22 +53,18 @@ def test_an_export_command_can_be_pasted() -> None:
     assert shlex.split(command)[3] == "gt_mini-7"
 
 
-@pytest.mark.parametrize("max_length", [None, 20])
-def test_analyse_writes_what_python_gives(
-    folder: Path, tmp_path: Path, max_length: int | None
-) -> None:
-    """Texts are cut alike, by default at the model's limit."""
-    length = ["--max-length", str(max_length)] if max_length else []
+def test_analyse_writes_what_python_gives(folder: Path, tmp_path: Path) -> None:
+    """Texts are cut alike, at the model's limit."""
     texts = tiny.texts(24, longest=400)
     pd.DataFrame({"review": texts}).to_csv(tmp_path / "t.tsv", sep="\t", index=False)
     files = {"--csv": "t.csv", "--json": "t.json", "--plot": "t.png"}
     asked = [x for key, name in files.items() for x in (key, str(tmp_path / name))]
-    asked += ["--text", "review", "--threads", "1", *length]
+    asked += ["--text", "review", "--threads", "1"]
     command = ["analyse", str(folder), str(tmp_path / "t.tsv"), *asked]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.exception
     assert "prompt_entropy" in result.output
-    expected = lw.analyse(folder, texts, max_length=max_length)
+    expected = lw.analyse(folder, texts)
     for table in (pd.read_csv(tmp_path / "t.csv"), pd.read_json(tmp_path / "t.json")):
         np.testing.assert_allclose(table["value"], expected["value"], rtol=1e-5)
     assert (tmp_path / "t.png").stat().st_size > 1000

@@ -131,13 +131,6 @@ def test_the_valley_and_the_best_layer_are_marked_with_and_without_a_cause() -> 
     assert marked.set_index("what")["layer"].to_dict() == {"metric": layers.max()}
 
 
-def test_the_last_layer_is_the_best_one_where_it_is_the_output() -> None:
-    scores = tidy_scores(SCORES[:, [0, 2, 1]])
-    table = made("score_by_depth", {"scores": scores}).table
-    assert table["best"].tolist() == [False, False, True]
-    assert (table["output_score"] == table["value"].max()).all()
-
-
 def test_layers_that_tie_have_no_best_one() -> None:
     scores = tidy_scores(np.ones((4, 5)))
     table = made("score_by_depth", {"scores": scores}).table

@@ -75,12 +75,10 @@ def test_a_repeated_state_has_no_angle_and_is_left_out() -> None:
     assert curvature(Z) == pytest.approx(math.pi / 4)
 
 
-@pytest.mark.parametrize("states", [1, 2])
-def test_too_few_states_have_no_curvature(states: int) -> None:
+@pytest.mark.parametrize("Z", [np.eye(1), np.eye(2), np.ones((8, 4))])
+def test_too_few_or_equal_states_have_no_curvature(Z: np.ndarray) -> None:
     with pytest.raises(UndefinedMetricError):
-        curvature(RNG.normal(size=(states, 4)))
-    with pytest.raises(UndefinedMetricError):
-        curvature(np.ones((8, 4)))
+        curvature(Z)
 
 
 @pytest.mark.parametrize("n", [7, 10, 33, 100])
@@ -190,12 +188,9 @@ def test_two_nn_leaves_out_duplicates_and_needs_ten_points() -> None:
     found = value_of("two_nn", doubled)
     assert found.n == 300
     assert found.value == pytest.approx(two_nn(X), rel=1e-9)
-    with pytest.raises(UndefinedMetricError):
-        two_nn(np.ones((50, 4)))
-    with pytest.raises(UndefinedMetricError):
-        two_nn(X, discard=0.999)
-    with pytest.raises(UndefinedMetricError):
-        two_nn(np.eye(20))
+    for points, discard in ((np.ones((50, 4)), 0.1), (X, 0.999), (np.eye(20), 0.1)):
+        with pytest.raises(UndefinedMetricError):
+            two_nn(points, discard=discard)
 
 
 def test_distances_keep_their_digits_far_from_the_origin() -> None:

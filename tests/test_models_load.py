@@ -197,18 +197,6 @@ def test_long_prompts_are_cut_and_counted(
     assert f"{cut} of 12 texts are longer than m takes (40 tokens)" in caplog.text
 
 
-def test_embeddings_agree_with_activations(llama: Path, tmp_path: Path) -> None:
-    model = loaded(llama)
-    ways = [Representation("all"), Representation("drop_first")]
-    vectors = embed(model, TEXTS, ways, budget=64)
-    with Activations(extracted(model, tmp_path / "a.h5")) as file:
-        for place, tokens in enumerate(("all", "drop_first")):
-            for layer in range(4):
-                np.testing.assert_allclose(
-                    vectors[place, layer], file.pooled("paper", tokens, layer), rtol=1e-6
-                )
-
-
 # Devices
 
 

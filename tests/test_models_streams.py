@@ -137,12 +137,16 @@ def test_streams_that_do_not_begin_as_copies_are_refused(tmp_path: Path) -> None
         probe("qwen4_exp", loaded.model, loaded.texts.example())
 
 
-def test_each_pass_of_a_block_is_a_layer(tmp_path: Path) -> None:
+def in_loops(folder: Path, **settings: Any) -> LoadedModel:
+    """A model that runs its blocks several times."""
     config = hf.HrmTextConfig(
         **{**tiny.DECODER, "num_hidden_layers": 2}, head_dim=8, H_cycles=2, L_cycles=2
     )
-    tiny.save(config, tmp_path / "m")
-    loaded = load("hrm", tiny.entry(tmp_path / "m"), "main", device="cpu")
+    return load("hrm", tiny.entry(tiny.save(config, folder), **settings), "main", device="cpu")
+
+
+def test_each_pass_of_a_block_is_a_layer(tmp_path: Path) -> None:
+    loaded = in_loops(tmp_path / "m")
     low, high = loaded.model.L_module.layers, loaded.model.H_module.layers
     layers, output = received(loaded.model, [*low, *high], ids_of(loaded, TEXTS[2]))
     ours = all_states(loaded)
@@ -163,12 +167,7 @@ def test_each_pass_of_a_block_is_a_layer(tmp_path: Path) -> None:
 
 
 def test_an_ablated_pass_of_a_block_leaves_its_other_passes(tmp_path: Path) -> None:
-    config = hf.HrmTextConfig(
-        **{**tiny.DECODER, "num_hidden_layers": 2}, head_dim=8, H_cycles=2, L_cycles=2
-    )
-    tiny.save(config, tmp_path / "m")
-    ablate = (Ablation(layer=1, part="mlp", token="all"),)
-    loaded = load("hrm", tiny.entry(tmp_path / "m", ablate=ablate), "main", device="cpu")
+    loaded = in_loops(tmp_path / "m", ablate=(Ablation(layer=1, part="mlp", token="all"),))
     states = all_states(loaded, sublayers=("mlp",))
     assert not states[1, "mlp"][0].any()
     assert states[3, "mlp"][0].any(), "the same block's next pass"

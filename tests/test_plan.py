@@ -55,19 +55,13 @@ def test_a_job_scores_with_the_processes_of_the_config_or_all_that_a_profile_giv
 
 
 def test_each_checkpoint_is_downloaded_and_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the GPU that the command names is the one that the hours are of."""
     source, steps = {"hub": "x/pythia-14m"}, ["step1", "step2", "main"]
     one, three = (plan({"m": {"source": source, "revisions": r}}) for r in (steps[:1], steps))
     rows = [Forecast(planned).table(30).loc["m"] for planned in (one, three)]
     for column in ("checkpoints", "GPU hours", "GB to download"):
         assert rows[1][column] == pytest.approx(3 * rows[0][column]), column
     assert rows[0]["GB to download"] == pytest.approx(2 * 14e6 / 1e9)
-    asked: list[float] = []
     monkeypatch.setattr(commands, "run_snakemake", lambda *_: one)
-    monkeypatch.setattr(Forecast, "table", lambda _, tflops: asked.append(tflops) or [])
-    for options in (["--tflops", "60"], []):
-        assert CliRunner().invoke(app, ["plan", *options]).exit_code == 0
-    assert asked == [60, 30]
     one = plan({"m": {"source": source}}, extract={"keep_activations": False})
     assert "takes 1 extractions again" in CliRunner().invoke(app, ["plan"]).output
 

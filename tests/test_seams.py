@@ -17,7 +17,6 @@ from helpers.scripts import script
 
 from layerwise.config import Config
 from layerwise.corpora.prompts import Prompts
-from layerwise.io import tables
 from layerwise.run import script as jobs
 from layerwise.run.plan import Plan
 
@@ -172,15 +171,6 @@ def test_arrays_are_added_to_a_file_of_the_same_pass_alone(tmp_path: Path, other
     arrays = script("extract_activations").arrays_of(path, key, same)
     assert arrays == (None if other else {"dimension"})
     assert script("extract_activations").arrays_of(tmp_path / "none.h5", key, same) is None
-
-
-def test_a_metric_of_another_key_is_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    stored = {"key": "old", "metric_keys": '{"same": "1", "other": "2", "gone": "3"}'}
-    monkeypatch.setattr(tables, "facts", lambda _: stored)
-    keys = {"same": "1", "other": "x", "new": "4"}
-    metrics_due = script("compute_metrics").metrics_due
-    assert metrics_due([Path("a"), Path("b")], keys, "new") == ["other", "new"]
-    assert metrics_due([Path("a")], keys, "old") == [*keys], "forced"
 
 
 def test_texts_are_written_by_the_last_checkpoint(

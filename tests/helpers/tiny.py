@@ -41,6 +41,10 @@ LINEAR = {
     "linear_key_head_dim": 8,
     "linear_value_head_dim": 8,
 }
+OF_TWO_KINDS = {
+    **LINEAR,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+}
 MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 8, "mamba_chunk_size": 16}
 GPT = {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 3, "n_head": 4, **TOKENS}
 XLM = {
@@ -255,23 +259,13 @@ FAMILIES: dict[str, Any] = {
     "qwen3_next": lambda: hf.Qwen3NextConfig(
         **GROUPED,
         **EXPERTS,
-        **LINEAR,
+        **OF_TWO_KINDS,
         head_dim=8,
         moe_intermediate_size=16,
         shared_expert_intermediate_size=16,
-        layer_types=["linear_attention", "full_attention", "linear_attention"],
     ),
-    "qwen3_5": lambda: hf.Qwen3_5TextConfig(
-        **GROUPED,
-        **LINEAR,
-        head_dim=8,
-        layer_types=["linear_attention", "full_attention", "linear_attention"],
-    ),
-    "olmo_hybrid": lambda: hf.OlmoHybridConfig(
-        **GROUPED,
-        **LINEAR,
-        layer_types=["linear_attention", "full_attention", "linear_attention"],
-    ),
+    "qwen3_5": lambda: hf.Qwen3_5TextConfig(**GROUPED, **OF_TWO_KINDS, head_dim=8),
+    "olmo_hybrid": lambda: hf.OlmoHybridConfig(**GROUPED, **OF_TWO_KINDS),
     "apertus": lambda: hf.ApertusConfig(**GROUPED),
     "olmo3": lambda: hf.Olmo3Config(**GROUPED, sliding_window=8),
     "eurobert": lambda: hf.EuroBertConfig(**GROUPED),
