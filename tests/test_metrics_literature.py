@@ -18,7 +18,6 @@ from layerwise.metrics import formulas
 from layerwise.metrics.catalog import spectrum
 from layerwise.metrics.catalog.curvature import curvature, turning_angles
 from layerwise.metrics.catalog.pairs import cka, distances, self_cluster, two_nn
-from layerwise.metrics.catalog.spectrum import effective_rank
 from layerwise.metrics.formulas import (
     UndefinedMetricError,
     covariance_spectrum,
@@ -127,12 +126,6 @@ def test_covariance_metrics_are_their_formulas(n: int, d: int) -> None:
     assert value_of("participation_ratio", X).value == pytest.approx(expected, abs=1e-10)
     centred = X - X.mean(axis=0)
     assert math.exp(entropy(centred, 2.0)) == pytest.approx(expected, abs=1e-9)
-
-
-def test_rankme_is_the_effective_rank_of_the_embeddings() -> None:
-    for shape in ((40, 9), (9, 40)):
-        X = RNG.normal(size=shape) + 1
-        assert value_of("rankme", X).value == pytest.approx(effective_rank(X), abs=1e-10)
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 2.5])

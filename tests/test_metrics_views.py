@@ -22,7 +22,7 @@ from layerwise.metrics.catalog.infonce import infonce
 from layerwise.metrics.catalog.lidar import eigenvalues, lidar
 from layerwise.metrics.formulas import UndefinedMetricError, entropy_from_eigenvalues
 from layerwise.metrics.layer import PARTS, Layer
-from layerwise.metrics.registry import OnParts, Overall, PerPrompt, all_metrics
+from layerwise.metrics.registry import OnParts, Overall, all_metrics
 from layerwise.metrics.table import compute_layer
 
 RNG = np.random.default_rng(7)
@@ -56,16 +56,6 @@ def test_infonce_is_its_formula(tau: float, block: int, monkeypatch: pytest.Monk
     A, B = two_views(23, 9)
     found = infonce(A, B, tau)
     assert found == pytest.approx(mean_loss(np.concatenate([unit(A), unit(B)]), tau), abs=1e-10)
-
-
-def test_infonce_bound_is_log_others_less_loss() -> None:
-    layer = Layer(Arrays(np.stack([RNG.normal(size=(20, 8)), *two_views(20, 8)])))
-    (loss,) = get("infonce").on(layer)
-    (bound,) = get("infonce_mi_bound").on(layer)
-    assert isinstance(loss, PerPrompt)
-    assert isinstance(bound, Overall)
-    assert bound.value == pytest.approx(math.log(39) - loss.values.mean(), abs=1e-12)
-    assert loss.values.mean() == pytest.approx(infonce(*layer.pair), abs=1e-12)
 
 
 @pytest.mark.parametrize("tau", [0.001, 0.1])
