@@ -1,7 +1,5 @@
 """One forward pass to a file: what is in it is what the model does, whatever the batch."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import shutil
@@ -114,6 +112,14 @@ def test_arrays_and_dimensions_say_what_they_are(llama: LoadedModel, tmp_path: P
             assert [axis.label for axis in dimensions] == [axis.keys()[0] for axis in dimensions]
     assert {name: texts[name]["unit"] for name in arrays} == units
     assert all(text["description"] for text in texts.values())
+
+
+def test_values_do_not_depend_on_the_batch(loaded: LoadedModel, tmp_path: Path) -> None:
+    alone, together = (
+        arrays(extracted(loaded, tmp_path / f"{n}.h5", batch_tokens=n)) for n in (1, 10_000)
+    )
+    close(together, alone)
+    np.testing.assert_array_equal(alone["n_tokens"], together["n_tokens"])
 
 
 def test_windows_leave_no_seam(

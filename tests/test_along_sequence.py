@@ -1,7 +1,5 @@
 """Quantities along the sequence: prefixes from one pass, their tables and their figure."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The Python face: results of a run, analysis of a live model, the callback of a Trainer."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import json

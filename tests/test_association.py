@@ -1,7 +1,5 @@
 """Association: measures, curves from tidy tables, and the table of associations."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

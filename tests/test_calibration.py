@@ -5,8 +5,6 @@ the truth, a test rejects a true null hypothesis, or a layer is recommended that
 `docs/statistics.md` states these rates; `python tests/test_calibration.py` prints them.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace

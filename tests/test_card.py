@@ -1,7 +1,5 @@
 """The kernels for spectra on a GPU, run on the CPU: a thread of C++ for each of CUDA's."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`layerwise choose`: a layer from labels."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable
 from dataclasses import replace

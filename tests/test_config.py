@@ -1,7 +1,5 @@
 """Mistakes in a config: the code, the key, and for some the words."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """The library without its add-ons, installed alone: it runs a study of texts."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

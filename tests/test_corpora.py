@@ -1,7 +1,5 @@
 """Corpora of texts: sources, templates, filters, samples and the files."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """What a pass asks of a GPU, counted on the CPU: operators, waits, and copies to the host."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Massive dimensions: their share of a prompt's mean square, and reading states without them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 `.ci/run` runs it after `make test`.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

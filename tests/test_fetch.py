@@ -1,7 +1,5 @@
 """`layerwise fetch`: the caches are filled, and a missing model is named."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Figures: what their numbers mean. tests/golden draws one of each kind."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The frame: names and paths, whole files."""
 
-from __future__ import annotations
-
 import errno
 import os
 import platform

@@ -1,7 +1,5 @@
 """On a GPU: the same values as on the CPU. Skipped where there is none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import h5py

@@ -1,7 +1,5 @@
 """Files that programs leave behind are no data, and change no hash."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Damaged files and hostile names: the right values or one error sentence, and no code runs."""
 
-from __future__ import annotations
-
 import copy
 import csv
 import gzip

@@ -1,7 +1,5 @@
 """Own labels: probes against closed forms and scikit-learn, rows kept apart, files refused."""
 
-from __future__ import annotations
-
 import json
 from decimal import Decimal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What labels stand for: classes or numbers, one class however it is written, rows in files."""
 
-from __future__ import annotations
-
 import datetime
 import random
 from decimal import Decimal

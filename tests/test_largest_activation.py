@@ -1,7 +1,5 @@
 """The example of docs/development.md: an array of tokens and a metric of it, in one file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

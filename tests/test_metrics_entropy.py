@@ -1,7 +1,5 @@
 """Matrix-based entropy: independent routes, closed forms, invariants."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

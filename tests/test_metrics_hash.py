@@ -1,7 +1,5 @@
 """The hash of a metric's code follows its formula, not its prose."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

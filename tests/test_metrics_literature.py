@@ -1,7 +1,5 @@
 """Curvature and the metrics from the literature: closed forms, routes, and standard errors."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

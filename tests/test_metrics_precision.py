@@ -1,7 +1,5 @@
 """The extraction's arithmetic against numpy routes of its own, and what float32 and bf16 cost."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

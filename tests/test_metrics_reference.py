@@ -1,7 +1,5 @@
 """The protocol `reference` against plain loops on the states that transformers returns."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """From an activations file to tidy tables: declarations, settings, degenerate prompts."""
 
-from __future__ import annotations
-
 import doctest
 import math
 import shutil

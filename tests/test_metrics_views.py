@@ -1,7 +1,5 @@
 """Invariance under augmentation: InfoNCE, LiDAR and DiME against routes written out in full."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import tracemalloc

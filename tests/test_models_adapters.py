@@ -1,7 +1,5 @@
 """Adapters are merged as PEFT merges them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Models of sentence-transformers: the output is what `SentenceTransformer.encode` gives."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Families known to work, as tiny random models: layers, output, sublayers, batches."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from pathlib import Path

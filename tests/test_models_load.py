@@ -1,7 +1,5 @@
 """Loading: revisions, adapters, devices, dtypes, memory, lengths, safety, ways to fail."""
 
-from __future__ import annotations
-
 import errno
 import json
 import logging

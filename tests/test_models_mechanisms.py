@@ -1,7 +1,5 @@
 """What a model computes is what transformers computes for each text alone, or it is refused."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

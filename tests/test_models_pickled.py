@@ -1,7 +1,5 @@
 """Weights that PyTorch pickled: only tensors are read, and the model is the same."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Several residual streams, blocks in loops, and what stands between blocks and output."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

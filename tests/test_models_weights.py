@@ -1,7 +1,5 @@
 """Every weight of a model's files is read as what it is, or the model is refused."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

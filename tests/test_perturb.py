@@ -1,7 +1,5 @@
 """Perturbed corpora: tokens, the corpora of a config, and the extraction."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

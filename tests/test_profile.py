@@ -1,7 +1,5 @@
 """The profile for SLURM: Snakemake reads it, and scoring has the CPUs that come with a GPU."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

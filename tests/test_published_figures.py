@@ -1,7 +1,5 @@
 """presets/published.yaml: the numbers of its figures against the shipped tables."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import cache

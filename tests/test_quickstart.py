@@ -1,7 +1,5 @@
 """Recipes: files that a user's rules, or those of the quickstart, make before others read them."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 from pathlib import Path
 

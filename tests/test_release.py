@@ -1,7 +1,5 @@
 """The shipped results, the import of a release, and the comparison of a run with them."""
 
-from __future__ import annotations
-
 import io
 import json
 import pickle

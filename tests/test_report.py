@@ -1,7 +1,5 @@
 """The report: what its page says, and that it fits a phone."""
 
-from __future__ import annotations
-
 import json
 import re
 from html import unescape

@@ -1,7 +1,5 @@
 """Means of task scores by layer, and gains of the layers that a metric selects, by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """What the scripts hand on, of a config in which everything exists twice and differs."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace

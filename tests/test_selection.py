@@ -1,7 +1,5 @@
 """Layer selection without labels, best layers, published tables, and their script."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

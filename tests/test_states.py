@@ -1,7 +1,5 @@
 """States of another program in place of a model: the same values; what is not there is said."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tests and intervals of `layerwise.stats` against scipy, statsmodels and known answers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Associations and layer selection leave the parts of blocks aside."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from helpers.association_tables import tidy_metrics, tidy_scores

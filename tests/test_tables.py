@@ -1,7 +1,5 @@
 """Tables: what is written is read, what was altered is noticed, and the file says what it is."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tasks of mteb and of the quickstart, and the prompts in front of their texts."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """Which tokens count, said by a part of each text: after a marker, before one, the last ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sections that do not fit together: the code, the key, and for some the words."""
 
-from __future__ import annotations
-
 import json
 from contextlib import nullcontext
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Views of texts: nlpaug's augmenters, seeded per prompt and view."""
 
-from __future__ import annotations
-
 import random
 from typing import get_args
 

@@ -1,7 +1,5 @@
 """Wikipedia without its markup."""
 
-from __future__ import annotations
-
 import bz2
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The explorer: what its page holds, and what a browser draws of it."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """Invented articles, as the Wikipedia slice is when unpacked."""
 
-from __future__ import annotations
-
 import random
 
 from quickstart.wikipedia import Paragraph

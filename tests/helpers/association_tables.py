@@ -1,7 +1,5 @@
 """Tidy tables of made-up metrics and scores, for the tests of association and figures."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

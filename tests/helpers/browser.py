@@ -1,7 +1,5 @@
 """Pages in a real browser: Chromium without a window, and what a script finds in them."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

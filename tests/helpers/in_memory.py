@@ -1,7 +1,5 @@
 """Arrays in memory, read by metrics like an activations file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

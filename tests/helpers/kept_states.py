@@ -1,7 +1,5 @@
 """Every state of a batch, for tests that set one pass against another."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 For simulations, which fit millions of probes. Two classes, or numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

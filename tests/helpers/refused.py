@@ -1,7 +1,5 @@
 """Assert the kind of a user's mistake, not its words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Whether two runs of the workflow ended with the same values."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

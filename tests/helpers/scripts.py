@@ -1,7 +1,5 @@
 """The workflow's scripts as modules."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Branches of the suites in presets/checkpoints.yaml, named as on the hub, without the hub."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

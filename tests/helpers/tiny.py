@@ -1,7 +1,5 @@
 """Tiny random models of several families, built from configs, saved as Hugging Face folders."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any

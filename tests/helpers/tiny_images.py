@@ -1,7 +1,5 @@
 """Tiny random vision models of several families, saved as Hugging Face folders."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Audio corpora: files, sources, views, the tables, labels and tasks."""
 
-from __future__ import annotations
-
 import io
 import json
 import struct

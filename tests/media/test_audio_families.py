@@ -1,7 +1,5 @@
 """Families of audio models, as tiny random ones: layers, tokens, batches, lengths."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

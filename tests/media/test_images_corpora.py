@@ -1,7 +1,5 @@
 """Image corpora: sources, odd images, views, the tables."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Families of vision models, as tiny random ones: layers, output, tokens, sublayers, batches."""
 
-from __future__ import annotations
-
 import copy
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What `layerwise doctor` prints."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The table of verified models, and the command that writes it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd
