@@ -1,6 +1,5 @@
 """Tidy tables of made-up metrics and scores, for the tests of association and figures."""
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,27 +15,18 @@ def tidy_scores(
     types: Sequence[str] = ("STS",),
 ) -> pd.DataFrame:
     """Scores of shape (tasks, layers) as a tidy table."""
-    n_tasks, n_layers = values.shape
-    rows = [
-        {
-            "model": model,
-            "revision": revision,
-            "task": f"task{t}",
-            "task_type": types[t % len(types)],
-            "subset": "default",
-            "split": "test",
-            "layer": at,
-            "depth": at / (n_layers - 1),
-            "tokens": tokens,
-            "pooling": "mean",
-            "main_score": values[t, at],
-            "score_low": None,
-            "score_high": None,
-            "n_runs": 1,
-        }
-        for t, at in itertools.product(range(n_tasks), range(n_layers))
-    ]
-    return pd.DataFrame(rows)
+    tasks, layers = (places.ravel() for places in np.indices(values.shape))
+    constant = {"model": model, "revision": revision, "tokens": tokens, "pooling": "mean"}
+    constant |= {"subset": "default", "split": "test", "n_runs": 1}
+    constant |= {"score_low": None, "score_high": None}
+    columns = {
+        "task": [f"task{task}" for task in tasks],
+        "task_type": [types[task % len(types)] for task in tasks],
+        "layer": layers,
+        "depth": layers / (values.shape[1] - 1),
+        "main_score": values.ravel(),
+    }
+    return pd.DataFrame(columns).assign(**constant)
 
 
 def tidy_metrics(
@@ -48,24 +38,13 @@ def tidy_metrics(
     corpus: str = "wikipedia",
 ) -> pd.DataFrame:
     """Metrics by name, each of shape (layers,), as a tidy table."""
-    rows = [
-        {
-            "model": model,
-            "revision": revision,
-            "corpus": corpus,
-            "layer": at,
-            "depth": at / (len(values) - 1),
-            "metric": metric,
-            "protocol": "paper",
-            "tokens": tokens,
-            "alpha": 1.0 if "entropy" in metric else np.nan,
-            "normalization": "raw",
-            "value": value,
-            "stderr": 0.1,
-            "n": 100,
-            "n_left_out": 0,
-        }
-        for metric, values in curves.items()
-        for at, value in enumerate(values)
-    ]
-    return pd.DataFrame(rows)
+    constant = {"model": model, "revision": revision, "corpus": corpus, "tokens": tokens}
+    constant |= {"protocol": "paper", "normalization": "raw"}
+    constant |= {"stderr": 0.1, "n": 100, "n_left_out": 0}
+    tables = []
+    for metric, values in curves.items():
+        layers = np.arange(len(values))
+        columns = {"layer": layers, "depth": layers / (len(values) - 1), "value": values}
+        alpha = 1.0 if "entropy" in metric else np.nan
+        tables.append(pd.DataFrame(columns).assign(metric=metric, alpha=alpha, **constant))
+    return pd.concat(tables, ignore_index=True)
