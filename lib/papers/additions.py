@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from scipy import stats as scipy_stats
-from scipy.stats import spearmanr
+from scipy.stats import pearsonr, rankdata, spearmanr
 
 from layerwise import stats
 from layerwise.association.curves import SHARED_TEXTS, ScoreCurves
@@ -140,10 +140,8 @@ def entropy_predicts_no_gain(release: Release) -> Iterator[Row]:
             of_layers = [release.curve(PYTHIA, metric, revision=r) for r in revisions]
             curves = [np.asarray(curve.to_numpy()[layers], float) for curve in of_layers]
             changes = [centred(b - a) for a, b in pairwise(curves)]
-            rho = correlation(changes, gains, np.full(len(sources), 1 / len(sources)))
-            low, high = np.quantile(
-                [correlation(changes, gains, w) for w in draws], [0.025, 0.975]
-            )
+            rho = correlations(changes, gains, np.full((1, len(sources)), 1 / len(sources)))[0]
+            low, high = np.quantile(correlations(changes, gains, draws), [0.025, 0.975])
             estimate = stats.Estimate(rho, low, high, np.nan, np.nan, n)
             group = f"{metric}, from {first}"
             yield row("Spearman's ρ of the changes over layers", group, estimate, CLUSTERS)
@@ -152,10 +150,11 @@ def entropy_predicts_no_gain(release: Release) -> Iterator[Row]:
             yield number("Spearman's ρ over checkpoints, median of layers", group, over_time)
 
 
-def correlation(changes: list[Floats], gains: list[Floats], weights: Floats) -> float:
-    """Spearman's ρ of changes of a metric with gains of tasks, averaged with these weights."""
-    mean_gains = np.concatenate([weights @ gain for gain in gains])
-    return float(spearmanr(np.concatenate(changes), mean_gains)[0])
+def correlations(changes: list[Floats], gains: list[Floats], weights: Floats) -> Floats:
+    """Spearman's ρ of changes of a metric with tasks' gains, averaged by each row of weights."""
+    mean_gains = np.hstack([weights @ gain for gain in gains])
+    x, y = (rankdata(values, axis=-1) for values in (np.concatenate(changes), mean_gains))
+    return np.asarray(pearsonr(x, y, axis=-1).statistic)
 
 
 def spearmanr_of_columns(metric: Floats, score: Floats) -> float:

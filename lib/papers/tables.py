@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas.api.typing import DataFrameGroupBy
 
 from layerwise import data
 from layerwise.association.curves import ScoreCurves, metric_curves, score_curves
@@ -74,6 +76,10 @@ class Release:
         scores = published_scores(read_table(data.published("scores", self.name)))
         return scores[scores["pooling"] == "mean"]
 
+    @cached_property
+    def _curves(self) -> DataFrameGroupBy[Any, Any]:
+        return self.metrics.groupby(["model", "metric", "corpus", "revision"])
+
     def score(self, model: str, revision: str = "main") -> ScoreCurves:
         """Scores of a model at a checkpoint."""
         mine = (self.scores["model"] == model) & (self.scores["revision"] == revision)
@@ -83,8 +89,7 @@ class Release:
         self, model: str, metric: str, corpus: str = "wikitext", revision: str = "main"
     ) -> pd.Series[float]:
         """A metric by layer."""
-        wanted = {"model": model, "metric": metric, "corpus": corpus, "revision": revision}
-        rows = self.metrics[(self.metrics[list(wanted)] == list(wanted.values())).all(axis=1)]
+        rows = self._curves.get_group((model, metric, corpus, revision))
         return rows.set_index("layer")["value"].sort_index()
 
     def own_texts(self, scores: ScoreCurves) -> Mapping[str, np.ndarray]:

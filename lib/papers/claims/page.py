@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 
 import pandas as pd
 
@@ -61,12 +62,18 @@ def page(release: Release) -> str:
     return "".join([*parts, other_benchmarks()])
 
 
+@cache
+def checked(claim: Claim, release: Release) -> list[Number]:
+    """The authors' numbers about a claim, for both the page and the table."""
+    return list(claim.check(release))
+
+
 def rows(release: Release) -> pd.DataFrame:
     """The table docs/claims.csv: a row for each claim."""
     found = []
     for paper, claims in (("2025", LAYER_BY_LAYER), ("2024", DOES_IT_MATTER)):
         for claim in claims:
-            numbers = list(claim.check(release))
+            numbers = checked(claim, release)
             row = {"paper": paper, "where": claim.where, "claim": claim.says}
             row |= {"supported_if": claim.supported_if, "verdict": verdict(numbers)}
             found.append(
@@ -79,7 +86,7 @@ def table(claims: Sequence[Claim], release: Release) -> str:
     """Claims as a table, below a line that counts the verdicts."""
     lines, verdicts = [], Counter[str]()
     for claim in claims:
-        numbers = list(claim.check(release))
+        numbers = checked(claim, release)
         verdicts[verdict(numbers)] += 1
         place = ", ".join(part for part in (claim.section, claim.figure) if part)
         cells = (place or claim.where, claim.says, in_short(numbers), f"**{verdict(numbers)}**")
