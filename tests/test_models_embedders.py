@@ -92,7 +92,8 @@ def save(
     """
     transformer = modules.Transformer(str(bases[base]), **(first or {"max_seq_length": 16}))
     chained = [transformer, *(make() for make in chain)]
-    SentenceTransformer(modules=chained, device="cpu", **(model or {})).save(str(folder))
+    made = SentenceTransformer(modules=chained, device="cpu", **(model or {}))
+    made.save(str(folder), create_model_card=False)
     path = folder / "sentence_bert_config.json"
     values = json.loads(path.read_text()) | settings
     path.write_text(json.dumps({k: v for k, v in values.items() if v is not None}))

@@ -349,7 +349,8 @@ def _save(
     if loaded.embedder.prompt:
         prompts["prompts"] = {"default": loaded.embedder.prompt}
         prompts["default_prompt_name"] = "default"
-    SentenceTransformer(modules=chain, device="cpu", **prompts).save(str(folder))
+    embedder = SentenceTransformer(modules=chain, device="cpu", **prompts)
+    embedder.save(str(folder), create_model_card=False)
     if recipe.needs_code:
         shutil.copy(layer_modules.__file__, folder / MODULES_FILE)
     return int(model.num_parameters())  # type: ignore[operator]
