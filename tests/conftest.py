@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from helpers import forked
 from hypothesis import settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Tests run in several processes at once. numpy reads this as it is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# dcor compiles for seconds as it is imported.
+os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
@@ -22,6 +27,16 @@ REAL = sorted((ROOT / "presets").glob("real*.yaml")) if PREPARED else []
 
 settings.register_profile("small", max_examples=25, deadline=None)
 settings.load_profile("small")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the process that forks Snakemake and its jobs, one for all workers."""
+    if config.getoption("numprocesses", None):
+        folder = Path(tempfile.mkdtemp(prefix="python-"))
+        server = forked.command(folder)
+        os.environ[forked.SHARED] = str(folder / "python")
+        config.add_cleanup(server.kill)
+        config.add_cleanup(lambda: shutil.rmtree(folder))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

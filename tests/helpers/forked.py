@@ -19,6 +19,10 @@ import sys
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+
+SHARED = "LAYERWISE_TEST_PYTHON"
+"""Variable with the path of the ``python`` that all workers of pytest share."""
 
 LIBRARIES = (
     "torch",
@@ -57,7 +61,9 @@ sys.exit(int(server.recv(9) or 1))
 """
 
 
-def command(folder: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def command(
+    folder: Path, environment: Mapping[str, str] = MappingProxyType({})
+) -> subprocess.Popen[bytes]:
     """Write ``python`` into a folder and start the process behind it.
 
     Parameters

@@ -51,9 +51,11 @@ CONFIG: dict[str, Any] = {
 @cache
 def python() -> Path:
     """The ``python`` of Snakemake and its jobs, whose libraries are imported once."""
+    if forked.SHARED in os.environ:
+        return Path(os.environ[forked.SHARED])
     folder = Path(tempfile.mkdtemp(prefix="python-"))
     atexit.register(shutil.rmtree, folder)
-    atexit.register(forked.command(folder, {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}).kill)
+    atexit.register(forked.command(folder).kill)
     return folder / "python"
 
 
