@@ -20,7 +20,7 @@ from scipy import stats
 
 from layerwise.association.scores import mean_scores
 from layerwise.association.selection import select_layers
-from layerwise.config import studies
+from layerwise.config import Config, studies
 from layerwise.config.studies import Study
 from layerwise.figures import select
 from layerwise.figures.kinds.association import against_null
@@ -258,6 +258,10 @@ def test_layers_above_their_control_have_the_legends_dot() -> None:
     dot = entries["above its control (adjusted p < .05)"]
     dots = [line for ax in drawn.figure.axes for line in ax.lines if line.get_marker() == "o"]
     assert {line.get_color() for line in dots} == {dot.get_color()}
+    # Another task of a model changes no correction of the first.
+    both = pd.concat([made_up.probes(), made_up.probes().assign(task="more")])
+    p = made("probes_by_depth", {"scores": both}).table.query("task != 'more'")["p_adjusted"]
+    assert p.tolist() == pytest.approx(drawn.table["p_adjusted"].tolist())
 
 
 def test_an_interval_beyond_the_axis_has_an_arrow() -> None:
@@ -296,6 +300,12 @@ def test_the_legend_tells_the_gain_on_held_out_tasks() -> None:
     values = np.array([[0.1, 0.9, 0.3, 0.2], [0.6, 0.3, 0.1, 0.3], [0.2, 0.1, 0.8, 0.4]])
     parts = [tidy_scores(values + n / 50, revision=f"step{n}") for n in (1, 2)]
     drawn = made("scores_over_checkpoints", {"scores": pd.concat(parts)})
+    types = pd.concat(parts).assign(task_type=lambda table: table["task"])
+    by_type = made("scores_over_checkpoints", {"scores": types}, column=("task_type",)).table
+    best = by_type.drop_duplicates(["task_type", "revision"]).set_index("task_type")["best_layer"]
+    assert best.groupby(level=0).unique().map(list).to_dict() == {
+        f"task{n}": [int(row.argmax())] for n, row in enumerate(values)
+    }
     first = drawn.table.drop_duplicates("revision")
     entries = {line.get_label(): line for line in drawn.figure.legends[0].get_lines()}
     lines = {e.get_linestyle(): n for n, e in entries.items() if e.get_linestyle() != "None"}
@@ -363,6 +373,16 @@ def test_a_metric_selects_no_layer_that_the_first_token_decides() -> None:
     study = {"metrics": ("curvature",), "tokens": ("all",), "row": "corpus"}
     table = made("metrics_by_depth", {"metrics": both}, **study).table
     assert table.groupby("corpus")["best"].sum().to_dict() == {"one": 1, "two": 0}
+
+
+def test_the_better_end_of_a_metric_is_the_configs() -> None:
+    study = {"kind": "metrics_by_depth", "metrics": ["curvature"]}
+    config = Config.of({"association": {"directions": {"curvature": 1}}, "studies": {"s": study}})
+    given = {"metrics": tidy_metrics({"curvature": np.array([3.0, 2.0, 4.0, 2.5])})}
+    assert (
+        draw(config.studies["s"], given, ORDER, config=config).table["best"].to_numpy().argmax()
+        == 2
+    )
 
 
 def test_a_metric_near_chance_selects_no_layer() -> None:

@@ -16,7 +16,7 @@ from layerwise.config.settings import MetricsSettings
 from layerwise.metrics import layer as layer_module
 from layerwise.metrics.catalog import infonce as infonce_module
 from layerwise.metrics.catalog.dime import dime, permutations_of
-from layerwise.metrics.catalog.infonce import infonce
+from layerwise.metrics.catalog.infonce import infonce, infonce_losses
 from layerwise.metrics.catalog.lidar import eigenvalues, lidar
 from layerwise.metrics.formulas import UndefinedMetricError, entropy_from_eigenvalues
 from layerwise.metrics.layer import PARTS, Layer
@@ -64,10 +64,18 @@ def test_infonce_on_parts_is_that_of_their_prompts(
     monkeypatch.setattr(infonce_module, "BLOCK", 7)
     views = np.stack([RNG.normal(size=(30, 6)), *two_views(30, 6)])
     views[1, 4] = 0
+    counts = np.ones((3, 30))
+    counts[0, 2] = counts[2, 9] = 0  # the pair is of the other two views
     settings = MetricsSettings(settings={"infonce": {"temperature": tau}})
-    layer = Layer(Arrays(views), settings, protocol)
+    layer = Layer(Arrays(views, n_tokens=counts), settings, protocol)
     for name in ("infonce", "infonce_mi_bound"):
         assert_parts(name, layer)
+    (losses,) = get("infonce").on(layer)
+    assert np.flatnonzero(np.isnan(losses.values)).tolist() == [4, 9]
+    if protocol == "paper":  # the other scales the vectors
+        kept = np.delete(np.arange(30), [4, 9])
+        alone = infonce_losses(unit(views[1][kept]), unit(views[2][kept]), tau)[:, 0]
+        np.testing.assert_allclose(losses.values[kept], alone, rtol=1e-9)
 
 
 def assert_parts(name: str, layer: Layer, rel: float = 1e-11) -> None:

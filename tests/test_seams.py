@@ -207,6 +207,11 @@ def test_a_study_is_associated_and_drawn_by_its_own_settings(
     assert settings.directions == {"curvature": -1}
     assert list(order.models) == ["007", "m"]
     assert over == ("tasks" if study == "one" else "layers")
+    monkeypatch.setattr("layerwise.association.selection.select_layers", lambda *_, **__: "all")
+    seen["catch"]("layerwise.association.selection.summarize")
+    output = SimpleNamespace(summary="s.csv", selections="s.parquet")
+    run("select_layers", job(plan(), {"study": study}, output=output))
+    assert seen[0] == "all" and list(seen[1].models) == ["007", "m"]
     seen["catch"]("layerwise.figures.render.draw")
     run("draw_figure", job(plan(), {"study": study}))
     assert seen[0].models == (("007",) if study == "one" else ("m",))

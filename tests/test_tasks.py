@@ -45,6 +45,15 @@ def test_english_subsets_and_the_test_split() -> None:
     assert len(catalog.PAPER) == len(set(catalog.PAPER)) == 32
 
 
+@pytest.mark.parametrize("place", ["train.parquet", "data/train-00000-of-00001.parquet"])
+def test_a_users_training_split_is_not_cross_validated(tmp_path: Path, place: str) -> None:
+    (tmp_path / "test.parquet").touch()
+    assert catalog.get_task("mine", str(tmp_path), "Classification").is_cross_validation
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    (tmp_path / place).touch()
+    assert not catalog.get_task("mine", str(tmp_path), "Classification").is_cross_validation
+
+
 @pytest.mark.parametrize("name", ["STSBenchmark", "Banking77Classification", "SciDocsRR"])
 def test_data_that_were_never_fetched_are_one_sentence(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

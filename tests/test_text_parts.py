@@ -12,9 +12,12 @@ from helpers.refused import refused
 import layerwise as lw
 from layerwise.activations.embedding import part_of, spans
 from layerwise.analysis import embed_labels, labels_of
-from layerwise.config.settings import TextPart
+from layerwise.config.settings import ExtractSettings, ScoringSettings, TextPart
+from layerwise.config.tasks import LabelledEntry
 from layerwise.errors import Code
 from layerwise.models.load import LoadedModel
+from layerwise.tasks.labelled import LabelledTask
+from layerwise.tasks.task import set_up
 
 QUESTIONS = [
     f"Question: {question} Answer: {answer}"
@@ -84,6 +87,27 @@ def test_a_token_that_crosses_the_boundary_counts(loaded: LoadedModel) -> None:
     assert (word.start, word.stop) == (first + 1, last - 1)
     _, (span,) = spans(loaded, [word])
     assert (offsets[span.start][0], offsets[span.stop - 1][1]) == (first, last)
+
+
+def test_sinks_of_a_part_have_the_ratio_of_the_settings(loaded: LoadedModel) -> None:
+    """The ratio of the extraction, to the lower median of the whole text's norms."""
+    ratio, text = 1.02, QUESTIONS[0]
+    output, offsets = states(loaded, text)
+    start = text.rfind("Answer:") + len("Answer:")
+    norms = np.linalg.norm(output, axis=1)
+    kept = norms <= ratio * np.sort(norms)[(len(norms) - 1) // 2]
+    inside = np.array([b > start and a < b for a, b in offsets])
+    assert 0 < (kept & inside).sum() < inside.sum()
+    task = LabelledTask(LabelledEntry(file="none.csv", kind="classification"))
+    setup = set_up(
+        loaded,
+        ExtractSettings(tokens=("drop_sinks",), sink_ratio=ratio),
+        ScoringSettings(poolings=("mean",), part=TextPart(after="Answer:")),
+    )
+    vectors = np.empty((1, loaded.anatomy.n_layers, 1, loaded.width), dtype=np.float32)
+    assert sum(task.read(setup, [text], [""], vectors)) == 1
+    expected = output[kept & inside].mean(0)
+    np.testing.assert_allclose(vectors[0, -1, 0, : len(expected)], expected, atol=1e-5)
 
 
 def test_choose_and_tasks_read_the_same_part(loaded: LoadedModel, tmp_path: Path) -> None:

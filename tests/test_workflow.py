@@ -161,6 +161,14 @@ def test_a_smaller_sample_reruns_what_reads_the_corpus(done: Project) -> None:
     assert done.stale() == expected
 
 
+def test_a_single_view_is_made_and_read(done: Project) -> None:
+    done.config["corpora"]["mine"]["views"]["n"] = 1
+    done.write()
+    assert {"views": 1, "extract": 3, "metrics": 3}.items() <= done.jobs().items()
+    shutil.rmtree(done.folder / "results/corpora")
+    assert done.jobs("results/activations/first/main/mine.h5")["views"] == 1
+
+
 def test_a_new_checkpoint_runs_its_own_jobs_and_the_figures(done: Project) -> None:
     done.config["models"]["second"]["revisions"] = ["step0", "step1", "step2"]
     done.write()

@@ -214,6 +214,9 @@ def test_views_do_what_they_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(
         view(cropped), np.asarray(part.resize((32, 32), Image.Resampling.BILINEAR))
     )
+    boxes = [json.loads(record)["steps"]["crop"]["src"][0] for record in drawn(n=40)]
+    assert (np.max(boxes, axis=(0, 1)) < (60, 40)).all(), "all within the image, width x height"
+    assert np.max(boxes, axis=(0, 1))[0] > 40
     flipped = view(drawn(flip=1.0, n=1)[0])
     np.testing.assert_array_equal(flipped, plain[:, ::-1])
     monkeypatch.setattr(images, "BLURRED", 1.0)

@@ -14,6 +14,8 @@ from helpers import tiny, tiny_images
 from helpers.kept_states import States, assert_near, states_of
 from helpers.refused import refused
 
+from layerwise.activations.embedding import embed
+from layerwise.activations.representation import Representation
 from layerwise.activations.store import Activations
 from layerwise.models.load import LoadedModel, load
 from layerwise.models.opening import open_model
@@ -132,7 +134,13 @@ def test_choices_of_tokens(loaded: LoadedModel, family: str, tmp_path: Path) -> 
                     assert_near(found[name][number], means[name], (layer, name))
         n_tokens = {name: file.n_tokens("paper", name, 1) for name in tokens}
     assert set(n_tokens["patches"]) == {loaded.max_length - prefix}
-    # Without a dimension, the same tokens count.
+    # Behind the final norm, and without a dimension, the same tokens count.
+    (image,) = PICTURES[:1]
+    patches = embed(loaded, [image], [Representation("patches", readout="final_norm")])[0, 1, 0]
+    norm = loaded.anatomy.final_norm or torch.nn.Identity()
+    with torch.inference_mode():
+        normed = norm(torch.from_numpy(states[1, "block"][0][prefix:]).float()).numpy()
+    assert_near(patches, normed.mean(0), "normed")
     entry = loaded.entry.model_copy(update={"drop_dimensions": (0,)})
     path = tiny.extracted(replace(loaded, entry=entry), tmp_path / "b.h5", PICTURES, tokens=tokens)
     with Activations(path) as file:
