@@ -305,11 +305,3 @@ def test_measures_of_the_paper_have_a_panel_with_their_null(study: str) -> None:
     if study == "figure_8_all_measures":
         assert rows.loc["dcor", "value"] == pytest.approx(0.893, abs=0.001)
         assert rows.loc["kendall", "value"] == pytest.approx(-0.43, abs=0.005)
-
-
-def test_figure_7_needs_no_data() -> None:
-    assert config().studies["figure_7_power_law"].reads == ()
-    assert (
-        draw(config().studies["figure_7_power_law"], {}, config=config()).table["alpha"].nunique()
-        > 3
-    )

@@ -52,75 +52,77 @@ def config(study: str = "", sections: str = "") -> Config:
     return Config.of(read(DEFAULT) | read("{" + sections + "}") | {"studies": {"s": given}})
 
 
-# Study | other sections | code | key of the error
+# Study | other sections | code | how the error begins
 PROBLEMS = """
- | results: ~/x | bad_name | results
- | results: / | bad_name | results
- | results: 'a{b}' | bad_name | results
- | results: pyproject.toml | bad_name | results
- | models: {m: TWO, M: TWO} | bad_name | models
- | models: {LONG: TWO} | bad_name | models
- | corpora: {w: TEXTS, w.prompts: TEXTS} | bad_name | corpora
- | recipes: {made: no_such_package} | missing_extra | recipes.made
- | recipes: {made: absent.smk} | missing_file | recipes.made
- | recipes: {made: quickstart}, models: {a: {source: {folder: other/a}}} | missing_file | models.a
- | corpora: {w: {source: {generate: {model: b, prompts: HUB}}}} | unknown_name | corpora.w.source.generate.model
- | corpora: {w: {source: {generate: {model: a, prompts: HUB}}}}, models: {a: {source: {hub: x/a}, bidirectional: true}} | conflict | corpora.w.source.generate.model
- | metrics: {metrics: [prompt_entropi]} | unknown_name | metrics.metrics
- | metrics: {settings: {lidr: {}}} | unknown_name | metrics.settings
- | metrics: {settings: {lidar: {delt: 1}}} | unknown_key | metrics.settings.lidar
-models: [b] |  | unknown_name | studies.s.models
-corpora: [v] |  | unknown_name | studies.s.corpora
-revisions: [step3] | models: {a: TWO} | unknown_name | studies.s.revisions
-kind: score_by_depth, tasks: [STS1] | TASKS | unknown_name | studies.s.tasks
-published: theirs |  | unknown_name | studies.s.published
- | association: {directions: {lidr: 1}} | unknown_name | association.directions
- | association: {directions: {lidr: 1}}, PUBLISHED | unknown_name | association.directions
- | association: {own_texts: {v: STS12}} | unknown_name | association.own_texts
- | association: {text_sources: {STS1: sts}} | unknown_name | association.text_sources
- | association: {own_texts: {mteb/banking7: STS12}}, RELEASED | unknown_name | association.own_texts
- | association: {own_texts: {mteb/banking77: STS1}}, RELEASED | unknown_name | association.own_texts
- | association: {text_sources: {STS1: sts}}, RELEASED | unknown_name | association.text_sources
- | tasks: {t: {corpus: w, kind: classification}} | unknown_name | tasks.t.corpus
- | tasks: [STS22222] | unknown_name | tasks.STS22222
- | extract: {arrays: [dimensionn]} | unknown_name | extract.arrays
- | models: {a: {source: {hub: x/a}, prompts: {qery: 'q: '}}} | unknown_name | models.a.prompts
- | tasks: {t: {file: absent.csv, kind: pairs}} | missing_file | tasks.t.file
- | tasks: {STS12: {folder: absent}} | missing_file | tasks.STS12.folder
- | models: {a: {source: {folder: absent}}} | missing_file | models.a
- | models: {a: {source: {folder: ..}}} | missing_file | models.a
-kind: score_by_depth |  | missing | studies.s
-kind: probes_by_depth | TASKS | missing | studies.s
-kind: metrics_by_depth, metrics: [rankme] |  | unknown_name | studies.s
-kind: metrics_by_depth, metrics: [lidar] | metrics: {} | missing | studies.s
-alpha: 3 |  | unknown_name | studies.s
-tokens: [drop_sinks] |  | unknown_name | studies.s
-kind: score_by_depth, pooling: max | TASKS | unknown_name | studies.s
-kind: sublayers |  | missing | studies.s
-kind: metrics_over_checkpoints, metrics: [curvature] |  | too_few | studies.s
-kind: attention_sink | extract: {tokens: [all]} | too_few | studies.s
-kind: token_selection, tokens: [drop_first] | TASKS | too_few | studies.s
-kind: bimodality, metrics: [curvature, effective_rank] |  | ambiguous | studies.s
-kind: metric_vs_score, metrics: [prompt_entropy], over: tasks | TASKS | unsupported | studies.s
-corpora: [task texts] |  | missing | studies.s
-kind: layer_selection, corpora: [task texts] | TASKS | missing | studies.s
-colour: repetition |  | unknown_name | studies.s
-corpora: [r], colour: randomness | corpora: {r: REPEATED} | unknown_name | studies.s
-corpora: [r], colour: model | corpora: {r: REPEATED} | ambiguous | studies.s
-y: [scores] |  | unsupported | studies.s
- | corpora: {w: TEXTS, v: TEXTS} | ambiguous | studies.s
-kind: score_by_depth, task_types: [Clasification] | TASKS | unknown_name | studies.s
-kind: score_by_depth, task_types: [Clustering] | tasks: {a: {folder: tests, type: STS}} | unknown_name | studies.s
-kind: layer_selection, task_types: [STS, Clustering] | TASKS | unsupported | studies.s
-kind: training_dynamics, pooling: [mean, max] | models: {a: TWO}, TASKS, SCORING | unsupported | studies.s
-kind: size_scaling, tokens: [all] | models: {a: TWO} | missing | studies.s
-kind: bimodality, metrics: [dataset_entropy] | metrics: {} | unsupported | studies.s
-kind: alpha_robustness, metrics: [curvature] |  | unsupported | studies.s
-kind: finetuning_effects, metrics: [curvature] |  | too_few | studies.s
-models: [a, b], revisions: [step1] | models: {a: TWO, b: {source: {hub: x/b}}} | too_few | studies.s
-kind: layer_selection, row: model | TASKS | unsupported | studies.s
-kind: score_by_depth, published: theirs | PUBLISHED | unknown_name | studies.s
-kind: layer_similarity, published: theirs | PUBLISHED | unknown_name | studies.s
+ | results: ~/x | bad_name | results:
+ | results: / | bad_name | results:
+ | results: 'a{b}' | bad_name | results:
+ | results: pyproject.toml | bad_name | results:
+ | models: {m: TWO, M: TWO} | bad_name | models:
+ | models: {LONG: TWO} | bad_name | models:
+ | corpora: {w: TEXTS, w.prompts: TEXTS} | bad_name | corpora:
+ | recipes: {made: no_such_package} | missing_extra | recipes.made:
+ | recipes: {made: absent.smk} | missing_file | recipes.made:
+ | recipes: {made: quickstart}, models: {a: {source: {folder: other/a}}} | missing_file | models.a:
+ | corpora: {w: {source: {generate: {model: b, prompts: HUB}}}} | unknown_name | corpora.w.source.generate.model:
+ | corpora: {w: {source: {generate: {model: a, prompts: HUB}}}}, models: {a: {source: {hub: x/a}, bidirectional: true}} | conflict | corpora.w.source.generate.model:
+ | metrics: {metrics: [prompt_entropi]} | unknown_name | metrics.metrics:
+ | metrics: {settings: {lidr: {}}} | unknown_name | metrics.settings:
+ | metrics: {settings: {lidar: {delt: 1}}} | unknown_key | metrics.settings.lidar:
+models: [b] |  | unknown_name | studies.s.models:
+corpora: [v] |  | unknown_name | studies.s.corpora:
+revisions: [step3] | models: {a: TWO} | unknown_name | studies.s.revisions:
+kind: score_by_depth, tasks: [STS1] | TASKS | unknown_name | studies.s.tasks:
+published: theirs |  | unknown_name | studies.s.published:
+ | association: {directions: {lidr: 1}} | unknown_name | association.directions:
+ | association: {directions: {lidr: 1}}, PUBLISHED | unknown_name | association.directions:
+ | association: {own_texts: {v: STS12}} | unknown_name | association.own_texts:
+ | association: {text_sources: {STS1: sts}} | unknown_name | association.text_sources:
+ | association: {own_texts: {mteb/banking7: STS12}}, RELEASED | unknown_name | association.own_texts:
+ | association: {own_texts: {mteb/banking77: STS1}}, RELEASED | unknown_name | association.own_texts:
+ | association: {text_sources: {STS1: sts}}, RELEASED | unknown_name | association.text_sources:
+ | tasks: {t: {corpus: w, kind: classification}} | unknown_name | tasks.t.corpus:
+ | tasks: [STS22222] | unknown_name | tasks.STS22222:
+ | extract: {arrays: [dimensionn]} | unknown_name | extract.arrays:
+ | models: {a: {source: {hub: x/a}, prompts: {qery: 'q: '}}} | unknown_name | models.a.prompts:
+ | tasks: {t: {file: absent.csv, kind: pairs}} | missing_file | tasks.t.file:
+ | tasks: {STS12: {folder: absent}} | missing_file | tasks.STS12.folder:
+ | models: {a: {source: {folder: absent}}} | missing_file | models.a:
+ | models: {a: {source: {folder: ..}}} | missing_file | models.a:
+kind: score_by_depth |  | missing | studies.s:
+kind: probes_by_depth | TASKS | missing | studies.s: probes_by_depth needs tasks of your own labels, and there are none; add some.
+kind: metrics_by_depth, metrics: [rankme] |  | unknown_name | studies.s:
+kind: metrics_by_depth, metrics: [lidar] | metrics: {} | missing | studies.s:
+alpha: 3 |  | unknown_name | studies.s:
+tokens: [drop_sinks] |  | unknown_name | studies.s:
+kind: score_by_depth, pooling: max | TASKS | unknown_name | studies.s:
+kind: sublayers |  | missing | studies.s:
+kind: metrics_over_checkpoints, metrics: [curvature] |  | too_few | studies.s:
+kind: attention_sink | extract: {tokens: [all]} | too_few | studies.s:
+kind: token_selection, tokens: [drop_first] | TASKS | too_few | studies.s:
+kind: bimodality, metrics: [curvature, effective_rank] |  | ambiguous | studies.s:
+kind: metric_vs_score, metrics: [prompt_entropy], over: tasks | TASKS | unsupported | studies.s:
+corpora: [task texts] |  | missing | studies.s:
+kind: layer_selection, corpora: [task texts] | TASKS | missing | studies.s:
+colour: repetition |  | unknown_name | studies.s:
+corpora: [r], colour: randomness | corpora: {r: REPEATED} | unknown_name | studies.s:
+corpora: [r], colour: model | corpora: {r: REPEATED} | ambiguous | studies.s:
+y: [scores] |  | unsupported | studies.s:
+ | corpora: {w: TEXTS, v: TEXTS} | ambiguous | studies.s:
+kind: score_by_depth, task_types: [Clasification] | TASKS | unknown_name | studies.s:
+kind: score_by_depth, task_types: [Clustering] | tasks: {a: {folder: tests, type: STS}} | unknown_name | studies.s:
+kind: layer_selection, task_types: [STS, Clustering] | TASKS | unsupported | studies.s:
+kind: training_dynamics, pooling: [mean, max] | models: {a: TWO}, TASKS, SCORING | unsupported | studies.s:
+kind: size_scaling, tokens: [all] | models: {a: TWO} | missing | studies.s:
+kind: bimodality, metrics: [dataset_entropy] | metrics: {} | unsupported | studies.s:
+kind: alpha_robustness, metrics: [curvature] |  | unsupported | studies.s:
+kind: finetuning_effects, metrics: [curvature] |  | too_few | studies.s:
+models: [a, b], revisions: [step1] | models: {a: TWO, b: {source: {hub: x/b}}} | too_few | studies.s:
+kind: layer_selection, row: model | TASKS | unsupported | studies.s:
+kind: score_by_depth, published: theirs | PUBLISHED | unknown_name | studies.s:
+kind: layer_similarity, published: theirs | PUBLISHED | unknown_name | studies.s:
+models: [a-1n] |  | unknown_name | studies.s.models: there is no 'a-1n' (did you mean 'a-1m'?).
+metrics: [prompt_entropi] |  | unknown_name | studies.s: Unknown metric 'prompt_entropi' (did you mean 'prompt_entropy'?); choose from 'curvature', 'effective_rank', 'prompt_entropy'.
 """  # noqa: E501
 
 
@@ -138,27 +140,11 @@ def _quick_mteb(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("row", PROBLEMS.strip("\n").splitlines())
 def test_problems(row: str) -> None:
-    study, sections, code, where = row.split(" | ")
+    study, sections, code, begins = row.split(" | ")
     with pytest.raises(ConfigError) as caught:
         validate(config(study, sections))
-    assert (caught.value.code, caught.value.where) == (code, where)
+    assert caught.value.code == code and str(caught.value).startswith(begins)
     assert len(str(caught.value)) < 400
-
-
-# Study | other sections | message
-WORDS = """
-models: [a-1n] |  | studies.s.models: there is no 'a-1n' (did you mean 'a-1m'?).
-kind: probes_by_depth | TASKS | studies.s: probes_by_depth needs tasks of your own labels, and there are none; add some.
-metrics: [prompt_entropi] |  | studies.s: Unknown metric 'prompt_entropi' (did you mean 'prompt_entropy'?); choose from 'curvature', 'effective_rank', 'prompt_entropy'.
-"""  # noqa: E501
-
-
-@pytest.mark.parametrize("row", WORDS.strip("\n").splitlines())
-def test_words(row: str) -> None:
-    study, sections, message = row.split(" | ")
-    with pytest.raises(ConfigError) as caught:
-        validate(config(study, sections))
-    assert str(caught.value) == message
 
 
 def test_sections_that_fit() -> None:
