@@ -217,23 +217,13 @@ class TestPlot:
             lw.plot(table, "rankm")
 
     def test_a_study_of_the_config(self, folder: Path, tmp_path: Path) -> None:
-        source = {"source": {"hub": "o/m"}}
+        source, study = {"hub": "o/m"}, {"kind": "metrics_by_depth", "tokens": ["all"]}
         config = {
-            "models": {"llama": source, "bert": source},
+            "models": {"llama": {"source": source}, "bert": {"source": source}},
             "corpora": {"sentences": {"source": {"file": "a.txt"}}},
-            "tasks": ["STS12"],
             "studies": {
-                "entropy": {
-                    "kind": "metrics_by_depth",
-                    "metrics": ["prompt_entropy"],
-                    "tokens": ["all"],
-                },
-                "theirs": {
-                    "kind": "metrics_by_depth",
-                    "published": "paper",
-                    "metrics": ["rankme"],
-                    "tokens": ["all"],
-                },
+                "entropy": study | {"metrics": ["prompt_entropy"]},
+                "theirs": study | {"metrics": ["rankme"], "published": "paper"},
             },
             "published": {"paper": {"metrics": "metrics.parquet"}},
         }

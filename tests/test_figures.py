@@ -80,21 +80,15 @@ SCORES = np.array([[0.3, 0.5, 0.4], [0.5, 0.8, 0.5], [0.2, 0.5, 0.3], [0.6, 0.7,
 SCORES_OF_5 = np.vstack([SCORES, SCORES[0] + 0.05])
 
 
-@pytest.mark.parametrize("n_tasks", [2, 4])
-def test_fewer_than_five_task_clusters_have_no_interval(n_tasks: int) -> None:
-    drawn = made("score_by_depth", {"scores": tidy_scores(SCORES[:n_tasks])})
-    assert drawn.table["low"].isna().all()
-    (ax,) = drawn.figure.axes
-    assert not ax.collections
-    assert "which take 5 task clusters" in drawn.caption
-
-
-def test_the_interval_of_a_single_task_is_not_drawn_between_layers() -> None:
-    scores = tidy_scores(SCORES[:1]).assign(score_low=0.1, score_high=0.9)
+@pytest.mark.parametrize(("n_tasks", "low"), [(1, 0.1), (2, np.nan), (4, np.nan)])
+def test_no_interval_is_drawn_of_fewer_than_five_task_clusters(n_tasks: int, low: float) -> None:
+    """A single task has that of its evaluator, in the table."""
+    scores = tidy_scores(SCORES[:n_tasks]).assign(score_low=0.1, score_high=0.9)
     drawn = made("score_by_depth", {"scores": scores})
-    assert drawn.table["low"].tolist() == [0.1, 0.1, 0.1]
+    np.testing.assert_array_equal(drawn.table["low"], [low] * 3)
     (ax,) = drawn.figure.axes
     assert not ax.collections
+    assert ("which take 5 task clusters" in drawn.caption) == (n_tasks > 1)
 
 
 def test_two_prompts_give_no_interval_and_few_a_warning(caplog: pytest.LogCaptureFixture) -> None:

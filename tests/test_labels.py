@@ -15,6 +15,7 @@ from helpers.refused import refused
 from layerwise import choosing
 from layerwise.analysis import labels_of
 from layerwise.corpora.sources import read_rows
+from layerwise.errors import Code
 from layerwise.io import tables
 from layerwise.run.report import shown
 from layerwise.tasks import probes
@@ -141,29 +142,27 @@ def test_truth_values_are_one_class_however_they_are_written() -> None:
     assert class_names(["true", "yes"]) == ["true", "yes"]
 
 
+SPELT_ALIKE = [("pos", "pos "), ("a b", "a  b"), ("7", "007"), ("1.1", "1.10"), ("é", "e\u0301")]
+NO_NAMES = (["a"], {"a": 1}, ("a",), np.array([1, 2]), b"a")
+MISSING = (None, float("nan"), pd.NA, pd.NaT, "", "  ")
+
+
 @pytest.mark.parametrize(
-    "labels", [("pos", "pos "), ("a b", "a  b"), ("7", "007"), ("1.1", "1.10"), ("é", "e\u0301")]
+    ("labels", "code"),
+    [
+        *((labels, "duplicate") for labels in SPELT_ALIKE),
+        *((("b", label), "wrong_type") for label in NO_NAMES),
+        *((("a", "b", label), "missing") for label in MISSING),
+    ],
 )
-def test_names_that_differ_in_format_are_refused(labels: tuple[str, str]) -> None:
-    with refused("duplicate"):
+def test_labels_that_name_no_classes(labels: tuple[Any, ...], code: Code) -> None:
+    with refused(code):
         probes.classes([*labels] * 20)
 
 
 def test_names_that_differ_in_case_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     assert len(set(probes.classes(["Cat", "cat", "dog"] * 20))) == 3
     assert "'Cat' and 'cat'" in caplog.text
-
-
-@pytest.mark.parametrize("label", [["a"], {"a": 1}, ("a",), np.array([1, 2]), b"a"])
-def test_lists_and_mappings_are_no_classes(label: Any) -> None:
-    with refused("wrong_type"):
-        probes.classes([label, "b"] * 20)
-
-
-@pytest.mark.parametrize("label", [None, float("nan"), pd.NA, pd.NaT, "", "  "])
-def test_missing_labels_are_refused(label: Any) -> None:
-    with refused("missing"):
-        probes.classes([*["a", "b"] * 20, label])
 
 
 def test_descriptions_name_the_kind_and_what_is_left_out() -> None:
