@@ -63,10 +63,7 @@ def test_a_study_of_texts_needs_no_add_on(python: Path, tmp_path: Path) -> None:
         "corpora": {"c": {"source": {"file": "texts.txt"}, "views": {"n": 0}}},
         "tasks": {"topic": {"file": "topic.csv", "kind": "classification"}},
         "metrics": {"metrics": ["prompt_entropy"]},
-        "studies": {
-            "metrics": {"kind": "metrics_by_depth"},
-            "scores": {"kind": "score_by_depth"},
-        },
+        "studies": {"metrics": {"kind": "metrics_by_depth"}, "scores": {"kind": "score_by_depth"}},
     }
     config["corpora"]["c"]["filters"] = {"min_tokens": 0}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))

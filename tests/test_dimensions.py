@@ -65,11 +65,7 @@ def test_the_file_names_the_dimensions_and_the_metric_is_that_of_the_states(
                     shares = file.array("dimension_share", selection, layer)[n]
                     assert (np.diff(shares) <= 0).all() and shares.sum() <= 1 + 1e-6
     data = lw.extract(
-        loaded.model,
-        TEXTS,
-        tmp_path / "b.h5",
-        loaded.texts.tokenizer,
-        arrays=tiny.DIMENSIONS,
+        loaded.model, TEXTS, tmp_path / "b.h5", loaded.texts.tokenizer, arrays=tiny.DIMENSIONS
     )
     largest = data["dimension"].isel(tokens=0, top=0)
     assert (largest.sel(layer=[2, 3]) == PLANTED).all()

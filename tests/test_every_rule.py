@@ -78,12 +78,7 @@ def test_every_rule_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     ran = {path.name for path in (project.folder / "results/logs").iterdir()}
     rules = (project.folder / "workflow/rules").glob("*.smk")
     logs = set(re.findall(r"<results>/logs/([^/\"{]+)", "".join(p.read_text() for p in rules)))
-    elsewhere = {
-        "associate",
-        "convert",
-        "generate",
-        "weights.log",
-    }
+    elsewhere = {"associate", "convert", "generate", "weights.log"}
     assert logs - ran <= elsewhere
     # What other jobs read is checked for its key; the rest is for people, or of single tasks.
     monkeypatch.chdir(project.folder)

@@ -187,15 +187,9 @@ def test_only_what_the_disk_refused_is_blamed_on_it(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), replacing(target):
         (tmp_path / "no page").read_text()
     for reason in (OSError(errno.ENOSPC, "full"), OSError("can't write (errno = 28, 'No space')")):
-        with (
-            refused("disk"),
-            replacing(target),
-        ):
+        with refused("disk"), replacing(target):
             raise reason
-    with (
-        refused("disk"),
-        replacing(tmp_path / "gone" / "file") as partial,
-    ):
+    with refused("disk"), replacing(tmp_path / "gone" / "file") as partial:
         (tmp_path / "gone").rmdir()
         partial.write_text("new")
     with refused("disk"), replacing(target):

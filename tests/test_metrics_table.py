@@ -98,9 +98,7 @@ def pick(frame: pd.DataFrame, **where: Any) -> pd.DataFrame:
 # The table
 
 
-def test_every_metric_is_there_on_every_layer_protocol_and_token_selection(
-    tables: Tables,
-) -> None:
+def test_every_metric_is_there_on_every_layer_protocol_and_token_selection(tables: Tables) -> None:
     frame = tables[0]
     assert tuple(frame.columns) == tuple(table.COLUMNS)
     for name, metric in registry.all_metrics().items():

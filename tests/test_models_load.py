@@ -31,13 +31,7 @@ from safetensors.torch import load_file, save_file
 from layerwise.activations.embedding import embed
 from layerwise.activations.representation import Representation
 from layerwise.activations.store import Activations
-from layerwise.config.models import (
-    FolderSource,
-    HubAdapter,
-    HubSource,
-    Model,
-    PackageSource,
-)
+from layerwise.config.models import FolderSource, HubAdapter, HubSource, Model, PackageSource
 from layerwise.errors import Code, LayerwiseError
 from layerwise.io import tables
 from layerwise.models import devices

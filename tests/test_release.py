@@ -187,10 +187,7 @@ def test_a_run_is_compared_with_the_published_numbers(tmp_path: Path) -> None:
     assert len(found) == 32 * 25
     assert found.set_index(["task", "layer"])["difference"].abs().nlargest(2).round(
         6
-    ).tolist() == [
-        2.0,
-        0.0,
-    ]
+    ).tolist() == [2.0, 0.0]
     command = ["compare", str(tmp_path), "published", "pythia-410m"]
     ran = CliRunner().invoke(app, [*command, "--output", str(tmp_path / "d.csv")])
     assert ran.exit_code == 0, ran.output

@@ -18,14 +18,7 @@ from layerwise.figures.render import draw
 from layerwise.io import tables
 from layerwise.names import Order, encode
 from layerwise.run.plan import Plan
-from layerwise.run.report import (
-    SHOWN_COLUMNS,
-    as_latex,
-    as_markdown,
-    first_table,
-    render,
-    shown,
-)
+from layerwise.run.report import SHOWN_COLUMNS, as_latex, as_markdown, first_table, render, shown
 
 STUDY = "scores of b"
 TITLE = "The &quot;law&quot; &lt;b&gt;"

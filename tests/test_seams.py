@@ -27,19 +27,11 @@ CONFIG: dict[str, Any] = {
             "poolings": ["max"],
             "max_length": 9,
         },
-        "m": {
-            "source": {"hub": "o/second"},
-            "tokens": ["drop_first"],
-            "readouts": ["residual"],
-        },
+        "m": {"source": {"hub": "o/second"}, "tokens": ["drop_first"], "readouts": ["residual"]},
     },
     "corpora": {
         "c": {"source": {"hub": "o/news"}, "views": {"n": 0}, "protocols": ["reference"]},
-        "d": {
-            "source": {"task": "STS12"},
-            "views": {"n": 0},
-            "perturb": {"repetition": 0.5},
-        },
+        "d": {"source": {"task": "STS12"}, "views": {"n": 0}, "perturb": {"repetition": 0.5}},
         "e": {
             "source": {
                 "generate": {"model": "007", "prompts": {"hub": "o/q"}, "max_new_tokens": 7}

@@ -29,10 +29,7 @@ FAMILIES: dict[str, tuple[Any, int]] = {
         ),
         5,
     ),
-    "dinov3_vit": (
-        lambda: hf.DINOv3ViTConfig(**COMMON, **IMAGE, **MLP, num_register_tokens=4),
-        5,
-    ),
+    "dinov3_vit": (lambda: hf.DINOv3ViTConfig(**COMMON, **IMAGE, **MLP, num_register_tokens=4), 5),
     "vit_mae": (
         lambda: hf.ViTMAEConfig(
             **COMMON,
@@ -52,10 +49,7 @@ FAMILIES: dict[str, tuple[Any, int]] = {
         0,
     ),
     "clip_vision_model": (lambda: hf.CLIPVisionConfig(**COMMON, **IMAGE, **MLP), 1),
-    "clip": (
-        lambda: hf.CLIPConfig(text_config=TEXT, vision_config={**COMMON, **IMAGE, **MLP}),
-        1,
-    ),
+    "clip": (lambda: hf.CLIPConfig(text_config=TEXT, vision_config={**COMMON, **IMAGE, **MLP}), 1),
     "imagegpt": (
         lambda: hf.ImageGPTConfig(
             vocab_size=LEVELS + 1, n_positions=16, n_embd=32, n_layer=3, n_head=4
