@@ -34,6 +34,12 @@ def scores_of(model: str, revision: str, tokens: str = "all") -> pd.DataFrame:
     return tidy_scores(values, model=model, revision=revision, tokens=tokens, types=types)
 
 
+def page_of(folder: Path, sources: dict[str, Any], order: Order) -> Path:
+    page = folder / "p.html"
+    page.write_text(render(gather(sources, order, page), "A run"), encoding="utf-8")
+    return page
+
+
 class Made:
     """A page of made-up tables, and those tables."""
 
@@ -202,9 +208,7 @@ def test_values_in_the_browser_equal_the_tables(made: Made, tmp_path: Path) -> N
 @NEEDS_CHROMIUM
 def test_a_metric_may_be_called_as_javascript_calls_its_own(tmp_path: Path) -> None:
     table = metrics_of("m", "main").assign(metric="constructor")
-    source = {"them": {"metrics": [(table, tmp_path / "m.parquet")]}}
-    page = tmp_path / "p.html"
-    page.write_text(render(gather(source, Order(), page), "p"), encoding="utf-8")
+    page = page_of(tmp_path, {"them": {"metrics": [(table, tmp_path / "m.parquet")]}}, Order())
     assert asked(page, tmp_path, 'return drawnLines("metric").full.length;') == 1
 
 
@@ -236,9 +240,7 @@ def test_intervals_are_those_of_the_difference_to_the_output(tmp_path: Path) -> 
     for n_tasks in (4, 6):
         scores = tidy_scores(rng.uniform(0.2, 0.9, size=(n_tasks, LAYERS)), model="m")
         scores = scores.assign(text_source=scores["task"], score_low=0.1, score_high=0.95)
-        page = tmp_path / "p.html"
-        explored = gather({"": {"scores": [(scores, tmp_path / "s")]}}, Order(["m"]), page)
-        page.write_text(render(explored, "A run"), encoding="utf-8")
+        page = page_of(tmp_path, {"": {"scores": [(scores, tmp_path / "s")]}}, Order(["m"]))
         found.append(asked(page, tmp_path, LEADS))
     few, many = found
     assert few == {"hidden": True, "leads": [], "bands": [0, 0], "tip": few["tip"]}
@@ -263,9 +265,7 @@ return { hidden: document.getElementById("lead").hidden, bands: [bands("score"),
 @NEEDS_CHROMIUM
 def test_a_model_of_the_weights_of_another_is_not_counted(tmp_path: Path) -> None:
     tables = [(metrics_of(m, "main"), tmp_path / m) for m in ("a", "b", "c")]
-    order, page = Order(("a", "b", "c"), copies={"c": "a"}), tmp_path / "p.html"
-    explored = gather({"": {"metrics": tables}}, order, page)
-    page.write_text(render(explored, "A run"), encoding="utf-8")
+    page = page_of(tmp_path, {"": {"metrics": tables}}, Order(("a", "b", "c"), copies={"c": "a"}))
     about = asked(page, tmp_path, 'return document.getElementById("about").textContent;')
     assert about.startswith("2 models, 3 checkpoints, ")
     assert "c has the weights of a and is not counted." in about
@@ -283,11 +283,8 @@ def test_the_first_token_selects_no_layer(tmp_path: Path) -> None:
                 tidy_metrics({"curvature": bare}, model="m", tokens="drop_first"),
             ]
         )
-        explored = gather(
-            {"": {"metrics": [(table, tmp_path / "w.parquet")]}}, Order(["m"]), tmp_path / "p.html"
-        )
-        page = tmp_path / "p.html"
-        page.write_text(render(explored, "A run"), encoding="utf-8")
+        source = {"metrics": [(table, tmp_path / "w.parquet")]}
+        page = page_of(tmp_path, {"": source}, Order(["m"]))
         found.append(asked(page, tmp_path, SELECTED))
     assert found[0] == [2, "layer 2"]
     assert found[1] == [None, "none: the first token decides it (layer 2)"]
