@@ -166,14 +166,9 @@ def test_a_table_of_similarity_has_a_row_for_each_pair_of_layers(
         ["a", "of a", "bb", "of bb"],
         ["bb", "of bb", "bb", "of bb"],
     ]
-    grams = [similarity.grams(file.values) for file in (one, other)]
-    wanted = similarity.cka_debiased(*grams)
     pair = found[(found["other_model"] == "bb") & (found["model"] == "a")]
     for name, last in (("", 2), ("other_", 4)):
         assert (pair[f"{name}depth"] == pair[f"{name}layer"] / last).all()
-    cka = pair[pair["measure"] == "cka_debiased"].pivot(index="layer", columns="other_layer")
-    np.testing.assert_allclose(cka["value"], wanted.value)
-    np.testing.assert_allclose(cka["stderr"], wanted.stderr)
     same = found[(found["model"] == "a") & (found["other_model"] == "a")]
     same = same[same["layer"] == same["other_layer"]]
     assert same["value"].tolist() == pytest.approx([1.0] * 6)

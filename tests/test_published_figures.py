@@ -180,7 +180,7 @@ def test_metrics_against_scores(study: str, model: str) -> None:
         return whole[(whole["model"] == model) & (whole["revision"] == "main")]
 
     metrics = of_model("metrics")
-    metrics = metrics[metrics["metric"].isin(["lidar", "prompt_entropy"])]
+    metrics = metrics[metrics["metric"] == "lidar"]
     chosen = config().studies[study].model_copy(update={"metrics": ("lidar",)})
     settings = config().association
     found = associate(metrics, of_model("scores"), settings, over=chosen.over)
