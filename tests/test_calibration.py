@@ -6,7 +6,7 @@ the truth, a test rejects a true null hypothesis, or a layer is recommended that
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -180,21 +180,14 @@ KINDS |= {"numbers": "regression", "numbers, copies": "regression", "pairs": "pa
 """Kinds of labels, and whether every row has a near-copy."""
 
 
-def drawn_scores(kind: str, n: int, signal: bool, n_samples: int) -> Iterator[list[Score]]:
-    """Scores of 31 layers in simulated samples."""
-    rng = np.random.default_rng(n)
-    for _ in range(n_samples):
-        if kind == "pairs":
-            yield of_pairs(rng, n, signal)
-        else:
-            yield layer_scores(*labelled_rows(rng, n, kind, signal))
-
-
 def choice_rates(kind: str, n: int, signal: bool, n_samples: int) -> np.ndarray:
     """Shares of samples with a miss and with a recommendation, shape (depths, 2)."""
-    found = []
-    for scores in drawn_scores(kind, n, signal, n_samples):
-        measure = OF_KIND[KINDS[kind]][0]
+    rng, measure, found = np.random.default_rng(n), OF_KIND[KINDS[kind]][0], []
+    for _ in range(n_samples):
+        if kind == "pairs":
+            scores = of_pairs(rng, n, signal)
+        else:
+            scores = layer_scores(*labelled_rows(rng, n, kind, signal))
         tables = [compare(scores[-depth:], measure) for depth in DEPTHS]
         missed = [misses(t["difference_low"], t["difference_high"]) for t in tables]
         found.append([missed, [is_significant(table) for table in tables]])

@@ -36,12 +36,9 @@ from layerwise.section import parse
 from quickstart import wikipedia
 
 
-def source_of(**spec: Any) -> Any:
-    return parse(CorpusSettings, {"source": spec}, "corpora.c").source
-
-
 def read(texts: Path | list[str] | None = None, **spec: Any) -> list[tuple[str, str]]:
-    return list(open_texts(source_of(**spec), texts)[0])
+    settings = parse(CorpusSettings, {"source": spec}, "corpora.c")
+    return list(open_texts(settings.source, texts)[0])
 
 
 # Files

@@ -3,7 +3,6 @@
 import copy
 import csv
 import gzip
-import io
 import json
 import logging
 import random
@@ -119,12 +118,6 @@ def damaged(content: bytes, n: int = 60) -> Iterator[bytes]:
         yield bytes(altered)
 
 
-def as_parquet(frame: pd.DataFrame) -> bytes:
-    buffer = io.BytesIO()
-    frame.to_parquet(buffer)
-    return buffer.getvalue()
-
-
 TEXTS = [f"The fox number {k} jumps over {k * 7} lazy dogs." for k in range(200)]
 ROWS_OF_TEXTS = pd.DataFrame({"text": TEXTS, "id": range(len(TEXTS))})
 FILES: dict[str, bytes] = {
@@ -132,7 +125,7 @@ FILES: dict[str, bytes] = {
     "t.jsonl": ROWS_OF_TEXTS.to_json(orient="records", lines=True).encode(),
     "t.csv": (of_csv := ROWS_OF_TEXTS.to_csv(index=False).encode()),
     "t.csv.gz": gzip.compress(of_csv),
-    "t.parquet": as_parquet(ROWS_OF_TEXTS),
+    "t.parquet": ROWS_OF_TEXTS.to_parquet(),
 }
 
 
