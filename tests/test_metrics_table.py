@@ -400,17 +400,6 @@ def test_padding_reaches_no_metric(
     assert (prompts["value"] > 0).all()
 
 
-def test_a_metric_is_named_after_its_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_METRICS", dict(registry.all_metrics()))
-
-    def spread(X: np.ndarray) -> float:
-        return float(X.std())
-
-    about = {"label": "x", "range": "x", "source": "x", "inputs": ("pooled",)}
-    registry.metric(**about, function=spread)(lambda layer: [])
-    assert "spread" in registry.all_metrics() and registry.functions()["spread"] is spread
-
-
 def test_the_other_declarations_hold_too(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = Layer(Arrays(np.ones((2, 5, 3))))
     for declared in ({"protocols": ("reference",)}, {"min_prompts": 6}, {"min_views": 2}):
