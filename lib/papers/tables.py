@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from pandas.api.typing import DataFrameGroupBy
 
 from layerwise import data
 from layerwise.association.curves import ScoreCurves, metric_curves, score_curves
@@ -77,8 +76,9 @@ class Release:
         return scores[scores["pooling"] == "mean"]
 
     @cached_property
-    def _curves(self) -> DataFrameGroupBy[Any, Any]:
-        return self.metrics.groupby(["model", "metric", "corpus", "revision"])
+    def _curves(self) -> Any:
+        by_layer = self.metrics.set_index("layer").sort_index()
+        return by_layer.groupby(["model", "metric", "corpus", "revision"])["value"]
 
     def score(self, model: str, revision: str = "main") -> ScoreCurves:
         """Scores of a model at a checkpoint."""
@@ -89,8 +89,8 @@ class Release:
         self, model: str, metric: str, corpus: str = "wikitext", revision: str = "main"
     ) -> pd.Series[float]:
         """A metric by layer."""
-        rows = self._curves.get_group((model, metric, corpus, revision))
-        return rows.set_index("layer")["value"].sort_index()
+        curve: pd.Series[float] = self._curves.get_group((model, metric, corpus, revision))
+        return curve
 
     def own_texts(self, scores: ScoreCurves) -> Mapping[str, np.ndarray]:
         """Each metric on the texts of each task of a model, shape (t, n)."""

@@ -345,11 +345,9 @@ def _save(
     chain += further
     if recipe.normalize:
         chain.append(modules.Normalize())
-    prompts: Any = {}
-    if loaded.embedder.prompt:
-        prompts["prompts"] = {"default": loaded.embedder.prompt}
-        prompts["default_prompt_name"] = "default"
-    embedder = SentenceTransformer(modules=chain, device="cpu", **prompts)
+    text = loaded.embedder.prompt
+    named: Any = {"prompts": {"default": text}, "default_prompt_name": "default"} if text else {}
+    embedder = SentenceTransformer(modules=chain, device="cpu", **named)
     embedder.save(str(folder), create_model_card=False)
     if recipe.needs_code:
         shutil.copy(layer_modules.__file__, folder / MODULES_FILE)
