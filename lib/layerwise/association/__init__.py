@@ -51,9 +51,6 @@ def strengths(measure: str, x: Floats, y: Floats) -> Floats:
     Distance correlations are biased upwards for few points: two independent curves of 25 layers
     reach about 0.3.
     """
-    if measure == "dcor":
-        pairs = zip(x, y, strict=True)
-        return np.array([_dcor().distance_correlation(one, other) for one, other in pairs])
     return of_features(measure, features(measure, x), features(measure, y))
 
 
