@@ -16,12 +16,15 @@ import torch
 import typer
 from typer.testing import CliRunner
 
+# A module that is imported under a patch would keep it.
+from layerwise import api, callback, choosing, export  # noqa: F401
 from layerwise.cli import app
 from layerwise.config import Config
 from layerwise.errors import LayerwiseError
 from layerwise.export import Recipe
 from layerwise.run.plan import MACHINE, STAGES, Plan
 from layerwise.section import Section
+from tools import commands, verify  # noqa: F401
 
 OPENED = {"revision": "r", "device": "cuda:1", "dtype": "bfloat16"}
 OF_MODEL = OPENED | {"max_length": 7}

@@ -3,6 +3,7 @@
 tests/presets checks that they run.
 """
 
+import gc
 import re
 from functools import cache
 from pathlib import Path
@@ -103,6 +104,7 @@ def test_every_preset_plans_all_its_figures(
     name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A dry run of the whole workflow, which validates the config, in this process."""
+    gc.freeze()  # statsmodels looks for garbage each time
     from snakemake.api import SnakemakeApi
     from snakemake.settings.types import ConfigSettings, OutputSettings, ResourceSettings
 
