@@ -21,9 +21,6 @@ os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
-# presets/real*.yaml are complete where `make real` has prepared their packages and files.
-PREPARED = (ROOT / "results" / "real" / "prepared").is_dir()
-REAL = sorted((ROOT / "presets").glob("real*.yaml")) if PREPARED else []
 
 settings.register_profile("small", max_examples=25, deadline=None)
 settings.load_profile("small")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +14,7 @@ import pytest
 import torch
 import yaml
 from helpers import tiny
+from helpers.project import call
 from helpers.refused import refused
 from transformers import AutoModel, AutoTokenizer
 from typer.testing import CliRunner
@@ -68,19 +67,19 @@ def test_plain_sentence_transformers_loads_it(tmp_path: Path) -> None:
     }
     for folder, recipe in recipes.items():
         export(whole, recipe, Path(folder), TEXTS)
-    script = (
-        "import sys, json; sys.modules['layerwise'] = None\n"
+    script = tmp_path / "plain.py"
+    script.write_text(
+        "import json, sys\n"
+        "for name in list(sys.modules):\n"
+        "    if name.partition('.')[0] == 'layerwise':\n"
+        "        sys.modules[name] = None\n"
         "from sentence_transformers import SentenceTransformer\n"
         "folders, texts = json.loads(sys.argv[1])\n"
         "models = (SentenceTransformer(f, trust_remote_code=True) for f in folders)\n"
         "print(json.dumps([m.encode(texts).tolist() for m in models]))"
     )
-    out = subprocess.run(
-        [sys.executable, "-c", script, json.dumps([[*recipes], TEXTS])],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    out = call([str(script), json.dumps([[*recipes], TEXTS])], tmp_path, {})
+    assert not out.returncode, out.stderr
     for found, recipe in zip(map(np.array, json.loads(out.stdout)), recipes.values(), strict=True):
         wanted = cut._whole(whole, recipe, TEXTS)
         assert found.shape == (len(TEXTS), whole.anatomy.hidden)

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 import yaml
-from conftest import REAL, ROOT
+from conftest import ROOT
 from helpers.refused import refused
 
 from layerwise import vocabulary
@@ -203,11 +203,16 @@ def test_numbers_of_the_command_line_are_numbers(tmp_path: Path) -> None:
         read_valid(document, [tmp_path / "c.json"])
 
 
-@pytest.mark.parametrize("path", [ROOT / "config.yaml", *REAL], ids=lambda path: path.stem)
-def test_shipped_configs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["config", "presets/real", "presets/real_texts"])
+def test_shipped_configs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others are valid where tests/test_presets.py plans them."""
     monkeypatch.setattr("layerwise.run.validate.is_file", lambda path: True)
-    validate(read_config(path))
+    try:
+        validate(read_config(ROOT / f"{name}.yaml"))
+    except ConfigError as error:
+        if error.code == "missing_file" and "real" in name:
+            pytest.skip(f"`make real` has not made all its files: {error}")
+        raise
 
 
 def test_each_word_has_a_label() -> None:
