@@ -138,6 +138,18 @@ def test_one_task_cluster_is_no_plural() -> None:
     assert "4 tasks (1 task cluster)" in made("score_by_depth", {"scores": scores}).caption
 
 
+def test_token_selections_are_compared_task_by_task() -> None:
+    more = SCORES + np.array([[0.1, 0.0, 0.2]])
+    scores = pd.concat([tidy_scores(SCORES), tidy_scores(more, tokens="drop_first")])
+    metrics = pd.concat(
+        [tidy_metrics({"prompt_entropy": np.arange(3.0)}, tokens=t) for t in ("all", "drop_first")]
+    )
+    table = made("token_selection", {"scores": scores, "metrics": metrics}).table
+    change = table[table["y"] == "score difference"]
+    assert change["value"].tolist() == pytest.approx([0.1, 0.0, 0.2])
+    assert change["n_tasks"].tolist() == [4, 4, 4]
+
+
 def test_scores_of_models_are_compared_task_by_task() -> None:
     gain = np.array([[0.1, 0.0, 0.2]]) * np.array([[0.5], [1.0], [1.5], [1.0], [0.8], [1.2]])
     scores = np.vstack([SCORES, SCORES[:2]])
