@@ -26,7 +26,7 @@ from layerwise.figures import select
 from layerwise.figures.kinds.association import against_null
 from layerwise.figures.panels import Look
 from layerwise.figures.render import Drawn, draw, plain
-from layerwise.figures.select import with_labels
+from layerwise.figures.select import Data, with_labels
 from layerwise.metrics.registry import directions
 from layerwise.names import Order
 from layerwise.run import report
@@ -388,6 +388,54 @@ def test_the_better_end_of_a_metric_is_the_configs() -> None:
     assert (
         draw(config.studies["s"], given, ORDER, config=config).table["best"].to_numpy().argmax()
         == 2
+    )
+
+
+def with_others(table: pd.DataFrame, dimension: str) -> pd.DataFrame:
+    """A table with as many rows of other models, corpora or types of tasks, of other values."""
+    if dimension not in table:
+        return table
+    renamed = {dimension, "other_model"} if dimension == "model" else {dimension}
+    renamed |= {"task"} if dimension == "task_type" else set()
+    other = table.assign(**{name: "x" + table[name] for name in renamed & {*table}})
+    for value in {"value", "main_score"} & {*table}:
+        other[value] = other[value].max() + other[value].min() - other[value]
+    return pd.concat([table, other], ignore_index=True)
+
+
+# These compare or count models, share bins and corrections, show one model, or what is stored.
+TOGETHER = {"size_scaling", "power_law", "layer_similarity", "finetuning_effects"}
+TOGETHER |= {"score_differences", "bimodality", "model_overview"}
+TOGETHER |= {"association_strength", "layer_selection", "metric_vs_score"}
+APART: list[tuple[str, dict[str, Any]]] = [
+    *((kind, {}) for kind in sorted({*of_tables.STUDIES} - TOGETHER)),
+    *((kind, {"row": ("corpus",)}) for kind in ("curves", "model_overview")),
+    ("along_sequence", {"column": ("model", "representation", "corpus")}),
+    *((kind, {"row": ("task_type",)}) for kind in ("curves", "score_by_depth", "task_heatmap")),
+    ("scores_over_checkpoints", {"column": ("model", "representation", "task_type")}),
+]
+
+
+@pytest.mark.parametrize(("kind", "role"), APART, ids=str)
+def test_what_is_shown_of_one_does_not_depend_on_the_others(
+    kind: str, role: dict[str, Any]
+) -> None:
+    alone = of_tables.tables_of(kind)
+    (*_, dimension) = role.get("row") or role.get("column") or ("model",)
+    changes = dict(role)
+    study = Study(kind=kind, **of_tables.STUDIES[kind])
+    order = Order(list(made_up.LAYERS), made_up.CHECKPOINTS)
+    revisions = made_up.CHECKPOINTS | {f"x{m}": r for m, r in made_up.CHECKPOINTS.items()}
+    one = study.declaration.table(Data.of(study.model_copy(update=changes), alone, order))
+    if dimension == "model":
+        changes["models"] = study.models and (*study.models, *(f"x{m}" for m in study.models))
+    both = {name: with_others(table, dimension) for name, table in alone.items()}
+    given = Data.of(study.model_copy(update=changes), both, Order([*revisions], revisions))
+    table = study.declaration.table(given)
+    other = table[dimension].str.startswith("x")
+    assert other.any()
+    pd.testing.assert_frame_equal(
+        table.loc[~other, one.columns].reset_index(drop=True), one.reset_index(drop=True)
     )
 
 

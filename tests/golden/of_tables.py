@@ -172,8 +172,8 @@ STUDIES: dict[str, dict[str, Any]] = {
 
 
 @cache
-def drawn(kind: str) -> Any:
-    """A figure of a kind from the made-up tables; a complaint of its layout is an error."""
+def tables_of(kind: str) -> dict[str, pd.DataFrame]:
+    """The made-up tables of the study of a kind."""
     study = Study(kind=kind, **STUDIES[kind])
     found = made_up.tables()
     prompts = made_up.parts_of_blocks() if kind == "sublayers" else found["prompts"]
@@ -198,9 +198,15 @@ def drawn(kind: str) -> Any:
         tables["associations"] = associations()
     if kind == "layer_selection":
         tables["selections"] = chosen()
+    return tables
+
+
+@cache
+def drawn(kind: str) -> Any:
+    """A figure of a kind from the made-up tables; a complaint of its layout is an error."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        figure = draw(study, tables, made_up_order())
+        figure = draw(Study(kind=kind, **STUDIES[kind]), tables_of(kind), made_up_order())
         FigureCanvasAgg(figure.figure).draw()
     return figure
 
