@@ -1,6 +1,7 @@
 """What the scripts hand on, of a config in which everything exists twice and differs."""
 
 from contextlib import nullcontext
+from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from layerwise.config import Config
 from layerwise.corpora.prompts import Prompts
 from layerwise.run import script as jobs
 from layerwise.run.plan import Plan
+from layerwise.tasks.task import set_up
 
 CONFIG: dict[str, Any] = {
     "models": {
@@ -60,6 +62,9 @@ CONFIG: dict[str, Any] = {
         },
     },
 }
+
+
+STUDY = {"kind": "score_by_depth", "tasks": ["own"]}
 
 
 class ReachedError(Exception):
@@ -208,3 +213,53 @@ def test_a_study_is_associated_and_drawn_by_its_own_settings(
     run("draw_figure", job(plan(), {"study": study}))
     assert seen[0].models == (("007",) if study == "one" else ("m",))
     assert {name for name, _ in asked} == {study} and seen["config"] == plan().config
+
+
+# Settings of the model m, of the extraction and of the scores. Those of a row give equal vectors,
+# rows different ones.
+OF_VECTORS: list[list[tuple[str, dict[str, Any]]]] = [
+    [("m", {}), ("m", {"include_prompt": True}), ("scoring", {"poolings": ["mean"]})],
+    [("m", {"max_length": 5})],
+    [("m", {"ablate": [{"layer": 1, "part": "mlp", "token": "all"}]})],
+    [("m", {"drop_dimensions": [3]})],
+    [("m", {"dtype": "bfloat16"}), ("extract", {"dtype": "bfloat16"})],
+    [("m", {"tokens": ["drop_first"]}), ("extract", {"tokens": ["drop_first"]})],
+    [("extract", {"tokens": ["drop_sinks"], "sink_ratio": 1.01})],
+    [("m", {"poolings": ["max"]}), ("scoring", {"poolings": ["max"]})],
+    [("m", {"readouts": ["residual"]}), ("scoring", {"readouts": ["residual"]})],
+    [
+        ("m", {"prompts": {"default": "the quick fox "}}),
+        ("m", {"prompts": {"own": "the quick fox "}}),
+    ],
+    [("m", {"prompts": {"own": "the quick fox "}, "include_prompt": False})],
+    [("scoring", {"part": {"last": 2}})],
+]
+
+
+def test_each_setting_of_a_model_and_of_its_scores_changes_the_vectors(tmp_path: Path) -> None:
+    texts = tiny.texts(4, seed=3, shortest=8)
+    pd.DataFrame({"text": texts, "label": list("abab")}).to_csv(tmp_path / "own.csv")
+    source = {"folder": str(tiny.save("llama", tmp_path / "m", seed=3))}
+    own = {"file": str(tmp_path / "own.csv"), "kind": "classification"}
+
+    def vectors(where: str, settings: dict[str, Any]) -> np.ndarray:
+        """As the job reads them."""
+        given: dict[str, Any] = {"extract": {"device": "cpu"}, "scoring": {}, "m": {}}
+        given[where] = given[where] | settings
+        model = {"source": source} | given.pop("m")
+        about = {"models": {"m": model}, "tasks": {"own": own}, "studies": {"s": STUDY}}
+        plan = Plan(Config.of(about | given))
+        extraction, scoring = plan.config.extraction("m"), plan.config.scoring_of("m")
+        with jobs.open_model(plan, "m", "main", extraction) as loaded:
+            setup, task = set_up(loaded, extraction, scoring), jobs.task_of(plan, "own")
+            found = np.empty((1, 4, len(texts), task.width(setup)), dtype=np.float32)
+            prompts = [task.prompt(setup.prompts, "own", "")] * len(texts)
+            assert sum(task.read(setup, texts, prompts, found)) == len(texts)
+        return found
+
+    rows = [[vectors(*change) for change in row] for row in OF_VECTORS]
+    for row, changes in zip(rows, OF_VECTORS, strict=True):
+        for other in row[1:]:
+            np.testing.assert_array_equal(other, row[0], err_msg=str(changes))
+    for (one, a), (other, b) in combinations(zip(OF_VECTORS, rows, strict=True), 2):
+        assert not np.allclose(a[0], b[0], atol=1e-5), (one, other)
