@@ -660,6 +660,25 @@ def test_names_of_the_package() -> None:
     assert float(said.stdout) == pytest.approx(2, abs=1e-3)
 
 
+@pytest.mark.parametrize("key", ["corpora", "tasks", "over"])
+def test_a_table_of_a_study_is_drawn_as_it_was_made(tmp_path: Path, key: str) -> None:
+    study = {"kind": "metric_vs_score", "corpora": ["task texts"], "over": "tasks"}
+    other = {"corpora": ["task texts", "own"], "tasks": ["STS13"], "over": "layers"}
+    corpora = {name: {"source": {"task": name}} for name in ("STS12", "STS13")}
+    document = {
+        "models": {"m": {"source": {"hub": "o/m"}}},
+        "corpora": corpora | {"own": {"source": {"file": "own.txt"}}},
+        "tasks": {"STS12": {}, "STS13": {}},
+        "studies": {"s": study},
+    }
+    (tmp_path / "scores/m").mkdir(parents=True)
+    tables.write(tmp_path / "scores/m/main.parquet", scores("m").assign(revision="main"))
+    (tmp_path / "config.json").write_text(json.dumps(document | {"results": str(tmp_path)}))
+    with refused("missing_file") as caught:
+        lw.open(tmp_path).draw("s", **{key: other[key]})
+    assert f"made with other {key};" in str(caught.value)
+
+
 def test_checkpoints_are_in_training_order(tmp_path: Path) -> None:
     for revision in ("main", "step16", "step128", "step2"):
         path = tmp_path / f"scores/m/{revision}.parquet"

@@ -154,9 +154,13 @@ def test_mteb_reads_the_scores_of_each_layer(
         (scores,) = result.scores["test"]
         assert scores["main_score"] == pytest.approx(row["main_score"], abs=1e-6)
         assert {"f1", "v_measures"} & set(scores)
-    # Another token selection has files of its own.
+    # Another subset is in the same file, another token selection has files of its own.
     kept = tmp_path / "r/scores/m/main.parquet"
     rows = pd.read_parquet(kept)
+    tables.write(kept, pd.concat([rows, rows.assign(subset="more")]), **tables.facts(kept))
+    assert export_scores(lw.open(tmp_path / "r"), tmp_path / "subsets") == 8
+    written = [*(tmp_path / "subsets").rglob("*Polarity.json")]
+    assert {len(json.loads(path.read_text())["scores"]["test"]) for path in written} == {2}
     several = pd.concat([rows, rows.assign(tokens="drop_first")])
     tables.write(kept, several, **tables.facts(kept))
     assert export_scores(lw.open(tmp_path / "r"), tmp_path / "several") == 16
@@ -458,6 +462,13 @@ def test_prompts_stand_in_front_and_need_not_count(
     prompted = embedding.embed(model, texts, ways, prompts=["quick fox "] * 4)
     np.testing.assert_allclose(prompted, both, rtol=1e-4, atol=1e-6)
     alone = embedding.embed(model, texts, ways, prompts=["quick fox "] * 4, include_prompt=False)
+    # Without a prompt, a text's first token is its own.
+    dropped = [Representation("drop_first")]
+    mixed = embedding.embed(
+        model, texts, dropped, prompts=["quick fox ", "", "", "a "], include_prompt=False
+    )
+    bare = embedding.embed(model, texts, dropped)
+    np.testing.assert_allclose(mixed[:, :, 1:3], bare[:, :, 1:3], atol=1e-6)
     n_all = np.array(
         [len(ids) for ids in model.texts.prompts([f"quick fox {t}" for t in texts])[0]]
     )

@@ -73,7 +73,8 @@ def test_a_list_makes_a_corpus_of_each_value() -> None:
     names = [f"rep repetition {p} length {n}" for p in ("0", "0.5") for n in (4, 8)]
     assert list(made.corpora) == names
     assert made.studies["s"].corpora == tuple(names)
-    assert made.labels()[names[2]] == {"repetition": 0.5, "length": 4}
+    labels = [{"repetition": p, "length": n} for p in (0, 0.5) for n in (4, 8)]
+    assert made.labels() == dict(zip(names, labels, strict=True))
     assert Config.of(made.plain()) == made, "a snapshot is read as it was written"
 
 

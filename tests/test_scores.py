@@ -7,7 +7,7 @@ from helpers.association_tables import tidy_metrics, tidy_scores
 
 from layerwise import stats
 from layerwise.association.curves import metric_curves, score_curves, with_text_sources
-from layerwise.association.scores import gains_by_task, mean_scores
+from layerwise.association.scores import best_elsewhere, gains_by_task, mean_scores
 from layerwise.association.selection import MODEL_OUTPUT, ORACLE, select_layers, summarize
 
 VALUES = np.array(
@@ -66,6 +66,13 @@ def test_layers_without_all_tasks_are_null_in_their_place() -> None:
     assert table["layer"].tolist() == [0, 1, 2]
     assert table["value"].isna().tolist() == [False, True, False]
     assert table["depth"].tolist() == [0, 0.5, 1]
+
+
+def test_other_tasks_select_a_layer_where_three_clusters_are() -> None:
+    values = np.array([[0.1, 0.9], [0.2, 0.8], [0.9, 0.1], [0.8, 0.0]])
+    assert best_elsewhere(values, np.array(["a", "a", "b", "b"])) is None
+    columns = best_elsewhere(values, np.array(["a", "a", "b", "c"]))
+    assert columns is not None and columns.tolist() == [0, 0, 1, 1]
 
 
 def test_gains_of_the_layers_that_a_metric_selects_for_each_task() -> None:

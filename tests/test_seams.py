@@ -1,5 +1,6 @@
 """What the scripts hand on, of a config in which everything exists twice and differs."""
 
+import json
 from contextlib import nullcontext
 from itertools import combinations
 from pathlib import Path
@@ -16,6 +17,7 @@ from helpers.scripts import script
 
 from layerwise.config import Config
 from layerwise.corpora.prompts import Prompts
+from layerwise.io.files import versions
 from layerwise.run import script as jobs
 from layerwise.run.plan import Plan
 from layerwise.tasks.task import set_up
@@ -32,7 +34,12 @@ CONFIG: dict[str, Any] = {
         "m": {"source": {"hub": "o/second"}, "tokens": ["drop_first"], "readouts": ["residual"]},
     },
     "corpora": {
-        "c": {"source": {"hub": "o/news"}, "views": {"n": 0}, "protocols": ["reference"]},
+        "c": {
+            "source": {"hub": "o/news"},
+            "views": {"n": 0},
+            "protocols": ["reference"],
+            "tokens": ["all"],
+        },
         "d": {"source": {"task": "STS12"}, "views": {"n": 0}, "perturb": {"repetition": 0.5}},
         "e": {
             "source": {
@@ -119,7 +126,9 @@ def test_a_model_is_scored_by_its_own_settings(seen: dict[str, Any], model: str)
     assert seen["key"] == "k" and seen["output"] == Path("out")
 
 
-@pytest.mark.parametrize(("model", "corpus"), [("007", "c"), ("m", "d-repetition-0.5")])
+@pytest.mark.parametrize(
+    ("model", "corpus"), [("007", "c"), ("m", "c"), ("m", "d-repetition-0.5")]
+)
 def test_a_corpus_is_read_by_its_own_settings(
     seen: dict[str, Any], monkeypatch: pytest.MonkeyPatch, model: str, corpus: str
 ) -> None:
@@ -136,12 +145,19 @@ def test_a_corpus_is_read_by_its_own_settings(
     seen["catch"]("layerwise.activations.extract.extract")
     names = {"model": model, "revision": "step1", "corpus": corpus}
     files = SimpleNamespace(corpus="c.parquet")
-    run("extract_activations", job(plan(), names, input=files, files=lambda _: []))
+    compared: dict[str, str] = {}
+    module = script("extract_activations")
+    monkeypatch.setattr(module, "arrays_of", lambda *given: compared.update(given[-1]))
+    with pytest.raises(ReachedError):
+        module.main(job(plan(), names, input=files, files=lambda _: []))
+    about = {"weights_sha256": "w", "device": "cpu", "versions": json.dumps(versions())}
+    assert compared == about | {"pass": plan().key("pass", **names)}
     settings, perturb = seen["settings"], seen["perturb"]
     ((_, name, revision, extraction),) = opened
     assert (name, revision) == (model, "step1") and extraction == settings
     assert settings.protocols == (("reference",) if corpus == "c" else ("paper",))
     assert settings.arrays == ("dimension",)
+    assert settings.tokens == (("drop_first",) if (model, corpus) == ("m", "d") else ("all",))
     assert settings.sink_ratio == 3.0
     assert settings.dtype == ("bfloat16" if model == "007" else "float32")
     assert (perturb.repetition if perturb else None) == (None if corpus == "c" else 0.5)
