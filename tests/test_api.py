@@ -623,6 +623,7 @@ except lw.LayerwiseError as error:
 """
 
 
+@pytest.mark.slow
 def test_the_base_suffices_to_analyse(folder: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     names = {

@@ -430,6 +430,7 @@ def test_a_killed_scoring_process_is_named(
         run(quickstart(folders, "LeeNewsSimilarity"))
 
 
+@pytest.mark.slow
 def test_processes_that_score_end_with_a_killed_job() -> None:
     code = (
         "import os, signal\nfrom layerwise.tasks.evaluate import _scorers\n"

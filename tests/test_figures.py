@@ -423,7 +423,9 @@ def test_what_is_shown_of_one_does_not_depend_on_the_others(
     alone = of_tables.tables_of(kind)
     (*_, dimension) = role.get("row") or role.get("column") or ("model",)
     changes = dict(role)
-    study = Study(kind=kind, **of_tables.STUDIES[kind])
+    study = Study(
+        kind=kind, **{"models": ("decoder-70m", "encoder-20m"), **of_tables.STUDIES[kind]}
+    )
     order = Order(list(made_up.LAYERS), made_up.CHECKPOINTS)
     revisions = made_up.CHECKPOINTS | {f"x{m}": r for m, r in made_up.CHECKPOINTS.items()}
     one = study.declaration.table(Data.of(study.model_copy(update=changes), alone, order))

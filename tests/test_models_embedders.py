@@ -199,7 +199,8 @@ def test_every_door_agrees_with_encode(
             normalizes = setup.scoring.normalize
             if number < 2:
                 last = loaded.anatomy.n_layers - 1
-                export(loaded, Recipe(1), tmp_path / f"middle {number}", TEXTS)
+                if (number + place) % 2:
+                    export(loaded, Recipe(1), tmp_path / f"middle {number}", TEXTS)
                 export(loaded, Recipe(last), tmp_path / f"exported {number}", TEXTS)
                 exported = SentenceTransformer(str(tmp_path / f"exported {number}"), device="cpu")
                 assert exported.tokenizer.padding_side == "right"

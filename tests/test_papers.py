@@ -83,6 +83,7 @@ def test_every_rule_can_fail(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert {claim.says for claim in CLAIMS if claim.supported_if} == refuted
 
 
+@pytest.mark.slow
 def test_levels_of_repetition_by_simulation(shared: Path) -> None:
     """Layer 0 of Figure 6a has the entropy of texts whose tokens repeat with these levels.
 

@@ -160,9 +160,9 @@ def _size(measure: str, x: Floats, y: Floats, sources: npt.NDArray[Any]) -> dict
     if measure == "slope":
         slope = stats.mean_ci(association.slopes(x, 100 * y), sources)
         return {**_signed(slope.estimate), "low": slope.low, "high": slope.high}
-    value, rho = (float(association.strengths(m, metric, score)[0]) for m in (measure, "spearman"))
-    sized = _signed(value, rho if measure == "dcor" else value)
-    return {**sized, "null95": association.null_level(measure, metric, score)}
+    (value,) = association.strengths(measure, metric, score)
+    (rho,) = association.strengths("spearman", metric, score) if measure == "dcor" else (value,)
+    return {**_signed(value, rho), "null95": association.null_level(measure, metric, score)}
 
 
 def _signed(value: float, direction: float | None = None) -> dict[str, object]:
