@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -54,8 +55,9 @@ def eigenvalues(
     return whole.reshape(count, size), smaller.reshape(count, size - 1)
 
 
-@pytest.mark.parametrize("in_shared", [False, True])
-@pytest.mark.parametrize("size", [1, 2, 3, 33, 70])
+@pytest.mark.parametrize(
+    ("size", "in_shared"), [*product((1, 2, 3, 33), (False, True)), (70, True)]
+)
 def test_eigenvalues_of_gram_matrices(program: Path, size: int, in_shared: bool) -> None:
     """As LAPACK has them, also where one token outweighs the rest and where pads are zero."""
     states = np.random.default_rng(size).normal(size=(2, size, 2 * size))
