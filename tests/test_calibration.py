@@ -1,4 +1,4 @@
-"""Error rates and power of the intervals and tests on simulated curves (slow).
+"""Error rates of the intervals and tests on simulated curves (slow).
 
 Each case simulates one use many times and gives the share of samples in which an interval misses
 the truth, a test rejects a true null hypothesis, or a layer is recommended that is no better.
@@ -17,6 +17,7 @@ import pytest
 from helpers.probes_of_layers import layer_scores, predictions, scores_of
 from scipy.interpolate import CubicSpline
 from scipy.stats import binomtest
+from test_metrics_literature import layer_of, realistic, values_and_errors
 
 from layerwise import stats
 from layerwise.association import null_level, strengths
@@ -400,6 +401,18 @@ def say(*words: object) -> None:
     sys.stdout.flush()
 
 
+def print_standard_errors(n_samples: int = 60) -> None:
+    """Print the standard errors of metrics over their spread in fresh prompts."""
+    names = ["dataset_entropy", "infonce", "rankme", "participation_ratio", "nesum", "anisotropy"]
+    names += ["cka_last", "dime", "lidar", "two_nn", "alpha_req"]
+    cases = [(n, 0.0, name) for n in (30, 100, 300) for name in names]
+    cases += [(n, sigma, "lidar") for sigma in (0.5, 1.0) for n in (30, 100, 300)]
+    for n, sigma, name in cases:
+        layers = [layer_of(realistic(n, 12, seed, sigma)) for seed in range(n_samples)]
+        values, stderr = np.array([values_and_errors(layer, name)[0] for layer in layers]).T
+        say(n, f"sigma {sigma}", name, f"{stderr.mean() / values.std(ddof=1):.2f}")
+
+
 def print_null_rates(n_samples: int = 300) -> None:
     """Print the shares of unrelated curves beyond their null level."""
     rng = np.random.default_rng(0)
@@ -432,6 +445,7 @@ def print_cluster_rates(n_samples: int = 800) -> None:
 
 
 if __name__ == "__main__":
+    print_standard_errors()
     print_null_rates()
     print_score_rates()
     print_cluster_rates()

@@ -274,12 +274,13 @@ def layer_of(views: np.ndarray, protocol: str = "paper", rows: np.ndarray | None
     return Layer(arrays, settings, protocol)
 
 
-def realistic(n: int, d: int, seed: int = 0) -> np.ndarray:
-    """Five views of prompts."""
+def realistic(n: int, d: int, seed: int = 0, sigma: float = 0.0) -> np.ndarray:
+    """Five views of prompts; log-normal differences between them if sigma is above 0."""
     rng = np.random.default_rng(seed)
     scale = np.arange(1, d + 1) ** -0.5
     base = rng.normal(size=(1, n, d)) * scale + 0.5 * scale[0]
-    return base + 0.3 * rng.normal(size=(5, n, d)) * scale
+    apart = 0.3 * np.exp(sigma * rng.normal(size=(1, n, 1))) if sigma else 0.3
+    return base + apart * rng.normal(size=(5, n, d)) * scale
 
 
 def values_and_errors(layer: Layer, name: str) -> np.ndarray:
