@@ -16,8 +16,6 @@ from hypothesis import settings
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Tests run in several processes at once. numpy reads this as it is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# dcor compiles for seconds as it is imported.
-os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"

@@ -28,7 +28,6 @@ LIBRARIES = (
     "torch",
     "transformers.models.auto.modeling_auto",
     "transformers.models.auto.tokenization_auto",
-    "dcor",
     "datasets",
     "h5py",
     "matplotlib.pyplot",
